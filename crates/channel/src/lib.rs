@@ -1,0 +1,1 @@
+//! The asynchronous channel: connect, send, receive, views, state and remote procedure calls

@@ -1,0 +1,3 @@
+//! The `consort` command.
+
+fn main() {}
