@@ -1,1 +1,50 @@
-//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire
+//! The group communication stack as sans-IO state machines that speak the JGroups 5.5 wire.
+//!
+//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness: time, packets
+//! and outcomes come in through `handle_*`, packets, indications and requests go out through `poll_*` (see
+//! [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod batch;
+mod context;
+mod digest;
+mod event;
+#[cfg(test)]
+mod harness;
+mod header;
+mod message;
+mod ping_data;
+mod protocol;
+mod queues;
+mod rng;
+mod stack;
+mod time;
+mod timers;
+mod version;
+mod view;
+
+pub mod ids;
+pub mod protocols;
+pub mod wire;
+
+pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
+pub use batch::MessageBatch;
+pub use context::{Cx, DropReason, Drops, Shared};
+pub use digest::{Digest, DigestEntry, SeqnoList};
+pub use event::{
+    Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,
+    Transmit, TransmitDest,
+};
+pub use header::*;
+pub use ids::{MagicId, ProtocolId};
+pub use message::{Flags, Headers, Message, Object, Payload, Primitive, Transient};
+pub use ping_data::PingData;
+pub use protocol::{ProbeOut, Protocol};
+pub use rng::Rng;
+pub use stack::{Stack, StackSetup};
+pub use time::Time;
+pub use timers::{TimerKey, Timers};
+pub use version::Version;
+pub use view::{DeltaView, MergeId, View, ViewId};

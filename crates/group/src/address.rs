@@ -1,0 +1,439 @@
+//! Who a member is ([`Address`]), where it is reached ([`PhysAddr`]), and the book that maps one to the other.
+//!
+//! Equality and order follow facts section 3.4, because elections and tie-breaks depend on them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+
+use crate::{Rng, Time};
+
+/// A random 128-bit identity. Ordered by the most significant half as a signed number, then by the least.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Uuid {
+    /// The upper 64 bits.
+    pub most: u64,
+    /// The lower 64 bits, which come first on the wire.
+    pub least: u64,
+}
+
+impl Uuid {
+    /// A version 4 UUID.
+    pub fn random(rng: &mut Rng) -> Self {
+        let most = rng.next_u64() & !0xf000 | 0x4000;
+        let least = rng.next_u64() & !(0b11 << 62) | (0b10 << 62);
+        Self { most, least }
+    }
+}
+
+impl Ord for Uuid {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.most as i64, self.least as i64).cmp(&(other.most as i64, other.least as i64))
+    }
+}
+
+impl PartialOrd for Uuid {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (m, l) = (self.most, self.least);
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            m >> 32,
+            (m >> 16) & 0xffff,
+            m & 0xffff,
+            l >> 48,
+            l & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An IP address and port as JGroups orders them: by the address' Java hash as a signed number, then by port.
+#[derive(Clone, Copy)]
+pub struct IpAddress {
+    /// The host; `None` is the wire's "no address".
+    pub ip: Option<IpAddr>,
+    /// The IPv6 scope id; not part of equality or order.
+    pub scope_id: u32,
+    /// The port.
+    pub port: u16,
+}
+
+/// Where a member is reached: the address and port of its receiving socket.
+pub type PhysAddr = IpAddress;
+
+impl IpAddress {
+    /// An address without scope.
+    pub const fn new(ip: IpAddr, port: u16) -> Self {
+        Self { ip: Some(ip), scope_id: 0, port }
+    }
+
+    /// The socket address; the unspecified IPv4 address where there is none.
+    pub fn socket_addr(self) -> SocketAddr {
+        match self.ip {
+            Some(IpAddr::V6(ip)) => SocketAddr::V6(SocketAddrV6::new(ip, self.port, 0, self.scope_id)),
+            Some(ip) => SocketAddr::new(ip, self.port),
+            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port),
+        }
+    }
+
+    /// Java's `InetAddress.hashCode()` (facts 3.4).
+    pub fn java_hash(self) -> i32 {
+        match self.ip {
+            Some(IpAddr::V4(ip)) => i32::from_be_bytes(ip.octets()),
+            Some(IpAddr::V6(ip)) => ip
+                .octets()
+                .chunks_exact(4)
+                .map(|group| group.iter().fold(0i32, |g, &b| (g << 8).wrapping_add(i32::from(b as i8))))
+                .fold(0i32, i32::wrapping_add),
+            None => 0,
+        }
+    }
+
+    fn key(self) -> (i32, u16, [u8; 16]) {
+        let octets = match self.ip {
+            Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
+            Some(IpAddr::V6(ip)) => ip.octets(),
+            None => Ipv6Addr::UNSPECIFIED.octets(),
+        };
+        (self.java_hash(), self.port, octets)
+    }
+}
+
+impl From<SocketAddr> for IpAddress {
+    fn from(addr: SocketAddr) -> Self {
+        let scope_id = if let SocketAddr::V6(v6) = addr { v6.scope_id() } else { 0 };
+        Self { ip: Some(addr.ip()), scope_id, port: addr.port() }
+    }
+}
+
+impl PartialEq for IpAddress {
+    fn eq(&self, other: &Self) -> bool {
+        self.ip == other.ip && self.port == other.port
+    }
+}
+
+impl Eq for IpAddress {}
+
+impl Hash for IpAddress {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.ip, self.port).hash(state);
+    }
+}
+
+impl Ord for IpAddress {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The octets break the ties that Java's hash leaves between different hosts.
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for IpAddress {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip {
+            Some(IpAddr::V6(ip)) => write!(f, "[{ip}]:{}", self.port),
+            Some(ip) => write!(f, "{ip}:{}", self.port),
+            None => write!(f, "<none>:{}", self.port),
+        }
+    }
+}
+
+impl fmt::Debug for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What distinguishes the rarer address classes (facts 3.2).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ExtKind {
+    /// A UUID with flags.
+    Flags,
+    /// A UUID with flags and small key/value pairs.
+    Extended,
+    /// A member of a site.
+    Site {
+        /// The site's name.
+        site: Option<Arc<str>>,
+        /// The member's name.
+        name: Option<Arc<str>>,
+    },
+    /// Whoever is master of a site; without a site, the masters of all.
+    SiteMaster {
+        /// The site's name.
+        site: Option<Arc<str>>,
+    },
+    /// A number of milliseconds that serves as address; it is kept in the UUID's lower half.
+    Millis,
+}
+
+/// An address of a rarer class.
+#[derive(Clone, Debug)]
+pub struct ExtAddress {
+    /// The identity.
+    pub uuid: Uuid,
+    /// FlagsUUID's flags: bit 1 = can become site master.
+    pub flags: i32,
+    /// Key/value pairs in the order of the wire.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The class.
+    pub kind: ExtKind,
+}
+
+impl ExtAddress {
+    fn site(&self) -> Option<&Arc<str>> {
+        match &self.kind {
+            ExtKind::Site { site, .. } | ExtKind::SiteMaster { site } => site.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The identity of a member. Never an IP address, except as the destination of discovery messages that precede
+/// knowing anybody.
+#[derive(Clone)]
+pub enum Address {
+    /// A plain member.
+    Uuid(Uuid),
+    /// A physical address used as destination.
+    Ip(IpAddress),
+    /// Everything else.
+    Ext(Arc<ExtAddress>),
+}
+
+impl Address {
+    /// A fresh random member address.
+    pub fn random(rng: &mut Rng) -> Self {
+        Self::Uuid(Uuid::random(rng))
+    }
+
+    /// The UUID in it, if it has one.
+    pub fn uuid(&self) -> Option<Uuid> {
+        match self {
+            Self::Uuid(uuid) => Some(*uuid),
+            Self::Ext(ext) => Some(ext.uuid),
+            Self::Ip(_) => None,
+        }
+    }
+
+    fn site(&self) -> Option<&Arc<str>> {
+        if let Self::Ext(ext) = self { ext.site() } else { None }
+    }
+}
+
+impl PartialEq for Address {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Address {}
+
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Ip(ip) => ip.hash(state),
+            _ => self.uuid().hash(state),
+        }
+    }
+}
+
+impl Ord for Address {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
+            (Self::Ip(a), Self::Ip(b)) => a.cmp(b),
+            (Self::Ip(_), _) => Ordering::Greater,
+            (_, Self::Ip(_)) => Ordering::Less,
+            _ => self.site().cmp(&other.site()).then_with(|| self.uuid().cmp(&other.uuid())),
+        }
+    }
+}
+
+impl PartialOrd for Address {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl From<IpAddress> for Address {
+    fn from(ip: IpAddress) -> Self {
+        Self::Ip(ip)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(uuid) => fmt::Display::fmt(uuid, f),
+            Self::Ip(ip) => fmt::Display::fmt(ip, f),
+            Self::Ext(ext) => match &ext.kind {
+                ExtKind::Site { site, name } => {
+                    write!(f, "{}:{}", name.as_deref().unwrap_or("?"), site.as_deref().unwrap_or("?"))
+                }
+                ExtKind::SiteMaster { site } => write!(f, "SiteMaster({})", site.as_deref().unwrap_or("*")),
+                ExtKind::Millis => write!(f, "{}", ext.uuid.least),
+                ExtKind::Flags | ExtKind::Extended => fmt::Display::fmt(&ext.uuid, f),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    name: Option<Arc<str>>,
+    phys: Option<PhysAddr>,
+    /// Set when the member left the view; the entry goes `EXPIRY` later.
+    removable_since: Option<Time>,
+}
+
+/// Names and physical addresses of members, learnt from discovery and merge traffic (facts 10.4).
+#[derive(Clone, Debug, Default)]
+pub struct AddressBook {
+    entries: BTreeMap<Address, Entry>,
+}
+
+impl AddressBook {
+    /// Entries kept at most. Beyond it entries of former members go first, then nothing new is learnt: a flood of
+    /// invented members must not grow the book (JGroups' logical_addr_cache_max_size).
+    pub const ENTRIES_MAX: usize = 2000;
+    /// How long a former member's entry is kept (JGroups' logical_addr_cache_expiration).
+    pub const EXPIRY: std::time::Duration = std::time::Duration::from_secs(360);
+
+    /// Learns what is given; what is `None` stays as it was. Returns whether anything changed.
+    pub fn learn(&mut self, member: &Address, name: Option<&str>, phys: Option<PhysAddr>) -> bool {
+        if !self.entries.contains_key(member) && self.entries.len() >= Self::ENTRIES_MAX {
+            let Some(victim) = self
+                .entries
+                .iter()
+                .find(|(_, entry)| entry.removable_since.is_some())
+                .map(|(a, _)| a.clone())
+            else {
+                return false;
+            };
+            self.entries.remove(&victim);
+        }
+        let entry = self.entries.entry(member.clone()).or_default();
+        let mut changed = false;
+        if let Some(name) = name
+            && entry.name.as_deref() != Some(name)
+        {
+            entry.name = Some(name.into());
+            changed = true;
+        }
+        if let Some(phys) = phys
+            && entry.phys != Some(phys)
+        {
+            entry.phys = Some(phys);
+            changed = true;
+        }
+        changed
+    }
+
+    /// The member's physical address.
+    pub fn phys(&self, member: &Address) -> Option<PhysAddr> {
+        self.entries.get(member).and_then(|entry| entry.phys)
+    }
+
+    /// The member's logical name.
+    pub fn name(&self, member: &Address) -> Option<&Arc<str>> {
+        self.entries.get(member).and_then(|entry| entry.name.as_ref())
+    }
+
+    /// The member's name, or its address where no name is known.
+    pub fn display(&self, member: &Address) -> String {
+        self.name(member).map_or_else(|| member.to_string(), ToString::to_string)
+    }
+
+    /// The member that has this name; the smallest address if several do.
+    pub fn by_name(&self, name: &str) -> Option<&Address> {
+        self.entries.iter().find(|(_, entry)| entry.name.as_deref() == Some(name)).map(|(address, _)| address)
+    }
+
+    /// The member at this physical address.
+    pub fn by_phys(&self, phys: PhysAddr) -> Option<&Address> {
+        self.entries.iter().find(|(_, entry)| entry.phys == Some(phys)).map(|(address, _)| address)
+    }
+
+    /// All members with what is known of them, in address order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Address, Option<&Arc<str>>, Option<PhysAddr>)> {
+        self.entries.iter().map(|(address, entry)| (address, entry.name.as_ref(), entry.phys))
+    }
+
+    /// Marks everybody but `members` as removable and forgets those that have been for long.
+    pub fn retain_members(&mut self, now: Time, members: &[Address]) {
+        self.entries.retain(|address, entry| {
+            if members.contains(address) {
+                entry.removable_since = None;
+                return true;
+            }
+            now.since(*entry.removable_since.get_or_insert(now)) < Self::EXPIRY
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_order_by_signed_halves() {
+        let negative = Uuid { most: 0x8000_0000_0000_0000, least: 0 };
+        let positive = Uuid { most: 1, least: 0 };
+        assert!(negative < positive);
+        assert!(Uuid { most: 1, least: u64::MAX } < Uuid { most: 1, least: 0 });
+    }
+
+    #[test]
+    fn ip_addresses_order_by_javas_hash() {
+        let ip = |text: &str| IpAddress::from(text.parse::<SocketAddr>().unwrap());
+        assert!(ip("192.168.1.5:7800") < ip("10.0.0.1:7800"), "the top bit makes 192.x negative");
+        assert!(ip("10.0.0.1:7800") < ip("10.0.0.1:7801"));
+        assert_eq!(ip("[fe80::1]:1").java_hash() as u32, 0xfd80_0001);
+        assert_eq!(ip("[2001:db8::1]:1").java_hash() as u32, 0x2001_0cb9);
+        assert_eq!(ip("[::1]:1").java_hash(), 1);
+    }
+
+    #[test]
+    fn a_uuid_equals_its_flagged_form() {
+        let uuid = Uuid { most: 1, least: 2 };
+        let flagged = ExtAddress { uuid, flags: 2, entries: Vec::new(), kind: ExtKind::Flags };
+        assert_eq!(Address::Uuid(uuid), Address::Ext(Arc::new(flagged)));
+    }
+
+    #[test]
+    fn the_book_is_bounded() {
+        let mut rng = Rng::new(1);
+        let mut book = AddressBook::default();
+        for _ in 0..AddressBook::ENTRIES_MAX + 10 {
+            book.learn(&Address::random(&mut rng), Some("x"), None);
+        }
+        assert_eq!(book.iter().count(), AddressBook::ENTRIES_MAX);
+    }
+}

@@ -1,0 +1,113 @@
+//! Digests: how far every member's messages have been delivered and received (facts 7.6); lists of seqnos.
+
+use crate::Address;
+
+/// One member's row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DigestEntry {
+    /// Whose messages.
+    pub member: Address,
+    /// The highest seqno delivered.
+    pub highest_delivered: u64,
+    /// The highest seqno received.
+    pub highest_received: u64,
+}
+
+/// Per member, the highest seqno delivered and received. Order is kept, because the wire may omit the members.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Digest {
+    /// The rows.
+    pub entries: Vec<DigestEntry>,
+}
+
+impl Digest {
+    /// The row of a member.
+    pub fn get(&self, member: &Address) -> Option<&DigestEntry> {
+        self.entries.iter().find(|entry| entry.member == *member)
+    }
+
+    /// Sets a member's row, adding it at the end if it is new.
+    pub fn set(&mut self, member: Address, highest_delivered: u64, highest_received: u64) {
+        match self.entries.iter_mut().find(|entry| entry.member == member) {
+            Some(entry) => {
+                entry.highest_delivered = highest_delivered;
+                entry.highest_received = highest_received;
+            }
+            None => self.entries.push(DigestEntry { member, highest_delivered, highest_received }),
+        }
+    }
+
+    /// Raises a member's row to at least these numbers, adding it if it is new.
+    pub fn raise(&mut self, member: &Address, highest_delivered: u64, highest_received: u64) {
+        let (hd, hr) =
+            self.get(member).map_or((0, 0), |entry| (entry.highest_delivered, entry.highest_received));
+        self.set(member.clone(), hd.max(highest_delivered), hr.max(highest_received));
+    }
+
+    /// Whether its members are exactly `members`, in the same order.
+    pub fn has_members(&self, members: &[Address]) -> bool {
+        self.entries.len() == members.len()
+            && self.entries.iter().zip(members).all(|(entry, member)| entry.member == *member)
+    }
+}
+
+/// A set of seqnos as a bitmap from an offset on.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SeqnoList {
+    /// Bits it has room for.
+    pub size: u32,
+    /// The seqno of bit 0.
+    pub offset: u64,
+    /// `ceil(size / 64)` words, lowest seqnos first.
+    pub words: Vec<u64>,
+}
+
+impl SeqnoList {
+    /// An empty list with room for `size` seqnos from `offset` on.
+    pub fn new(offset: u64, size: u32) -> Self {
+        Self { size, offset, words: vec![0; size.div_ceil(64) as usize] }
+    }
+
+    /// Adds a seqno; one outside the room is ignored. Returns whether it was inside.
+    pub fn add(&mut self, seqno: u64) -> bool {
+        let Some(bit) = seqno.checked_sub(self.offset).filter(|&bit| bit < u64::from(self.size)) else {
+            return false;
+        };
+        self.words[(bit / 64) as usize] |= 1 << (bit % 64);
+        true
+    }
+
+    /// The seqnos in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..u64::from(self.size))
+            .filter(|&bit| {
+                self.words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+            })
+            .map(|bit| self.offset.wrapping_add(bit))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seqno_list_holds_what_is_inside_its_room() {
+        let mut list = SeqnoList::new(5, 10);
+        assert!(list.add(5) && list.add(7) && list.add(14));
+        assert!(!list.add(4) && !list.add(15));
+        assert_eq!(list.iter().collect::<Vec<_>>(), [5, 7, 14]);
+        assert_eq!(list.words, [0x205]);
+        assert_eq!(list.len(), 3);
+    }
+}

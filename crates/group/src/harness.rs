@@ -1,0 +1,305 @@
+//! Drives one protocol by hand in fact tests: what comes from below and above goes in, what leaves it is collected.
+
+#![allow(dead_code)] // every protocol's tests use a part of it
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::{
+    Address, Answer, Control, Cx, Digest, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
+    PhysAddr, Protocol, ProtocolId, Query, Stack, StackSetup, Time, Token, Uuid, Version, View, ViewId,
+};
+
+/// Member number `n` of a test; members order by number.
+pub(crate) fn member(n: u64) -> Address {
+    Address::Uuid(Uuid { most: n, least: n })
+}
+
+/// Where member number `n` is reached.
+pub(crate) fn phys(n: u16) -> PhysAddr {
+    PhysAddr::new([127, 0, 0, 1].into(), 7800 + n)
+}
+
+/// A view of these member numbers, made by the first.
+pub(crate) fn view(id: u64, members: &[u64]) -> View {
+    let members: Vec<Address> = members.iter().map(|&n| member(n)).collect();
+    View::new(ViewId { creator: members[0].clone(), id }, members)
+}
+
+/// A digest of (member number, highest delivered, highest received).
+pub(crate) fn digest(rows: &[(u64, u64, u64)]) -> Digest {
+    let mut digest = Digest::default();
+    for &(n, hd, hr) in rows {
+        digest.set(member(n), hd, hr);
+    }
+    digest
+}
+
+#[derive(Default)]
+struct Seen {
+    down: Vec<Message>,
+    down_events: Vec<Event>,
+    controls: Vec<String>,
+    digest: Option<Digest>,
+}
+
+/// The layer below: collects what comes down. Answers `Query::Digest` if the test says so.
+struct Floor(Arc<Mutex<Seen>>);
+
+impl Protocol for Floor {
+    fn name(&self) -> &'static str {
+        "FLOOR"
+    }
+    fn id(&self) -> ProtocolId {
+        ProtocolId::TP
+    }
+    fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.0.lock().unwrap().down.append(&mut batch.messages);
+    }
+    fn down_event(&mut self, _cx: &mut Cx<'_>, event: &Event) -> Pass {
+        self.0.lock().unwrap().down_events.push(event.clone());
+        Pass::Stop
+    }
+    fn control(&mut self, _cx: &mut Cx<'_>, control: &Control<'_>) {
+        self.0.lock().unwrap().controls.push(format!("{control:?}"));
+    }
+    fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: bytes::Bytes) {}
+    fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
+        if name == "release" {
+            let batch = std::mem::take(&mut self.0.lock().unwrap().down);
+            for message in batch {
+                cx.deliver(message);
+            }
+        }
+        None
+    }
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        match query {
+            Query::Digest => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
+            _ => None,
+        }
+    }
+}
+
+/// The layer above: makes control calls, and lets everything else out of the top.
+struct Ceiling(Arc<Mutex<Vec<Given>>>);
+
+enum Given {
+    View(View),
+    BecomeServer,
+    SetDigest(Digest),
+    MergeDigest(Digest),
+    OverwriteDigest(Digest),
+    Stable(Digest),
+    SuspendStable(Duration),
+    ResumeStable,
+}
+
+impl Protocol for Ceiling {
+    fn name(&self) -> &'static str {
+        "CEILING"
+    }
+    fn id(&self) -> ProtocolId {
+        ProtocolId(1999)
+    }
+    fn operation(&mut self, cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
+        let given: Vec<Given> = self.0.lock().unwrap().drain(..).collect();
+        for given in given {
+            match given {
+                Given::View(view) => cx.install(view),
+                Given::BecomeServer => cx.control(&Control::BecomeServer),
+                Given::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
+                Given::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
+                Given::OverwriteDigest(digest) => cx.control(&Control::OverwriteDigest(&digest)),
+                Given::Stable(digest) => cx.control(&Control::Stable(&digest)),
+                Given::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
+                Given::ResumeStable => cx.control(&Control::ResumeStable),
+            }
+        }
+        None
+    }
+}
+
+/// One protocol between a floor and a ceiling, at a virtual time. We are member 1, named `A`, in cluster `demo`.
+pub(crate) struct Harness {
+    pub(crate) stack: Stack,
+    pub(crate) now: Time,
+    seen: Arc<Mutex<Seen>>,
+    given: Arc<Mutex<Vec<Given>>>,
+}
+
+impl Harness {
+    /// Starts the protocol as member 1.
+    pub(crate) fn new(protocol: impl Protocol + 'static) -> Self {
+        Self::with_layers(1, vec![Box::new(protocol)])
+    }
+
+    /// Starts several layers (bottom first) as member `n`.
+    pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let given = Arc::new(Mutex::new(Vec::new()));
+        let setup = StackSetup {
+            local: member(n),
+            name: char::from(b'@' + n as u8).to_string().as_str().into(),
+            phys: phys(n as u16),
+            has_multicast: false,
+            seed: n,
+            version: Version::V5_5_7,
+        };
+        let mut all: Vec<Box<dyn Protocol>> = vec![Box::new(Floor(seen.clone()))];
+        all.extend(layers);
+        all.push(Box::new(Ceiling(given.clone())));
+        let mut stack = Stack::new(setup, all);
+        stack.start(Time::ZERO);
+        stack.run(Time::ZERO);
+        Self { stack, now: Time::ZERO, seen, given }
+    }
+
+    /// A message from the network side; `src` has to be set.
+    pub(crate) fn up(&mut self, message: Message) -> &mut Self {
+        self.up_batch(vec![message])
+    }
+
+    /// Messages from the network side, as one batch where they belong together.
+    pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
+        let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
+        self.stack.operation(self.now, "FLOOR", "release", &[]);
+        self.seen.lock().unwrap().down = before;
+        self.stack.run(self.now);
+        self
+    }
+
+    /// A message from the application side.
+    pub(crate) fn send(&mut self, message: Message) -> &mut Self {
+        self.send_batch(vec![message])
+    }
+
+    /// Messages from the application side.
+    pub(crate) fn send_batch(&mut self, messages: Vec<Message>) -> &mut Self {
+        for mut message in messages {
+            message.src.get_or_insert_with(|| self.stack.shared().local.clone());
+            self.stack.handle_send(self.now, message);
+        }
+        self.stack.run(self.now);
+        self
+    }
+
+    /// An event from above.
+    pub(crate) fn lower(&mut self, event: Event) -> &mut Self {
+        self.stack.handle_event(self.now, event);
+        self.stack.run(self.now);
+        self
+    }
+
+    fn give(&mut self, given: Given) -> &mut Self {
+        self.given.lock().unwrap().push(given);
+        self.stack.operation(self.now, "CEILING", "", &[]);
+        self.stack.run(self.now);
+        self
+    }
+
+    /// Installs a view from above, as GMS does.
+    pub(crate) fn install(&mut self, view: View) -> &mut Self {
+        self.give(Given::View(view))
+    }
+    pub(crate) fn become_server(&mut self) -> &mut Self {
+        self.give(Given::BecomeServer)
+    }
+    pub(crate) fn set_digest(&mut self, digest: Digest) -> &mut Self {
+        self.give(Given::SetDigest(digest))
+    }
+    pub(crate) fn merge_digest(&mut self, digest: Digest) -> &mut Self {
+        self.give(Given::MergeDigest(digest))
+    }
+    pub(crate) fn overwrite_digest(&mut self, digest: Digest) -> &mut Self {
+        self.give(Given::OverwriteDigest(digest))
+    }
+    pub(crate) fn stable(&mut self, digest: Digest) -> &mut Self {
+        self.give(Given::Stable(digest))
+    }
+    pub(crate) fn suspend_stable(&mut self, most: Duration) -> &mut Self {
+        self.give(Given::SuspendStable(most))
+    }
+    pub(crate) fn resume_stable(&mut self) -> &mut Self {
+        self.give(Given::ResumeStable)
+    }
+
+    /// What the floor answers when asked for the digest.
+    pub(crate) fn answer_digest(&mut self, digest: Digest) -> &mut Self {
+        self.seen.lock().unwrap().digest = Some(digest);
+        self
+    }
+
+    /// The application consumed messages.
+    pub(crate) fn consumed(&mut self, src: &Address, is_multicast: bool, credit: u64) -> &mut Self {
+        self.stack.handle_consumed(self.now, src, is_multicast, credit);
+        self.stack.run(self.now);
+        self
+    }
+
+    /// An effect's outcome.
+    pub(crate) fn done(&mut self, token: Token, outcome: Outcome) -> &mut Self {
+        self.stack.handle_done(self.now, token, outcome);
+        self.stack.run(self.now);
+        self
+    }
+
+    /// Lets time pass; timers fire at their deadlines.
+    pub(crate) fn advance(&mut self, by: Duration) -> &mut Self {
+        let until = self.now + by;
+        while let Some(at) = self.stack.poll_timeout().filter(|&at| at <= until) {
+            self.now = at;
+            self.stack.handle_timeout(at);
+            self.stack.run(at);
+        }
+        self.now = until;
+        self
+    }
+
+    /// Messages that went down since the last call.
+    pub(crate) fn take_down(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.seen.lock().unwrap().down)
+    }
+
+    /// Events that went down since the last call.
+    pub(crate) fn take_down_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.seen.lock().unwrap().down_events)
+    }
+
+    /// Control calls that reached the floor since the last call, as debug texts.
+    pub(crate) fn take_controls(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.seen.lock().unwrap().controls)
+    }
+
+    /// Everything that came out of the top since the last call.
+    pub(crate) fn take_indications(&mut self) -> Vec<Indication> {
+        std::iter::from_fn(|| self.stack.poll_indication()).collect()
+    }
+
+    /// Messages that came out of the top since the last call; events are dropped.
+    pub(crate) fn take_up(&mut self) -> Vec<Message> {
+        self.take_indications()
+            .into_iter()
+            .flat_map(|indication| match indication {
+                Indication::Batch(batch) => batch.messages,
+                Indication::Event(_) => Vec::new(),
+            })
+            .collect()
+    }
+
+    /// Events that came out of the top since the last call; messages are dropped.
+    pub(crate) fn take_up_events(&mut self) -> Vec<Event> {
+        self.take_indications()
+            .into_iter()
+            .filter_map(|indication| match indication {
+                Indication::Event(event) => Some(event),
+                Indication::Batch(_) => None,
+            })
+            .collect()
+    }
+
+    /// Effects asked for since the last call.
+    pub(crate) fn take_effects(&mut self) -> Vec<(Token, Effect)> {
+        std::iter::from_fn(|| self.stack.poll_effect()).collect()
+    }
+}

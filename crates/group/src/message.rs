@@ -1,0 +1,369 @@
+//! Messages: destination, source, flags, headers and a payload (facts section 6).
+
+use std::fmt;
+use std::ops::{BitAnd, BitOr, BitOrAssign};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::{Address, Digest, Header, HeaderBody, ProtocolId, SeqnoList, View, ViewId};
+
+macro_rules! bit_set {
+    ($(#[$doc:meta])* $name:ident($int:ty) { $($(#[$bit_doc:meta])* $bit:ident = $value:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
+        pub struct $name(pub $int);
+
+        impl $name {
+            /// No bit set.
+            pub const NONE: Self = Self(0);
+            $($(#[$bit_doc])* pub const $bit: Self = Self($value);)+
+
+            /// Whether all bits of `other` are set.
+            #[inline]
+            pub const fn has(self, other: Self) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// The set without the bits of `other`.
+            #[inline]
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+        }
+
+        impl BitOr for $name {
+            type Output = Self;
+            fn bitor(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+        }
+
+        impl BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: Self) {
+                self.0 |= other.0;
+            }
+        }
+
+        impl BitAnd for $name {
+            type Output = Self;
+            fn bitand(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut separator = "";
+                $(if self.has(Self::$bit) {
+                    write!(f, "{separator}{}", stringify!($bit))?;
+                    separator = "|";
+                })+
+                let _ = separator;
+                Ok(())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "[{self}]")
+            }
+        }
+    };
+}
+
+bit_set! {
+    /// Flags that travel with the message. Unknown bits are kept.
+    Flags(u16) {
+        /// Delivered without ordering, as soon as received.
+        OOB = 0x0001,
+        /// Dispatched on its own.
+        DONT_BUNDLE = 0x0002,
+        /// Not subject to flow control.
+        NO_FC = 0x0004,
+        /// May be lost: bypasses NAKACK and UNICAST.
+        NO_RELIABILITY = 0x0010,
+        /// Bypasses SEQUENCER.
+        NO_TOTAL_ORDER = 0x0020,
+        /// Not relayed to other sites.
+        NO_RELAY = 0x0040,
+        /// The sender waits for everybody's acknowledgement.
+        RSVP = 0x0080,
+        /// The same without waiting.
+        RSVP_NB = 0x0100,
+        /// Passes a closed BARRIER.
+        SKIP_BARRIER = 0x0400,
+        /// The payload is an encoded object.
+        SERIALIZED = 0x0800,
+    }
+}
+
+bit_set! {
+    /// Flags that never travel.
+    Transient(u8) {
+        /// An OOB message that was delivered and waits in its window for its turn to be skipped.
+        OOB_DELIVERED = 1,
+        /// The sender does not want its own multicast back.
+        DONT_LOOPBACK = 2,
+        /// Drop rather than wait for credits.
+        DONT_BLOCK = 4,
+        /// Came back through the transport's loopback, not from the network.
+        LOOPED_BACK = 8,
+    }
+}
+
+/// The headers of a message, in the order in which they were put. Four fit without allocation (S000-75).
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Headers(pub SmallVec<[Header; 4]>);
+
+impl Headers {
+    /// The header of a protocol.
+    #[inline]
+    pub fn get(&self, id: ProtocolId) -> Option<&HeaderBody> {
+        self.0.iter().find(|header| header.id == id).map(|header| &header.body)
+    }
+
+    /// Puts a header, in the place of an older one of the same protocol.
+    #[inline]
+    pub fn put(&mut self, id: ProtocolId, body: HeaderBody) {
+        match self.0.iter_mut().find(|header| header.id == id) {
+            Some(header) => header.body = body,
+            None => self.0.push(Header { id, body }),
+        }
+    }
+
+    /// Puts a header unless the protocol has one already. Returns whether it was put.
+    pub fn put_if_absent(&mut self, id: ProtocolId, body: HeaderBody) -> bool {
+        let is_absent = self.get(id).is_none();
+        if is_absent {
+            self.0.push(Header { id, body });
+        }
+        is_absent
+    }
+
+    /// Takes a protocol's header off.
+    #[inline]
+    pub fn take(&mut self, id: ProtocolId) -> Option<HeaderBody> {
+        let at = self.0.iter().position(|header| header.id == id)?;
+        Some(self.0.remove(at).body)
+    }
+}
+
+/// A value of Java's primitive wrappers, as RPC results and arguments carry it (facts 7.2, 7.3).
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs)]
+pub enum Primitive {
+    Null,
+    Boolean(bool),
+    Byte(i8),
+    Char(u16),
+    Double(f64),
+    Float(f32),
+    Int(i32),
+    Long(i64),
+    Short(i16),
+    String(String),
+    Bytes(Bytes),
+    /// The class with this type number.
+    Class(u8),
+}
+
+/// The payload of an ObjectMessage (facts 7.1).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Object {
+    /// null
+    Null,
+    /// 15
+    SeqnoList(SeqnoList),
+    /// 9 (false) or 10 (true)
+    Digest {
+        /// The digest.
+        digest: Digest,
+        /// Whether it is written as MutableDigest, as STABLE does.
+        is_mutable: bool,
+    },
+    /// 4
+    View(View),
+    /// 5
+    ViewId(ViewId),
+    /// 11 and the other address classes.
+    Address(Address),
+    /// 21: a wrapped primitive; flag SERIALIZED is set.
+    Primitive(Primitive),
+    /// 20: anything else in "buffer" form, kept as its bytes; flag SERIALIZED is set. `None`: a null buffer.
+    Serialized(Option<Bytes>),
+}
+
+/// What a message carries. The variants are the wire's message types.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Payload {
+    /// 2: nothing.
+    Empty,
+    /// 0: bytes; null and empty differ on the wire.
+    Bytes(Option<Bytes>),
+    /// 1: bytes with the sender's wish for direct memory.
+    Nio {
+        /// Whether the receiver should use direct memory.
+        direct: bool,
+        /// The bytes.
+        bytes: Option<Bytes>,
+    },
+    /// 3: an object.
+    Object(Box<Object>),
+    /// 4: a number.
+    Long(i64),
+    /// 5: several messages in one.
+    Composite(Vec<Message>),
+    /// 6: a piece of a serialized message (FRAG4).
+    Fragment(Bytes),
+    /// 7: a batch made early (BATCH2).
+    Batch {
+        /// The sender of the batched messages.
+        original_src: Option<Address>,
+        /// The messages.
+        messages: Vec<Message>,
+    },
+}
+
+/// A message. Cloning copies headers and shares the payload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Message {
+    /// To whom; `None` = everybody in the view.
+    pub dest: Option<Address>,
+    /// From whom; the transport fills it in.
+    pub src: Option<Address>,
+    /// Flags that travel.
+    pub flags: Flags,
+    /// Flags that do not.
+    pub transient: Transient,
+    /// Bytes that flow control counts for this message at the receiver; returned to the sender once the
+    /// application (or the layer that keeps the message) has consumed it.
+    pub credit: u32,
+    /// Names the send on whose completion the application waits (RSVP); 0 = none. Does not travel.
+    pub ticket: u32,
+    /// What the protocols wrote.
+    pub headers: Headers,
+    /// What the application wrote.
+    pub payload: Payload,
+}
+
+impl Message {
+    /// A message without payload.
+    pub fn empty(dest: Option<Address>) -> Self {
+        Self::new(dest, Payload::Empty)
+    }
+
+    /// A message with bytes.
+    pub fn bytes(dest: Option<Address>, bytes: impl Into<Bytes>) -> Self {
+        Self::new(dest, Payload::Bytes(Some(bytes.into())))
+    }
+
+    /// A message with an object.
+    pub fn object(dest: Option<Address>, object: Object) -> Self {
+        Self::new(dest, Payload::Object(Box::new(object)))
+    }
+
+    /// A message with any payload.
+    pub fn new(dest: Option<Address>, payload: Payload) -> Self {
+        Self {
+            dest,
+            src: None,
+            flags: Flags::NONE,
+            transient: Transient::NONE,
+            credit: 0,
+            ticket: 0,
+            headers: Headers::default(),
+            payload,
+        }
+    }
+
+    /// The same with these flags added.
+    #[must_use]
+    pub fn with_flags(mut self, flags: Flags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// The same with this header put.
+    #[must_use]
+    pub fn with_header(mut self, id: ProtocolId, body: HeaderBody) -> Self {
+        self.headers.put(id, body);
+        self
+    }
+
+    /// Whether it goes to everybody.
+    #[inline]
+    pub const fn is_multicast(&self) -> bool {
+        self.dest.is_none()
+    }
+
+    /// Whether it is delivered out of band.
+    #[inline]
+    pub const fn is_oob(&self) -> bool {
+        self.flags.has(Flags::OOB)
+    }
+
+    /// The payload's bytes, where it is a byte array.
+    pub fn payload_bytes(&self) -> Option<&Bytes> {
+        match &self.payload {
+            Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref(),
+            Payload::Fragment(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The payload's length as flow control and STABLE count it (facts 6.3).
+    pub fn length(&self) -> usize {
+        match &self.payload {
+            Payload::Empty => 0,
+            Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
+            Payload::Fragment(bytes) => bytes.len(),
+            Payload::Object(object) => crate::wire::object_length(object),
+            Payload::Long(value) => crate::wire::compressed_long_length(*value),
+            Payload::Composite(messages) | Payload::Batch { messages, .. } => {
+                messages.iter().map(Self::length).sum()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NakAckHeader, UnicastHeader};
+
+    /// S000-65: a message is a bounded number of bytes in memory.
+    #[test]
+    fn a_message_fits_four_cache_lines() {
+        assert!(size_of::<Message>() <= 320, "{}", size_of::<Message>());
+        assert!(size_of::<Payload>() <= 64, "{}", size_of::<Payload>());
+    }
+
+    /// S000-75: four headers need no allocation.
+    #[test]
+    fn four_headers_are_inline() {
+        let mut headers = Headers::default();
+        for id in 0..4 {
+            headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
+        }
+        assert!(!headers.0.spilled());
+    }
+
+    /// S003-11: headers are filed under short ids.
+    #[test]
+    fn put_replaces_and_put_if_absent_does_not() {
+        let mut headers = Headers::default();
+        let xmit = HeaderBody::Unicast3(UnicastHeader::XmitReq);
+        headers.put(ProtocolId::UNICAST3, HeaderBody::Heartbeat);
+        headers.put(ProtocolId::UNICAST3, xmit.clone());
+        assert!(!headers.put_if_absent(ProtocolId::UNICAST3, HeaderBody::Heartbeat));
+        assert_eq!(headers.get(ProtocolId::UNICAST3), Some(&xmit));
+        assert_eq!(headers.take(ProtocolId::UNICAST3), Some(xmit));
+        assert_eq!(headers.get(ProtocolId::UNICAST3), None);
+    }
+
+    #[test]
+    fn flags_print_their_names() {
+        assert_eq!((Flags::OOB | Flags::NO_FC).to_string(), "OOB|NO_FC");
+    }
+}

@@ -1,0 +1,472 @@
+//! The stack: layers, the sweep that moves batches through them, and the edge towards driver and simulator.
+//!
+//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: bottom to top over what goes up, top to bottom
+//! over what goes down, until everything is quiet, and flushes the transport. Call it after one input or after a
+//! group of them: the more inputs a sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::queues::{Item, Queues};
+use crate::{
+    Address, AddressBook, Answer, Cx, Drops, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
+    PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token, Transmit, Version,
+};
+
+/// Rounds of a sweep after which layers are assumed to answer each other for ever. The deepest chain known (a join
+/// through loopback) takes fewer than twenty.
+const SWEEP_ROUNDS_MAX: usize = 100_000;
+
+/// What a stack is made from, besides its layers.
+#[derive(Clone, Debug)]
+pub struct StackSetup {
+    /// Our member address; by convention random.
+    pub local: Address,
+    /// Our logical name.
+    pub name: Arc<str>,
+    /// Where the edge receives for us.
+    pub phys: PhysAddr,
+    /// Whether the edge can multicast.
+    pub has_multicast: bool,
+    /// Seeds all randomness of the stack.
+    pub seed: u64,
+    /// The version to send and demand.
+    pub version: Version,
+}
+
+pub(crate) struct Slot {
+    pub(crate) uid: u16,
+    pub(crate) protocol: Box<dyn Protocol>,
+}
+
+/// A member's protocol stack as one state machine.
+///
+/// Four kinds of method: `handle_*` are inputs and take the time, which must not go backwards; [`Stack::run`] does
+/// the work; `poll_*` are outputs, to be drained after `run`; the rest only reads.
+pub struct Stack {
+    slots: Vec<Slot>,
+    queues: Queues,
+    timers: Timers,
+    shared: Shared,
+    next_uid: u16,
+    now: Time,
+}
+
+impl Stack {
+    /// A stack of these layers, transport first. Nothing happens before [`Stack::start`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no layer at all.
+    pub fn new(setup: StackSetup, layers: Vec<Box<dyn Protocol>>) -> Self {
+        assert!(!layers.is_empty(), "a stack has at least a transport");
+        let mut book = AddressBook::default();
+        book.learn(&setup.local, Some(&setup.name), Some(setup.phys));
+        let slots: Vec<Slot> =
+            layers.into_iter().zip(0..).map(|(protocol, uid)| Slot { uid, protocol }).collect();
+        Self {
+            queues: Queues::with_layers(slots.len()),
+            next_uid: slots.len() as u16,
+            slots,
+            timers: Timers::default(),
+            shared: Shared {
+                local: setup.local,
+                name: setup.name,
+                phys: setup.phys,
+                cluster: None,
+                view: None,
+                book,
+                rng: Rng::new(setup.seed),
+                version: setup.version,
+                has_multicast: setup.has_multicast,
+                drops: Drops::default(),
+            },
+            now: Time::ZERO,
+        }
+    }
+
+    // --- inputs ---
+
+    /// Starts all layers, from the bottom up.
+    pub fn start(&mut self, now: Time) {
+        self.now = now;
+        for index in 0..self.slots.len() {
+            self.with(index, |protocol, cx| protocol.start(cx));
+        }
+    }
+
+    /// Stops all layers, from the top down, and disarms all timers. Packets sent by stopping layers can be polled.
+    pub fn stop(&mut self, now: Time) {
+        self.now = now;
+        for index in (0..self.slots.len()).rev() {
+            self.with(index, |protocol, cx| protocol.stop(cx));
+        }
+        self.run(now);
+        self.timers.clear();
+    }
+
+    /// Begins to join a cluster; [`Event::Connected`] tells the end.
+    pub fn handle_connect(&mut self, now: Time, cluster: &str) {
+        self.now = now;
+        self.shared.cluster = Some(cluster.into());
+        self.handle_event(now, Event::Connect);
+    }
+
+    /// Begins to leave the cluster; [`Event::Disconnected`] tells the end.
+    pub fn handle_disconnect(&mut self, now: Time) {
+        self.handle_event(now, Event::Disconnect);
+    }
+
+    /// An event from the application, such as [`Event::GetState`] or [`Event::ProvideState`].
+    pub fn handle_event(&mut self, now: Time, event: Event) {
+        self.now = now;
+        self.queues.push_down_event(self.slots.len() - 1, event);
+    }
+
+    /// A packet from the network, without TCP's length.
+    pub fn handle_receive(&mut self, now: Time, from: PhysAddr, packet: Bytes) {
+        self.now = now;
+        self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
+    }
+
+    /// A message from the application.
+    pub fn handle_send(&mut self, now: Time, message: Message) {
+        self.now = now;
+        self.queues.push_down_message(self.slots.len() - 1, message);
+    }
+
+    /// Timers that are due fire.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = now;
+        while let Some((uid, key)) = self.timers.pop_due(now) {
+            if let Some(index) = self.index_of(uid) {
+                self.with(index, |protocol, cx| protocol.timer(cx, key));
+            }
+        }
+    }
+
+    /// Something that a layer asked for has an outcome.
+    pub fn handle_done(&mut self, now: Time, token: Token, outcome: Outcome) {
+        self.now = now;
+        if let Some(index) = self.index_of(token.layer) {
+            self.with(index, |protocol, cx| protocol.done(cx, token, outcome));
+        }
+    }
+
+    /// The application has consumed messages of `src` that carried `credit` bytes in all ([`Message::credit`]).
+    pub fn handle_consumed(&mut self, now: Time, src: &Address, is_multicast: bool, credit: u64) {
+        self.now = now;
+        if credit == 0 {
+            return;
+        }
+        for index in (0..self.slots.len()).rev() {
+            self.with(index, |protocol, cx| protocol.consumed(cx, src, is_multicast, credit));
+        }
+    }
+
+    // --- work ---
+
+    /// Sweeps until nothing is queued between layers, then flushes.
+    pub fn run(&mut self, now: Time) {
+        self.now = now;
+        let count = self.slots.len();
+        for round in 0.. {
+            assert!(round < SWEEP_ROUNDS_MAX, "layers keep answering each other");
+            let mut is_quiet = true;
+            for index in 0..count {
+                while let Some(item) = self.queues.up[index].pop_front() {
+                    is_quiet = false;
+                    self.step_up(index, item);
+                }
+            }
+            for index in (0..count).rev() {
+                while let Some(item) = self.queues.down[index].pop_front() {
+                    is_quiet = false;
+                    self.step_down(index, item);
+                }
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        for index in (0..count).rev() {
+            self.with(index, |protocol, cx| protocol.flush(cx));
+        }
+    }
+
+    fn step_up(&mut self, index: usize, item: Item) {
+        match item {
+            Item::Batch(mut batch) => {
+                let at =
+                    self.queues.up.get(index + 1).map_or(self.queues.indications.len(), |inbox| inbox.len());
+                self.queues.sealed_up = Some((index + 1, at));
+                self.with(index, |protocol, cx| protocol.up(cx, &mut batch));
+                self.queues.sealed_up = None;
+                self.place_up(index + 1, at, batch);
+            }
+            Item::Event(event) => {
+                let pass = self.with(index, |protocol, cx| protocol.up_event(cx, &event));
+                if pass == Pass::On {
+                    self.queues.push_up_event(index + 1, event);
+                }
+            }
+        }
+    }
+
+    /// Puts what is left of a batch before whatever the layer delivered meanwhile.
+    fn place_up(&mut self, to: usize, at: usize, batch: MessageBatch) {
+        if batch.is_empty() {
+            return;
+        }
+        match self.queues.up.get_mut(to) {
+            Some(inbox) => inbox.insert(at.min(inbox.len()), Item::Batch(batch)),
+            None => {
+                let indications = &mut self.queues.indications;
+                indications.insert(at.min(indications.len()), Indication::Batch(batch));
+            }
+        }
+    }
+
+    fn step_down(&mut self, index: usize, item: Item) {
+        match item {
+            Item::Batch(mut batch) => {
+                let at = index.checked_sub(1).map_or(0, |below| self.queues.down[below].len());
+                self.queues.sealed_down = index.checked_sub(1).map(|below| (below, at));
+                self.with(index, |protocol, cx| protocol.down(cx, &mut batch));
+                self.queues.sealed_down = None;
+                if let Some(below) = index.checked_sub(1)
+                    && !batch.is_empty()
+                {
+                    let inbox = &mut self.queues.down[below];
+                    inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+                }
+            }
+            Item::Event(event) => {
+                let pass = self.with(index, |protocol, cx| protocol.down_event(cx, &event));
+                if let Some(below) = index.checked_sub(1)
+                    && pass == Pass::On
+                {
+                    self.queues.push_down_event(below, event);
+                }
+            }
+        }
+    }
+
+    fn with<R>(&mut self, index: usize, call: impl FnOnce(&mut dyn Protocol, &mut Cx<'_>) -> R) -> R {
+        let (below, rest) = self.slots.split_at_mut(index);
+        let (slot, above) = rest.split_first_mut().expect("the index of a layer");
+        let mut cx = Cx {
+            now: self.now,
+            index,
+            uid: slot.uid,
+            name: slot.protocol.name(),
+            shared: &mut self.shared,
+            queues: &mut self.queues,
+            timers: &mut self.timers,
+            below,
+            above,
+        };
+        call(slot.protocol.as_mut(), &mut cx)
+    }
+
+    // --- outputs ---
+
+    /// The next packet for the network.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.queues.transmits.pop_front()
+    }
+
+    /// The next thing for the application.
+    pub fn poll_indication(&mut self) -> Option<Indication> {
+        self.queues.indications.pop_front()
+    }
+
+    /// The next thing for the world to do.
+    pub fn poll_effect(&mut self) -> Option<(Token, Effect)> {
+        self.queues.effects.pop_front()
+    }
+
+    /// When [`Stack::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    // --- reading and managing ---
+
+    /// Address, view, names and counters.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Bytes of application messages to this destination that wait in the stack for credit or window room.
+    pub fn held(&self, dest: Option<&Address>) -> u64 {
+        self.slots.iter().map(|slot| slot.protocol.held(dest)).sum()
+    }
+
+    /// How many bytes may wait in the stack before the application has to; `None` if no layer says.
+    pub fn hold_limit(&self, is_multicast: bool) -> Option<u64> {
+        self.slots.iter().filter_map(|slot| slot.protocol.hold_limit(is_multicast)).max()
+    }
+
+    /// Asks the layers from the top down.
+    pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
+        self.slots.iter().rev().find_map(|slot| slot.protocol.answer(query))
+    }
+
+    /// The layers' names and ids, transport first.
+    pub fn layers(&self) -> impl Iterator<Item = (&'static str, ProtocolId)> {
+        self.slots.iter().map(|slot| (slot.protocol.name(), slot.protocol.id()))
+    }
+
+    /// A layer's attributes; `None` if there is no such layer.
+    pub fn probe(&self, layer: &str) -> Option<ProbeOut> {
+        let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
+        let mut out = ProbeOut::default();
+        slot.protocol.probe(&mut out);
+        Some(out)
+    }
+
+    /// Changes a layer's attribute. `None`: no such layer or attribute.
+    pub fn set_attribute(&mut self, layer: &str, name: &str, value: &str) -> Option<Result<(), String>> {
+        let slot = self.slots.iter_mut().find(|slot| slot.protocol.name() == layer)?;
+        slot.protocol.set_attribute(name, value)
+    }
+
+    /// Runs a layer's operation. `None`: no such layer or operation.
+    pub fn operation(
+        &mut self,
+        now: Time,
+        layer: &str,
+        name: &str,
+        args: &[&str],
+    ) -> Option<Result<String, String>> {
+        self.now = now;
+        let index = self.slots.iter().position(|slot| slot.protocol.name() == layer)?;
+        self.with(index, |protocol, cx| protocol.operation(cx, name, args))
+    }
+
+    /// Inserts a running layer above the named one and starts it. Returns false if there is no such layer.
+    pub fn insert_above(&mut self, now: Time, layer: &str, protocol: Box<dyn Protocol>) -> bool {
+        self.now = now;
+        let Some(below) = self.slots.iter().position(|slot| slot.protocol.name() == layer) else {
+            return false;
+        };
+        let index = below + 1;
+        self.slots.insert(index, Slot { uid: self.next_uid, protocol });
+        self.next_uid += 1;
+        self.queues.up.insert(index, Default::default());
+        self.queues.down.insert(index, Default::default());
+        self.with(index, |protocol, cx| protocol.start(cx));
+        true
+    }
+
+    /// Stops and removes the named layer, unless it is the transport. Returns whether it was there.
+    pub fn remove(&mut self, now: Time, layer: &str) -> bool {
+        self.run(now);
+        let Some(index) =
+            self.slots.iter().position(|slot| slot.protocol.name() == layer).filter(|&at| at > 0)
+        else {
+            return false;
+        };
+        self.with(index, |protocol, cx| protocol.stop(cx));
+        self.run(now);
+        self.slots.remove(index);
+        self.queues.up.remove(index);
+        self.queues.down.remove(index);
+        true
+    }
+
+    fn index_of(&self, uid: u16) -> Option<usize> {
+        if self.slots.get(usize::from(uid)).is_some_and(|slot| slot.uid == uid) {
+            return Some(usize::from(uid));
+        }
+        self.slots.iter().position(|slot| slot.uid == uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Payload, Uuid};
+
+    /// Loops everything it is given straight back up, as a transport alone in the world would.
+    struct Loop;
+
+    impl Protocol for Loop {
+        fn name(&self) -> &'static str {
+            "LOOP"
+        }
+        fn id(&self) -> ProtocolId {
+            ProtocolId::TP
+        }
+        fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+            for mut message in batch.messages.drain(..) {
+                message.src = Some(cx.local().clone());
+                cx.deliver(message);
+            }
+        }
+    }
+
+    /// Answers each batch with a message in either direction, and keeps every second message.
+    struct Echo;
+
+    impl Protocol for Echo {
+        fn name(&self) -> &'static str {
+            "ECHO"
+        }
+        fn id(&self) -> ProtocolId {
+            ProtocolId(2000)
+        }
+        fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+            let mut extra = Message::new(None, Payload::Long(-1));
+            extra.src = batch.src().cloned();
+            cx.deliver(extra);
+            let mut nth = 0;
+            batch.messages.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+        }
+    }
+
+    fn stack() -> Stack {
+        let setup = StackSetup {
+            local: Address::Uuid(Uuid { most: 1, least: 1 }),
+            name: "A".into(),
+            phys: PhysAddr { ip: None, scope_id: 0, port: 1 },
+            has_multicast: false,
+            seed: 1,
+            version: Version::V5_5_7,
+        };
+        Stack::new(setup, vec![Box::new(Loop), Box::new(Echo)])
+    }
+
+    #[test]
+    fn what_is_left_of_a_batch_precedes_what_was_delivered_meanwhile() {
+        let mut stack = stack();
+        stack.start(Time::ZERO);
+        for value in 0..4 {
+            stack.handle_send(Time::ZERO, Message::new(None, Payload::Long(value)));
+        }
+        stack.run(Time::ZERO);
+        let mut values = Vec::new();
+        while let Some(Indication::Batch(batch)) = stack.poll_indication() {
+            values.extend(batch.messages.into_iter().map(|message| message.payload));
+        }
+        assert_eq!(values, [Payload::Long(0), Payload::Long(2), Payload::Long(-1)]);
+    }
+
+    #[test]
+    fn a_layer_can_be_removed_and_inserted_while_running() {
+        let mut stack = stack();
+        stack.start(Time::ZERO);
+        assert!(stack.remove(Time::ZERO, "ECHO"));
+        assert!(!stack.remove(Time::ZERO, "LOOP"), "the transport stays");
+        stack.handle_send(Time::ZERO, Message::new(None, Payload::Long(7)));
+        stack.run(Time::ZERO);
+        assert!(matches!(stack.poll_indication(), Some(Indication::Batch(batch)) if batch.len() == 1));
+        assert!(stack.insert_above(Time::ZERO, "LOOP", Box::new(Echo)));
+        assert_eq!(stack.layers().map(|(name, _)| name).collect::<Vec<_>>(), ["LOOP", "ECHO"]);
+    }
+}

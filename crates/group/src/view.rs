@@ -1,0 +1,166 @@
+//! Views: who is in the group, in an order that everybody agrees on (facts 7.6).
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::{Address, AddressBook};
+
+/// A view's number and who made it. Rules that say "newer" compare the number only.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ViewId {
+    /// Who made the view.
+    pub creator: Address,
+    /// Grows with every view of a group.
+    pub id: u64,
+}
+
+impl Ord for ViewId {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.id.cmp(&other.id).then_with(|| self.creator.cmp(&other.creator))
+    }
+}
+
+impl PartialOrd for ViewId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// An ordered list of members. The first is the coordinator. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    id: ViewId,
+    members: Arc<[Address]>,
+    subgroups: Option<Arc<[Self]>>,
+}
+
+impl View {
+    /// A regular view.
+    pub fn new(id: ViewId, members: impl Into<Arc<[Address]>>) -> Self {
+        Self { id, members: members.into(), subgroups: None }
+    }
+
+    /// A view that unites subgroups.
+    pub fn merged(id: ViewId, members: impl Into<Arc<[Address]>>, subgroups: impl Into<Arc<[Self]>>) -> Self {
+        Self { id, members: members.into(), subgroups: Some(subgroups.into()) }
+    }
+
+    /// The id.
+    pub const fn id(&self) -> &ViewId {
+        &self.id
+    }
+
+    /// The members in order.
+    pub fn members(&self) -> &[Address] {
+        &self.members
+    }
+
+    /// The views that a merge view unites.
+    pub fn subgroups(&self) -> Option<&[Self]> {
+        self.subgroups.as_deref()
+    }
+
+    /// Whether it is the result of a merge.
+    pub const fn is_merge(&self) -> bool {
+        self.subgroups.is_some()
+    }
+
+    /// The same members under the same id, without the subgroups.
+    #[must_use]
+    pub fn without_subgroups(&self) -> Self {
+        Self { id: self.id.clone(), members: self.members.clone(), subgroups: None }
+    }
+
+    /// The first member.
+    pub fn coordinator(&self) -> Option<&Address> {
+        self.members.first()
+    }
+
+    /// Whether `member` is in it.
+    pub fn contains(&self, member: &Address) -> bool {
+        self.members.contains(member)
+    }
+
+    /// The member's place, from 0.
+    pub fn rank(&self, member: &Address) -> Option<usize> {
+        self.members.iter().position(|other| other == member)
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nobody is in it.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The member to the right of `member`, wrapping; `None` when alone or not in it.
+    pub fn neighbour(&self, member: &Address) -> Option<&Address> {
+        let rank = self.rank(member)?;
+        if self.len() < 2 {
+            return None;
+        }
+        self.members.get((rank + 1) % self.len())
+    }
+
+    /// JGroups' text, with the book's names: `[A|1] (2) [A, B]`, and `MergeView::[A|3] (2) [A, B], 2 subgroups: …`.
+    pub fn display(&self, book: &AddressBook) -> String {
+        let mut text = String::new();
+        if self.is_merge() {
+            text.push_str("MergeView::");
+        }
+        self.write_plain(&mut text, book);
+        if let Some(subgroups) = self.subgroups() {
+            let _ = write!(text, ", {} subgroups: ", subgroups.len());
+            for (nth, subgroup) in subgroups.iter().enumerate() {
+                if nth > 0 {
+                    text.push_str(", ");
+                }
+                subgroup.write_plain(&mut text, book);
+            }
+        }
+        text
+    }
+
+    fn write_plain(&self, text: &mut String, book: &AddressBook) {
+        let names: Vec<String> = self.members.iter().map(|member| book.display(member)).collect();
+        let _ = write!(
+            text,
+            "[{}|{}] ({}) [{}]",
+            book.display(&self.id.creator),
+            self.id.id,
+            self.len(),
+            names.join(", ")
+        );
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.display(&AddressBook::default()))
+    }
+}
+
+/// A view as its difference from another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeltaView {
+    /// The new view's id.
+    pub id: ViewId,
+    /// The view it applies to.
+    pub reference: ViewId,
+    /// Members of the reference that are gone.
+    pub left: Vec<Address>,
+    /// Members that are new.
+    pub joined: Vec<Address>,
+}
+
+/// Names one merge.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MergeId {
+    /// The merge leader.
+    pub initiator: Address,
+    /// The leader's counter.
+    pub id: i32,
+}
