@@ -317,6 +317,7 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct AddressBook {
     entries: BTreeMap<Address, Entry>,
+    changes: u64,
 }
 
 impl AddressBook {
@@ -353,6 +354,7 @@ impl AddressBook {
             entry.phys = Some(phys);
             changed = true;
         }
+        self.changes += u64::from(changed);
         changed
     }
 
@@ -384,6 +386,11 @@ impl AddressBook {
     /// All members with what is known of them, in address order.
     pub fn iter(&self) -> impl Iterator<Item = (&Address, Option<&Arc<str>>, Option<PhysAddr>)> {
         self.entries.iter().map(|(address, entry)| (address, entry.name.as_ref(), entry.phys))
+    }
+
+    /// Grows with every change, so that what is derived from the book can be kept until then.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Marks everybody but `members` as removable and forgets those that have been for long.

@@ -413,7 +413,7 @@ pub struct EncryptHeader {
     pub needs_deserialization: bool,
     /// MD5 of the key.
     pub version: Option<Bytes>,
-    /// The key server (kind 2 only).
+    /// The key server; only kind 2 uses it, but its place is always there.
     pub server: Option<Address>,
     /// The initialization vector.
     pub iv: Option<Bytes>,

@@ -1,1 +1,5 @@
 //! The layers, one file each.
+
+pub mod transport;
+
+pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig};

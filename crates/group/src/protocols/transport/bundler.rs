@@ -1,0 +1,328 @@
+//! Packs messages into packets (facts 6.5): one message becomes a single-message payload, several a list.
+//!
+//! Messages are encoded into their destination's buffer as they come and leave when the sweep ends, or earlier when
+//! the next one would not fit. So an idle stack adds no delay, and a busy one sends full packets, without a timer.
+//! Control messages (heartbeats, views, acks, credits) get buffers of their own, so that the edge can let them pass
+//! data that waits.
+
+use std::str::FromStr;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{self, ListStart};
+use crate::{Address, Flags, HeaderBody, Lane, Message, PhysAddr, Version};
+
+/// How messages are packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BundlerKind {
+    /// `pd`: a packet leaves when its own destination's messages fill it. JGroups 5.5's default.
+    #[default]
+    PerDestination,
+    /// `tq`: everything leaves when the messages of all destinations together would fill a packet.
+    TransferQueue,
+    /// `nb`: every message is a packet.
+    NoBundler,
+}
+
+impl BundlerKind {
+    /// JGroups' long name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerDestination => "per-destination",
+            Self::TransferQueue => "transfer-queue",
+            Self::NoBundler => "no-bundler",
+        }
+    }
+}
+
+/// No bundler has this name. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown bundler `{0}`; there are: transfer-queue (tq), per-destination (pd), no-bundler (nb)")]
+pub struct UnknownBundler(pub String);
+
+impl FromStr for BundlerKind {
+    type Err = UnknownBundler;
+
+    /// Names of bundlers that JGroups had in 4.0 select the one that took their place there.
+    fn from_str(name: &str) -> Result<Self, UnknownBundler> {
+        match name {
+            "pd" | "per-destination" => Ok(Self::PerDestination),
+            "tq"
+            | "transfer-queue"
+            | "bundler"
+            | "ab"
+            | "alternating-bundler"
+            | "rqb"
+            | "rq"
+            | "remove-queue-bundler"
+            | "remove-queue" => Ok(Self::TransferQueue),
+            "nb" | "no-bundler" => Ok(Self::NoBundler),
+            _ => Err(UnknownBundler(name.to_owned())),
+        }
+    }
+}
+
+/// What every packet of a stack has in common.
+#[derive(Clone, Debug)]
+pub(super) struct Envelope {
+    pub(super) version: Version,
+    pub(super) cluster: String,
+    /// The encoded transport header.
+    pub(super) tp: Bytes,
+}
+
+/// A packet ready to go, and to whom.
+#[derive(PartialEq, Debug)]
+pub(super) struct Packet {
+    pub(super) to: Target,
+    pub(super) lane: Lane,
+    pub(super) bytes: Bytes,
+    pub(super) messages: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Target {
+    All,
+    One(PhysAddr),
+}
+
+/// The packet under construction for one destination and lane.
+struct Pending {
+    to: Target,
+    lane: Lane,
+    dest: Option<Address>,
+    src: Option<Address>,
+    /// The first message waits unencoded, because alone it is encoded differently.
+    first: Option<Message>,
+    list: Option<ListStart>,
+    count: u32,
+    /// Encoded size so far, as a list.
+    size: usize,
+}
+
+/// Collects messages per destination.
+pub(super) struct Bundler {
+    pub(super) kind: BundlerKind,
+    pub(super) max_size: usize,
+    pending: Vec<Pending>,
+    /// Buffers parallel to `pending`; kept when a packet leaves, so that their memory is used again.
+    buffers: Vec<BytesMut>,
+    total: usize,
+}
+
+/// Bytes of a list's start: version, flags, two addresses, cluster name, count. An upper bound for plain members.
+const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
+
+/// A buffer's first size; grows to the largest packet and stays there.
+const BUFFER_SIZE: usize = 8 * 1024;
+
+impl Bundler {
+    pub(super) fn new(kind: BundlerKind, max_size: usize) -> Self {
+        Self { kind, max_size, pending: Vec::new(), buffers: Vec::new(), total: 0 }
+    }
+
+    /// Takes a message; packets that are full because of it go to `out`.
+    pub(super) fn add(&mut self, envelope: &Envelope, to: Target, message: Message, out: &mut Vec<Packet>) {
+        let lane = lane_of(&message);
+        let at = match self
+            .pending
+            .iter()
+            .position(|pending| pending.to == to && pending.lane == lane && pending.dest == message.dest)
+        {
+            Some(at) => at,
+            None => self.open(to, lane, &message),
+        };
+        let size = wire::message_size(&message, envelope.tp.len(), Some(self.pending[at].src.as_ref()));
+        match self.kind {
+            BundlerKind::PerDestination if self.pending[at].size + size > self.max_size => {
+                self.flush_one(at, envelope, out);
+            }
+            BundlerKind::TransferQueue if LIST_START_SIZE + self.total + size > self.max_size => {
+                self.flush(envelope, out)
+            }
+            _ => {}
+        }
+        self.push(at, envelope, message, size);
+        if self.kind == BundlerKind::NoBundler {
+            self.flush_one(at, envelope, out);
+        }
+    }
+
+    fn open(&mut self, to: Target, lane: Lane, message: &Message) -> usize {
+        // A slot whose packet has left serves the next destination: slots do not grow with past destinations.
+        let dest = message.dest.clone();
+        let src = message.src.clone();
+        let fresh = Pending { to, lane, dest, src, first: None, list: None, count: 0, size: LIST_START_SIZE };
+        if let Some(at) = self.pending.iter().position(|pending| pending.count == 0) {
+            self.pending[at] = fresh;
+            return at;
+        }
+        self.pending.push(fresh);
+        self.buffers.push(BytesMut::new());
+        self.pending.len() - 1
+    }
+
+    fn push(&mut self, at: usize, envelope: &Envelope, message: Message, size: usize) {
+        let (pending, buffer) = (&mut self.pending[at], &mut self.buffers[at]);
+        pending.count += 1;
+        pending.size += size;
+        self.total += size;
+        if pending.count == 1 {
+            pending.src.clone_from(&message.src);
+            pending.first = Some(message);
+            return;
+        }
+        let src = pending.src.as_ref();
+        if let Some(first) = pending.first.take() {
+            buffer.reserve(BUFFER_SIZE.max(pending.size));
+            pending.list = Some(wire::begin_list(
+                buffer,
+                envelope.version,
+                pending.dest.as_ref(),
+                src,
+                &envelope.cluster,
+            ));
+            wire::append_to_list(buffer, &first, src, &envelope.tp);
+        }
+        wire::append_to_list(buffer, &message, src, &envelope.tp);
+    }
+
+    /// Everything collected goes to `out`.
+    pub(super) fn flush(&mut self, envelope: &Envelope, out: &mut Vec<Packet>) {
+        for at in 0..self.pending.len() {
+            self.flush_one(at, envelope, out);
+        }
+        self.total = 0;
+    }
+
+    fn flush_one(&mut self, at: usize, envelope: &Envelope, out: &mut Vec<Packet>) {
+        let (pending, buffer) = (&mut self.pending[at], &mut self.buffers[at]);
+        if pending.count == 0 {
+            return;
+        }
+        match (pending.first.take(), pending.list.take()) {
+            (Some(only), _) => {
+                buffer.reserve(pending.size);
+                wire::write_single(buffer, envelope.version, &only, &envelope.tp);
+            }
+            (None, Some(start)) => wire::finish_list(buffer, start, pending.count),
+            (None, None) => {}
+        }
+        out.push(Packet {
+            to: pending.to,
+            lane: pending.lane,
+            bytes: buffer.split().freeze(),
+            messages: pending.count,
+        });
+        self.total = self.total.saturating_sub(pending.size - LIST_START_SIZE);
+        pending.count = 0;
+        pending.size = LIST_START_SIZE;
+    }
+}
+
+/// Membership, failure detection, acks and credits are control; what carries the application's bytes is data.
+fn lane_of(message: &Message) -> Lane {
+    let is_control = message.flags.has(Flags::NO_FC)
+        || message
+            .headers
+            .0
+            .iter()
+            .any(|header| matches!(header.body, HeaderBody::Fc(_) | HeaderBody::Gms(_)))
+        || (message.length() == 0
+            && !message.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Rpc(_))));
+    if is_control { Lane::Control } else { Lane::Data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{member, phys};
+    use crate::wire::{Packet as Decoded, decode_packet};
+
+    fn envelope() -> Envelope {
+        Envelope { version: Version::V5_5_7, cluster: "demo".into(), tp: wire::encode_tp("demo") }
+    }
+
+    fn data(n: usize) -> Message {
+        let mut message = Message::bytes(Some(member(2)), vec![n as u8; 100]);
+        message.src = Some(member(1));
+        message
+    }
+
+    fn unpack(packets: &[Packet]) -> Vec<Vec<u8>> {
+        let tp = envelope().tp;
+        packets
+            .iter()
+            .flat_map(|packet| match decode_packet(&packet.bytes, &tp).unwrap() {
+                Decoded::Single { message, .. } => vec![message],
+                Decoded::List { messages, .. } => messages,
+            })
+            .map(|message| message.payload_bytes().unwrap().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn one_message_is_a_single_and_two_are_a_list() {
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let (envelope, mut out) = (envelope(), Vec::new());
+        bundler.add(&envelope, Target::One(phys(2)), data(0), &mut out);
+        bundler.flush(&envelope, &mut out);
+        assert_eq!(out[0].bytes[2], 0, "flags of a single unicast");
+        bundler.add(&envelope, Target::One(phys(2)), data(1), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), data(2), &mut out);
+        bundler.flush(&envelope, &mut out);
+        assert_eq!((out.len(), out[1].bytes[2], out[1].messages), (2, 1, 2));
+        assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
+    }
+
+    /// S003-6 and S000-70: a list carries destination, source and cluster once.
+    #[test]
+    fn a_list_carries_its_addresses_once() {
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let (envelope, mut out) = (envelope(), Vec::new());
+        for n in 0..100 {
+            bundler.add(&envelope, Target::One(phys(2)), data(n), &mut out);
+        }
+        bundler.flush(&envelope, &mut out);
+        let uuid = [0u8, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+        let sources = out[0].bytes.windows(16).filter(|window| *window == uuid).count();
+        assert_eq!((out.len(), sources), (1, 1));
+    }
+
+    #[test]
+    fn packets_stay_below_max_size_and_messages_in_order() {
+        for kind in [BundlerKind::PerDestination, BundlerKind::TransferQueue, BundlerKind::NoBundler] {
+            let mut bundler = Bundler::new(kind, 1_000);
+            let (envelope, mut out) = (envelope(), Vec::new());
+            for n in 0..50 {
+                bundler.add(&envelope, Target::One(phys(2)), data(n), &mut out);
+            }
+            bundler.flush(&envelope, &mut out);
+            assert!(out.iter().all(|packet| packet.bytes.len() <= 1_000), "{kind:?}");
+            assert_eq!(unpack(&out), (0..50).map(|n| vec![n as u8; 100]).collect::<Vec<_>>(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn control_and_data_leave_in_packets_of_their_own() {
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let (envelope, mut out) = (envelope(), Vec::new());
+        let mut ack = Message::empty(Some(member(2))).with_flags(Flags::NO_FC);
+        ack.src = Some(member(1));
+        bundler.add(&envelope, Target::One(phys(2)), data(0), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), ack, &mut out);
+        bundler.flush(&envelope, &mut out);
+        assert_eq!(out.iter().map(|packet| packet.lane).collect::<Vec<_>>(), [Lane::Data, Lane::Control]);
+    }
+
+    #[test]
+    fn destinations_of_the_past_leave_no_slots_behind() {
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let (envelope, mut out) = (envelope(), Vec::new());
+        for port in 0..1_000 {
+            bundler.add(&envelope, Target::One(phys(port)), data(0), &mut out);
+            bundler.flush(&envelope, &mut out);
+        }
+        assert_eq!((bundler.pending.len(), out.len()), (1, 1_000));
+    }
+}

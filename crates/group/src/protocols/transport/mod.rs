@@ -1,0 +1,419 @@
+//! The transport layer: member addresses become physical ones, messages become packets, and back (facts 6 and 10).
+//!
+//! It knows nothing of sockets: packets leave as [`Transmit`]s and come in through `receive`. Own multicasts and
+//! unicasts to ourselves are looped back here.
+
+mod bundler;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use bundler::{Bundler, Envelope, Packet, Target};
+pub use bundler::{BundlerKind, UnknownBundler};
+
+use crate::wire;
+use crate::{
+    Address, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass, PhysAddr,
+    ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit, TransmitDest, ViewId,
+};
+
+/// Which transport the configuration names. The bytes of a packet are the same for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportKind {
+    /// Datagrams, with IP multicast or without.
+    Udp,
+    /// One connection per peer.
+    Tcp,
+    /// The same bytes as TCP.
+    TcpNio2,
+    /// Within one process.
+    SharedLoopback,
+}
+
+impl TransportKind {
+    /// The name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::TcpNio2 => "TCP_NIO2",
+            Self::SharedLoopback => "SHARED_LOOPBACK",
+        }
+    }
+}
+
+/// What the layer has to know; what concerns sockets belongs to the edge.
+#[derive(Clone, Debug)]
+pub struct TransportLayerConfig {
+    /// The transport's name.
+    pub kind: TransportKind,
+    /// How messages are packed.
+    pub bundler: BundlerKind,
+    /// Bytes of the largest packet. 64000 leaves room for headers below UDP's limit of 65507.
+    pub max_size: usize,
+    /// At most one discovery per unknown member in this time.
+    pub who_has_cache_timeout: Duration,
+    /// Whether round-trip probes of peers are answered.
+    pub rtt_enabled: bool,
+}
+
+impl TransportLayerConfig {
+    /// The defaults of a transport.
+    pub const fn new(kind: TransportKind) -> Self {
+        Self {
+            kind,
+            bundler: BundlerKind::PerDestination,
+            max_size: 64_000,
+            who_has_cache_timeout: Duration::from_secs(2),
+            rtt_enabled: false,
+        }
+    }
+}
+
+/// Members whose address was asked for recently. A flood of unknown destinations must not grow it without end.
+const WHO_HAS_MAX: usize = 1_000;
+
+/// At most one discovery for members that a multicast had to skip in this time (facts 10.2).
+const SKIPPED_WHO_HAS_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Default, Debug)]
+struct Counters {
+    messages_sent: u64,
+    bytes_sent: u64,
+    packets_sent: u64,
+    messages_received: u64,
+    bytes_received: u64,
+    packets_received: u64,
+}
+
+/// The bottom layer.
+pub struct Transport {
+    config: TransportLayerConfig,
+    bundler: Bundler,
+    envelope: Option<Envelope>,
+    ready: Vec<Packet>,
+    asked: BTreeMap<Address, Time>,
+    skipped_asked: Option<Time>,
+    /// The other members' physical addresses, for the view and state of the book they were made from.
+    fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
+    counters: Counters,
+}
+
+impl Transport {
+    /// A transport that is not connected yet.
+    pub fn new(config: TransportLayerConfig) -> Self {
+        Self {
+            bundler: Bundler::new(config.bundler, config.max_size),
+            config,
+            envelope: None,
+            ready: Vec::new(),
+            asked: BTreeMap::new(),
+            skipped_asked: None,
+            fan_out: None,
+            counters: Counters::default(),
+        }
+    }
+
+    fn lower(&mut self, cx: &mut Cx<'_>, mut message: Message) {
+        let src = message.src.get_or_insert_with(|| cx.local().clone());
+        debug_assert!(!matches!(src, Address::Ip(_)), "members have member addresses");
+        let target = match &message.dest {
+            None => {
+                if !message.transient.has(Transient::DONT_LOOPBACK) {
+                    loop_back(cx, message.clone());
+                }
+                Target::All
+            }
+            Some(dest) => match self.locate(cx, dest) {
+                Located::Here => return loop_back(cx, message),
+                Located::There(phys) => Target::One(phys),
+                Located::Unknown => return cx.discard(&message, DropReason::UnknownAddress),
+            },
+        };
+        let Some(envelope) = &self.envelope else {
+            return cx.discard(&message, DropReason::WrongCluster);
+        };
+        self.counters.messages_sent += 1;
+        self.bundler.add(envelope, target, message, &mut self.ready);
+        self.transmit(cx);
+    }
+
+    fn locate(&mut self, cx: &mut Cx<'_>, dest: &Address) -> Located {
+        if cx.is_local(dest) {
+            return Located::Here;
+        }
+        let phys = match dest {
+            Address::Ip(ip) => Some(*ip),
+            member => cx.shared().book.phys(member),
+        };
+        match phys {
+            Some(phys) if phys == cx.shared().phys => Located::Here,
+            Some(phys) => Located::There(phys),
+            None => {
+                self.who_has(cx, dest);
+                Located::Unknown
+            }
+        }
+    }
+
+    fn who_has(&mut self, cx: &mut Cx<'_>, member: &Address) {
+        let (now, timeout) = (cx.now(), self.config.who_has_cache_timeout);
+        self.asked.retain(|_, at| now.since(*at) < timeout);
+        if self.asked.len() < WHO_HAS_MAX && !self.asked.contains_key(member) {
+            self.asked.insert(member.clone(), now);
+            cx.raise(Event::WhoHas(vec![member.clone()]));
+        }
+    }
+
+    /// Packets leave in the order in which they were completed.
+    fn transmit(&mut self, cx: &mut Cx<'_>) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        for packet in ready.drain(..) {
+            let dest = match packet.to {
+                Target::One(phys) => TransmitDest::One(phys),
+                Target::All if cx.shared().has_multicast => TransmitDest::Multicast,
+                Target::All => TransmitDest::Many(self.others(cx)),
+            };
+            self.counters.packets_sent += 1;
+            self.counters.bytes_sent += packet.bytes.len() as u64;
+            if !matches!(&dest, TransmitDest::Many(others) if others.is_empty()) {
+                cx.transmit(Transmit { dest, bytes: packet.bytes, lane: packet.lane });
+            }
+        }
+        self.ready = ready;
+    }
+
+    /// The physical addresses of all other members; before the first view, of everybody in the book.
+    fn others(&mut self, cx: &mut Cx<'_>) -> Arc<[PhysAddr]> {
+        let shared = cx.shared();
+        let (view_id, changes) = (shared.view.as_ref().map(|view| view.id().clone()), shared.book.changes());
+        if let Some((id, at, others)) = &self.fan_out
+            && *id == view_id
+            && *at == changes
+        {
+            return others.clone();
+        }
+        let mut unknown = Vec::new();
+        let others: Arc<[PhysAddr]> = match &shared.view {
+            Some(view) => view
+                .members()
+                .iter()
+                .filter(|member| **member != shared.local)
+                .filter_map(|member| {
+                    let phys = shared.book.phys(member);
+                    if phys.is_none() {
+                        unknown.push(member.clone());
+                    }
+                    phys
+                })
+                .collect(),
+            None => shared
+                .book
+                .iter()
+                .filter_map(|(_, _, phys)| phys)
+                .filter(|phys| *phys != shared.phys)
+                .collect(),
+        };
+        if unknown.is_empty() {
+            self.fan_out = Some((view_id, changes, others.clone()));
+        } else if self.skipped_asked.is_none_or(|at| cx.now().since(at) >= SKIPPED_WHO_HAS_INTERVAL) {
+            self.skipped_asked = Some(cx.now());
+            cx.raise(Event::WhoHas(unknown));
+        }
+        others
+    }
+
+    fn accept_single(&mut self, cx: &mut Cx<'_>, mut message: Message) {
+        if let Some(HeaderBody::Tp(tp)) = message.headers.take(ProtocolId::TP) {
+            if tp.cluster.as_deref() != cx.shared().cluster.as_deref() {
+                return cx.count_drop(DropReason::WrongCluster, || {
+                    format!("message for cluster {:?}", tp.cluster)
+                });
+            }
+            if let Some(probe) = tp.rtt {
+                return self.answer_rtt(cx, &message, probe);
+            }
+        }
+        cx.deliver(message);
+    }
+
+    fn answer_rtt(&mut self, cx: &mut Cx<'_>, message: &Message, probe: RttProbe) {
+        if probe.is_response || !self.config.rtt_enabled {
+            return;
+        }
+        let rtt = Some(RttProbe { is_response: true, index: probe.index });
+        let header = TpHeader { cluster: cx.shared().cluster.clone(), rtt };
+        let answer = Message::empty(message.src.clone())
+            .with_flags(Flags::OOB)
+            .with_header(ProtocolId::TP, HeaderBody::Tp(Box::new(header)));
+        self.lower(cx, answer);
+    }
+
+    /// A list may mix regular and OOB messages: each kind goes up as a batch of its own, in the list's order.
+    fn accept_list(&mut self, cx: &mut Cx<'_>, messages: Vec<Message>) {
+        if messages.iter().any(Message::is_oob) {
+            let (oob, regular): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_oob);
+            deliver_by_source(cx, oob);
+            deliver_by_source(cx, regular);
+        } else {
+            deliver_by_source(cx, messages);
+        }
+    }
+
+    fn is_for_us(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
+        match dest {
+            None => is_multicast,
+            Some(Address::Ip(ip)) => *ip == cx.shared().phys,
+            Some(member) => cx.is_local(member),
+        }
+    }
+}
+
+enum Located {
+    Here,
+    There(PhysAddr),
+    Unknown,
+}
+
+fn loop_back(cx: &mut Cx<'_>, mut message: Message) {
+    message.transient |= Transient::LOOPED_BACK;
+    cx.deliver(message);
+}
+
+fn deliver_by_source(cx: &mut Cx<'_>, mut messages: Vec<Message>) {
+    for message in &mut messages {
+        // A header without a word of its own: the list's cluster was compared already.
+        message.headers.take(ProtocolId::TP);
+    }
+    if messages.windows(2).all(|pair| pair[0].src == pair[1].src) {
+        cx.deliver_batch(MessageBatch { messages });
+    } else {
+        messages.into_iter().for_each(|message| cx.deliver(message));
+    }
+}
+
+impl Protocol for Transport {
+    fn name(&self) -> &'static str {
+        self.config.kind.name()
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::TP
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        for message in batch.messages.drain(..) {
+            self.lower(cx, message);
+        }
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Connect
+            && let Some(cluster) = cx.shared().cluster.as_deref()
+        {
+            let tp = wire::encode_tp(cluster);
+            self.envelope = Some(Envelope { version: cx.shared().version, cluster: cluster.to_owned(), tp });
+        }
+        Pass::Stop
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            let now = cx.now();
+            let mut keep = view.members().to_vec();
+            keep.push(cx.local().clone());
+            cx.book().retain_members(now, &keep);
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, from: PhysAddr, packet: Bytes) {
+        if from == cx.shared().phys {
+            return cx.count_drop(DropReason::OwnPacket, || format!("packet from our own address {from}"));
+        }
+        let Some(version) = wire::peek_version(&packet) else {
+            return cx.count_drop(DropReason::Malformed, || format!("{} bytes from {from}", packet.len()));
+        };
+        if !version.is_compatible(cx.shared().version) {
+            return cx
+                .count_drop(DropReason::WrongVersion, || format!("packet of version {version} from {from}"));
+        }
+        let Some(envelope) = &self.envelope else {
+            return cx.count_drop(DropReason::WrongCluster, || format!("not connected; packet from {from}"));
+        };
+        self.counters.packets_received += 1;
+        self.counters.bytes_received += packet.len() as u64;
+        match wire::decode_packet(&packet, &envelope.tp) {
+            Ok(wire::Packet::Single { is_multicast, message, .. }) => {
+                if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
+                    return cx.count_drop(DropReason::WrongDestination, || {
+                        format!("message for {:?} from {from}", message.dest)
+                    });
+                }
+                self.counters.messages_received += 1;
+                self.accept_single(cx, message);
+            }
+            Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
+                if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
+                    return cx.count_drop(DropReason::WrongDestination, || {
+                        format!("list for {dest:?} from {from}")
+                    });
+                }
+                if cluster.as_deref() != cx.shared().cluster.as_deref() {
+                    return cx.count_drop(DropReason::WrongCluster, || {
+                        format!("list for cluster {cluster:?} from {from}")
+                    });
+                }
+                self.counters.messages_received += messages.len() as u64;
+                self.accept_list(cx, messages);
+            }
+            Err(error) => cx.count_drop(DropReason::Malformed, || format!("packet from {from}: {error}")),
+        }
+    }
+
+    fn flush(&mut self, cx: &mut Cx<'_>) {
+        if let Some(envelope) = &self.envelope {
+            self.bundler.flush(envelope, &mut self.ready);
+            self.transmit(cx);
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        out.put("bundler.type", self.bundler.kind.name());
+        out.put("bundler.max_size", self.bundler.max_size);
+        out.put("who_has_cache_timeout", format!("{}ms", self.config.who_has_cache_timeout.as_millis()));
+        out.put("num_msgs_sent", self.counters.messages_sent);
+        out.put("num_bytes_sent", self.counters.bytes_sent);
+        out.put("num_packets_sent", self.counters.packets_sent);
+        out.put("num_msgs_received", self.counters.messages_received);
+        out.put("num_bytes_received", self.counters.bytes_received);
+        out.put("num_packets_received", self.counters.packets_received);
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        match name {
+            "bundler" | "bundler_type" | "bundler.type" => Some(
+                value
+                    .parse()
+                    .map(|kind| self.bundler.kind = kind)
+                    .map_err(|error: UnknownBundler| error.to_string()),
+            ),
+            _ => None,
+        }
+    }
+
+    fn operation(&mut self, cx: &mut Cx<'_>, name: &str, args: &[&str]) -> Option<Result<String, String>> {
+        if name != "bundler" {
+            return None;
+        }
+        // What was collected leaves under the old rules, before anything that comes under the new ones.
+        self.flush(cx);
+        let kind = args.first().copied().unwrap_or_default();
+        Some(self.set_attribute("bundler", kind)?.map(|()| self.bundler.kind.name().to_owned()))
+    }
+}

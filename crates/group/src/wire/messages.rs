@@ -1,0 +1,267 @@
+//! Message bodies (facts 6.2, 6.3).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::addresses::{address_size, put_address, read_address};
+use super::headers::{header_size, put_header, read_header};
+use super::objects::{long_length, object_length, put_object, read_object};
+use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
+use crate::{Address, Flags, HeaderBody, Headers, Message, Payload};
+
+const DEST: u8 = 1;
+const SRC: u8 = 2;
+
+/// Headers of one message at most. Stacks have some twenty protocols.
+const HEADERS_MAX: u16 = 128;
+
+/// The message type (6.3).
+pub fn message_type(payload: &Payload) -> i16 {
+    match payload {
+        Payload::Bytes(_) => 0,
+        Payload::Nio { .. } => 1,
+        Payload::Empty => 2,
+        Payload::Object(_) => 3,
+        Payload::Long(_) => 4,
+        Payload::Composite(_) => 5,
+        Payload::Fragment(_) => 6,
+        Payload::Batch { .. } => 7,
+    }
+}
+
+/// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
+/// behind the headers, unless the message has a transport header of its own.
+#[inline]
+pub(super) fn put_body(out: &mut BytesMut, message: &Message, list_src: Option<Option<&Address>>, tp: &[u8]) {
+    let (dest, src) = match list_src {
+        None => (message.dest.as_ref(), message.src.as_ref()),
+        Some(list_src) => (None, message.src.as_ref().filter(|src| Some(*src) != list_src)),
+    };
+    out.put_u8(if dest.is_some() { DEST } else { 0 } | if src.is_some() { SRC } else { 0 });
+    out.put_u16(message.flags.0);
+    if dest.is_some() {
+        put_address(out, dest);
+    }
+    if src.is_some() {
+        put_address(out, src);
+    }
+    let headers = &message.headers.0;
+    let has_own_tp = headers.iter().any(|header| matches!(header.body, HeaderBody::Tp(_)));
+    let tp = if has_own_tp { &[] } else { tp };
+    out.put_u16(headers.len() as u16 + u16::from(!tp.is_empty()));
+    headers.iter().for_each(|header| put_header(out, header));
+    out.put_slice(tp);
+    put_payload(out, message);
+}
+
+fn put_bytes(out: &mut BytesMut, bytes: Option<&Bytes>) {
+    match bytes {
+        None => out.put_i32(-1),
+        Some(bytes) => {
+            out.put_i32(bytes.len() as i32);
+            out.put_slice(bytes);
+        }
+    }
+}
+
+fn put_parts(out: &mut BytesMut, messages: &[Message], src: Option<&Address>) {
+    for part in messages {
+        out.put_i16(message_type(&part.payload));
+        put_body(out, part, Some(src), &[]);
+    }
+}
+
+fn put_payload(out: &mut BytesMut, message: &Message) {
+    match &message.payload {
+        Payload::Empty => {}
+        Payload::Bytes(bytes) => put_bytes(out, bytes.as_ref()),
+        Payload::Nio { direct, bytes } => {
+            put_bool(out, *direct);
+            put_bytes(out, bytes.as_ref());
+        }
+        Payload::Object(object) => put_object(out, object),
+        Payload::Long(value) => put_compressed_long(out, *value),
+        Payload::Composite(messages) => {
+            out.put_i32(messages.len() as i32);
+            put_parts(out, messages, message.src.as_ref());
+        }
+        Payload::Fragment(bytes) => put_bytes(out, Some(bytes)),
+        Payload::Batch { original_src, messages } => {
+            out.put_i32(messages.len() as i32);
+            put_address(out, original_src.as_ref());
+            put_parts(out, messages, message.src.as_ref());
+        }
+    }
+}
+
+/// A body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
+#[inline]
+pub(super) fn read_body(
+    reader: &mut Reader,
+    kind: i16,
+    dest: Option<&Address>,
+    src: Option<&Address>,
+    own_tp: &[u8],
+) -> Result<Message> {
+    let leading = reader.u8("leading byte of a message")?;
+    let flags = Flags(reader.u16("message flags")?);
+    let dest = if leading & DEST != 0 { read_address(reader)? } else { dest.cloned() };
+    let src = if leading & SRC != 0 { read_address(reader)? } else { src.cloned() };
+    let count = reader.u16("number of headers")?;
+    if count > HEADERS_MAX {
+        return Err(WireError::BadValue { what: "number of headers", value: count.into() });
+    }
+    let mut headers = Headers::default();
+    for _ in 0..count {
+        if !own_tp.is_empty() && reader.peek().starts_with(own_tp) {
+            reader.skip(own_tp.len());
+        } else {
+            headers.0.push(read_header(reader)?);
+        }
+    }
+    let payload = read_payload(reader, kind, dest.as_ref(), src.as_ref())?;
+    let mut message = Message::new(dest, payload);
+    message.src = src;
+    message.flags = flags;
+    message.headers = headers;
+    Ok(message)
+}
+
+fn read_bytes(reader: &mut Reader) -> Result<Option<Bytes>> {
+    match reader.length("payload length")? {
+        None => Ok(None),
+        Some(length) => reader.bytes("payload", length).map(Some),
+    }
+}
+
+fn read_parts(
+    reader: &mut Reader,
+    count: usize,
+    dest: Option<&Address>,
+    src: Option<&Address>,
+) -> Result<Vec<Message>> {
+    reader.depth += 1;
+    if reader.depth > NESTING_MAX {
+        return Err(WireError::TooDeep);
+    }
+    let parts = (0..count)
+        .map(|_| {
+            let kind = reader.i16("message type")?;
+            read_body(reader, kind, dest, src, &[])
+        })
+        .collect();
+    reader.depth -= 1;
+    parts
+}
+
+/// Bytes of the smallest message inside another: type, leading byte, flags, number of headers.
+const PART_SIZE_MIN: usize = 7;
+
+fn read_payload(
+    reader: &mut Reader,
+    kind: i16,
+    dest: Option<&Address>,
+    src: Option<&Address>,
+) -> Result<Payload> {
+    Ok(match kind {
+        0 => Payload::Bytes(read_bytes(reader)?),
+        1 => {
+            let direct = reader.bool("direct memory")?;
+            Payload::Nio { direct, bytes: read_bytes(reader)? }
+        }
+        2 => Payload::Empty,
+        3 => Payload::Object(Box::new(read_object(reader)?)),
+        4 => Payload::Long(reader.compressed_long("long payload")?),
+        5 => {
+            let count = reader.count("number of messages", PART_SIZE_MIN)?;
+            Payload::Composite(read_parts(reader, count, dest, src)?)
+        }
+        6 => Payload::Fragment(read_bytes(reader)?.unwrap_or_default()),
+        7 => {
+            let count = reader.count("number of messages", PART_SIZE_MIN)?;
+            let original_src = read_address(reader)?;
+            Payload::Batch { original_src, messages: read_parts(reader, count, dest, src)? }
+        }
+        _ => return Err(WireError::BadValue { what: "message type", value: kind.into() }),
+    })
+}
+
+/// Encoded size of a message with its type, as a list's part (`Some(list's source)`) or alone.
+#[inline]
+pub fn message_size(message: &Message, tp_len: usize, list_src: Option<Option<&Address>>) -> usize {
+    let addresses = match list_src {
+        None => {
+            message.dest.as_ref().map_or(0, |dest| address_size(Some(dest)))
+                + message.src.as_ref().map_or(0, |src| address_size(Some(src)))
+        }
+        Some(list_src) => match &message.src {
+            Some(src) if Some(src) != list_src => address_size(Some(src)),
+            _ => 0,
+        },
+    };
+    let headers = &message.headers.0;
+    let tp_len =
+        if headers.iter().any(|header| matches!(header.body, HeaderBody::Tp(_))) { 0 } else { tp_len };
+    PART_SIZE_MIN
+        + addresses
+        + headers.iter().map(header_size).sum::<usize>()
+        + tp_len
+        + payload_size(message)
+}
+
+fn payload_size(message: &Message) -> usize {
+    let parts = |messages: &[Message]| -> usize {
+        messages.iter().map(|part| message_size(part, 0, Some(message.src.as_ref()))).sum()
+    };
+    match &message.payload {
+        Payload::Empty => 0,
+        Payload::Bytes(bytes) => 4 + bytes.as_ref().map_or(0, Bytes::len),
+        Payload::Nio { bytes, .. } => 5 + bytes.as_ref().map_or(0, Bytes::len),
+        Payload::Object(object) => object_length(object),
+        Payload::Long(value) => long_length(*value),
+        Payload::Composite(messages) => 4 + parts(messages),
+        Payload::Fragment(bytes) => 4 + bytes.len(),
+        Payload::Batch { original_src, messages } => {
+            4 + address_size(original_src.as_ref()) + parts(messages)
+        }
+    }
+}
+
+/// `Message.writeTo`: the body with addresses.
+pub fn encode_body(message: &Message) -> Bytes {
+    let mut out = BytesMut::with_capacity(message_size(message, 0, None));
+    put_body(&mut out, message, None, &[]);
+    out.freeze()
+}
+
+/// The reverse of [`encode_body`]; bytes behind the body are an error.
+///
+/// # Errors
+///
+/// If the bytes are not a message of this type.
+pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
+    let mut reader = Reader::new(bytes.clone());
+    let message = read_body(&mut reader, kind, None, None, &[])?;
+    reader.end()?;
+    Ok(message)
+}
+
+/// Type and body, as fragments and wrapped messages carry whole messages.
+pub fn encode_typed(message: &Message) -> Bytes {
+    let mut out = BytesMut::with_capacity(message_size(message, 0, None));
+    out.put_i16(message_type(&message.payload));
+    put_body(&mut out, message, None, &[]);
+    out.freeze()
+}
+
+/// The reverse of [`encode_typed`].
+///
+/// # Errors
+///
+/// If the bytes are not a message.
+pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
+    let mut reader = Reader::new(bytes.clone());
+    let kind = reader.i16("message type")?;
+    let message = read_body(&mut reader, kind, None, None, &[])?;
+    reader.end()?;
+    Ok(message)
+}

@@ -1,0 +1,369 @@
+//! Integers, strings and buffers (facts section 1).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Why bytes could not be decoded. Nothing was consumed that matters: the packet is dropped as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The bytes end too early.
+    #[error("{wanted} bytes wanted for {what}, {left} left")]
+    Truncated {
+        /// What was being read.
+        what: &'static str,
+        /// How many bytes it needs.
+        wanted: usize,
+        /// How many there are.
+        left: usize,
+    },
+    /// A value is outside of what the format allows.
+    #[error("{what} has the impossible value {value}")]
+    BadValue {
+        /// What was being read.
+        what: &'static str,
+        /// What stood there.
+        value: i64,
+    },
+    /// A header of a class that we do not know. Headers carry no length, so the rest cannot be read either.
+    #[error("unknown header {magic} of protocol {protocol}")]
+    UnknownHeader {
+        /// The protocol's id.
+        protocol: i16,
+        /// The magic id.
+        magic: i16,
+    },
+    /// Messages within messages, deeper than anybody needs.
+    #[error("messages are nested more than {NESTING_MAX} deep")]
+    TooDeep,
+    /// Bytes are left where none should be.
+    #[error("{0} bytes are left over")]
+    Trailing(usize),
+}
+
+/// Composite and batch messages within each other. Real ones nest once or twice.
+pub const NESTING_MAX: u8 = 4;
+
+/// Reads from the front of shared bytes; payloads are slices of them, not copies.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    bytes: Bytes,
+    pub(super) depth: u8,
+}
+
+pub(super) type Result<T> = std::result::Result<T, WireError>;
+
+impl Reader {
+    /// Reads these bytes.
+    pub fn new(bytes: Bytes) -> Self {
+        Self { bytes, depth: 0 }
+    }
+
+    /// How many bytes are left.
+    pub fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What is left.
+    pub fn rest(self) -> Bytes {
+        self.bytes
+    }
+
+    /// Fails if anything is left.
+    pub fn end(&self) -> Result<()> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(WireError::Trailing(self.bytes.len())) }
+    }
+
+    pub(super) fn peek(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn skip(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+
+    pub(super) fn need(&self, what: &'static str, wanted: usize) -> Result<()> {
+        if self.bytes.len() < wanted {
+            return Err(WireError::Truncated { what, wanted, left: self.bytes.len() });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn u8(&mut self, what: &'static str) -> Result<u8> {
+        self.need(what, 1)?;
+        Ok(self.bytes.get_u8())
+    }
+
+    pub(super) fn bool(&mut self, what: &'static str) -> Result<bool> {
+        Ok(self.u8(what)? != 0)
+    }
+
+    #[inline]
+    pub(super) fn i16(&mut self, what: &'static str) -> Result<i16> {
+        self.need(what, 2)?;
+        Ok(self.bytes.get_i16())
+    }
+
+    pub(super) fn u16(&mut self, what: &'static str) -> Result<u16> {
+        self.need(what, 2)?;
+        Ok(self.bytes.get_u16())
+    }
+
+    pub(super) fn i32(&mut self, what: &'static str) -> Result<i32> {
+        self.need(what, 4)?;
+        Ok(self.bytes.get_i32())
+    }
+
+    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64> {
+        self.need(what, 8)?;
+        Ok(self.bytes.get_u64())
+    }
+
+    pub(super) fn bytes(&mut self, what: &'static str, count: usize) -> Result<Bytes> {
+        self.need(what, count)?;
+        Ok(self.bytes.split_to(count))
+    }
+
+    /// A length or count as a signed int; -1 is `None`.
+    pub(super) fn length(&mut self, what: &'static str) -> Result<Option<usize>> {
+        match self.i32(what)? {
+            -1 => Ok(None),
+            value => usize::try_from(value)
+                .map(Some)
+                .map_err(|_| WireError::BadValue { what, value: value.into() }),
+        }
+    }
+
+    /// A count of things of which each needs at least `each` bytes: more than the bytes can hold is a lie.
+    pub(super) fn count(&mut self, what: &'static str, each: usize) -> Result<usize> {
+        let count = self.length(what)?.unwrap_or(0);
+        self.need(what, count.saturating_mul(each))?;
+        Ok(count)
+    }
+
+    #[inline]
+    fn little_endian(&mut self, what: &'static str, most: u8) -> Result<u64> {
+        let count = self.u8(what)?;
+        if count > most {
+            return Err(WireError::BadValue { what, value: count.into() });
+        }
+        self.partial(what, count)
+    }
+
+    #[inline]
+    fn partial(&mut self, what: &'static str, count: u8) -> Result<u64> {
+        self.need(what, usize::from(count))?;
+        let value =
+            self.bytes[..usize::from(count)].iter().rev().fold(0u64, |value, &b| value << 8 | u64::from(b));
+        self.bytes.advance(usize::from(count));
+        Ok(value)
+    }
+
+    /// A compressed int (1.1).
+    pub(super) fn compressed_int(&mut self, what: &'static str) -> Result<i32> {
+        Ok(self.little_endian(what, 4)? as u32 as i32)
+    }
+
+    /// A compressed long (1.1).
+    #[inline]
+    pub(super) fn compressed_long(&mut self, what: &'static str) -> Result<i64> {
+        Ok(self.little_endian(what, 8)? as i64)
+    }
+
+    /// A seqno: a compressed long that is not negative.
+    #[inline]
+    pub(super) fn seqno(&mut self, what: &'static str) -> Result<u64> {
+        let value = self.compressed_long(what)?;
+        u64::try_from(value).map_err(|_| WireError::BadValue { what, value })
+    }
+
+    /// A pair of seqnos (1.2).
+    pub(super) fn long_sequence(&mut self, what: &'static str) -> Result<(u64, u64)> {
+        let counts = self.u8(what)?;
+        if counts == 0 {
+            return Ok((0, 0));
+        }
+        let (first, second) = (counts >> 4, counts & 0x0f);
+        if first > 8 || second > 8 {
+            return Err(WireError::BadValue { what, value: counts.into() });
+        }
+        let low = self.partial(what, first)?;
+        let delta = self.partial(what, second)?;
+        let high = low.checked_add(delta).filter(|&high| i64::try_from(high).is_ok());
+        high.map(|high| (low, high)).ok_or(WireError::BadValue { what, value: delta as i64 })
+    }
+
+    /// A string without presence byte, in Java's modified UTF-8.
+    pub(super) fn utf(&mut self, what: &'static str) -> Result<String> {
+        let count = self.u16(what)?;
+        let bytes = self.bytes(what, usize::from(count))?;
+        decode_modified_utf8(&bytes).ok_or(WireError::BadValue { what, value: count.into() })
+    }
+
+    /// A string with presence byte (1.3).
+    pub(super) fn string(&mut self, what: &'static str) -> Result<Option<String>> {
+        if self.bool(what)? { self.utf(what).map(Some) } else { Ok(None) }
+    }
+
+    /// A tagged string (1.3).
+    pub(super) fn tagged_string(&mut self, what: &'static str) -> Result<String> {
+        if !self.bool(what)? {
+            return self.utf(what);
+        }
+        let count = self.length(what)?.unwrap_or(0);
+        Ok(self.bytes(what, count)?.iter().map(|&b| char::from(b)).collect())
+    }
+
+    /// An ascii string with short length, -1 = absent.
+    pub(super) fn ascii(&mut self, what: &'static str) -> Result<Option<Bytes>> {
+        match self.i16(what)? {
+            -1 => Ok(None),
+            count => {
+                let count =
+                    usize::try_from(count).map_err(|_| WireError::BadValue { what, value: count.into() })?;
+                self.bytes(what, count).map(Some)
+            }
+        }
+    }
+
+    /// A byte buffer with presence byte (1.4).
+    pub(super) fn byte_buffer(&mut self, what: &'static str) -> Result<Option<Bytes>> {
+        if !self.bool(what)? {
+            return Ok(None);
+        }
+        let count = self.length(what)?.unwrap_or(0);
+        self.bytes(what, count).map(Some)
+    }
+}
+
+fn decode_modified_utf8(bytes: &[u8]) -> Option<String> {
+    if bytes.is_ascii() {
+        return String::from_utf8(bytes.to_vec()).ok();
+    }
+    let mut units = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let continued = |offset: usize| {
+            bytes.get(at + offset).filter(|&&b| b & 0xc0 == 0x80).map(|&b| u16::from(b & 0x3f))
+        };
+        let first = u16::from(bytes[at]);
+        let (unit, length) = match bytes[at] {
+            0..=0x7f => (first, 1),
+            0xc0..=0xdf => ((first & 0x1f) << 6 | continued(1)?, 2),
+            0xe0..=0xef => ((first & 0x0f) << 12 | continued(1)? << 6 | continued(2)?, 3),
+            _ => return None,
+        };
+        units.push(unit);
+        at += length;
+    }
+    Some(String::from_utf16_lossy(&units))
+}
+
+/// The number of significant bytes, at least one.
+fn width(value: u64) -> u8 {
+    (8 - (value.leading_zeros() / 8).min(7)) as u8
+}
+
+pub(super) fn put_bool(out: &mut BytesMut, value: bool) {
+    out.put_u8(u8::from(value));
+}
+
+#[inline]
+fn put_little_endian(out: &mut BytesMut, value: u64) {
+    if value == 0 {
+        return out.put_u8(0);
+    }
+    let count = width(value);
+    out.put_u8(count);
+    out.put_slice(&value.to_le_bytes()[..usize::from(count)]);
+}
+
+pub(super) fn put_compressed_int(out: &mut BytesMut, value: i32) {
+    put_little_endian(out, u64::from(value as u32));
+}
+
+#[inline]
+pub(super) fn put_compressed_long(out: &mut BytesMut, value: i64) {
+    put_little_endian(out, value as u64);
+}
+
+/// Length of a compressed long (facts 1.1).
+pub const fn compressed_long_length(value: i64) -> usize {
+    1 + (8 - (value.leading_zeros() / 8) as usize)
+}
+
+pub(super) fn put_long_sequence(out: &mut BytesMut, low: u64, high: u64) {
+    if low == 0 && high == 0 {
+        return out.put_u8(0);
+    }
+    let delta = high.saturating_sub(low);
+    let (first, second) = (width(low), width(delta));
+    out.put_u8(first << 4 | second);
+    out.put_slice(&low.to_le_bytes()[..usize::from(first)]);
+    out.put_slice(&delta.to_le_bytes()[..usize::from(second)]);
+}
+
+/// A string without presence byte; what does not fit Java's 65535 bytes is cut at a character.
+pub(super) fn put_utf(out: &mut BytesMut, text: &str) {
+    let at = out.len();
+    out.put_u16(0);
+    for unit in text.encode_utf16() {
+        let length = if (1..0x80).contains(&unit) {
+            1
+        } else if unit < 0x800 {
+            2
+        } else {
+            3
+        };
+        if out.len() - at - 2 + length > usize::from(u16::MAX) {
+            break;
+        }
+        match length {
+            1 => out.put_u8(unit as u8),
+            2 => out.put_slice(&[0xc0 | (unit >> 6) as u8, 0x80 | (unit & 0x3f) as u8]),
+            _ => out.put_slice(&[
+                0xe0 | (unit >> 12) as u8,
+                0x80 | (unit >> 6 & 0x3f) as u8,
+                0x80 | (unit & 0x3f) as u8,
+            ]),
+        }
+    }
+    let count = (out.len() - at - 2) as u16;
+    out[at..at + 2].copy_from_slice(&count.to_be_bytes());
+}
+
+pub(super) fn put_string(out: &mut BytesMut, text: Option<&str>) {
+    put_bool(out, text.is_some());
+    if let Some(text) = text {
+        put_utf(out, text);
+    }
+}
+
+pub(super) fn put_tagged_string(out: &mut BytesMut, text: &str) {
+    put_bool(out, text.is_ascii());
+    if text.is_ascii() {
+        out.put_i32(text.len() as i32);
+        out.put_slice(text.as_bytes());
+    } else {
+        put_utf(out, text);
+    }
+}
+
+/// One byte per character, its low byte: cluster names are ASCII (facts 29.17).
+pub(super) fn put_ascii(out: &mut BytesMut, text: Option<&str>) {
+    match text {
+        None => out.put_i16(-1),
+        Some(text) => {
+            out.put_i16(text.chars().count() as i16);
+            text.chars().for_each(|c| out.put_u8(c as u32 as u8));
+        }
+    }
+}
+
+pub(super) fn put_byte_buffer(out: &mut BytesMut, bytes: Option<&Bytes>) {
+    put_bool(out, bytes.is_some());
+    if let Some(bytes) = bytes {
+        out.put_i32(bytes.len() as i32);
+        out.put_slice(bytes);
+    }
+}

@@ -1,0 +1,89 @@
+//! Method calls of JGroups' RpcDispatcher (facts 23.3).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::objects::{Form, put_primitive, read_primitive};
+use super::primitives::{Reader, Result, WireError, put_bool, put_string};
+use crate::{MagicId, Object, Primitive};
+
+/// How a method is named.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Method {
+    /// By a number both sides agree on.
+    Id(i16),
+    /// By name, with the types of its parameters.
+    Name(Option<String>, Vec<Primitive>),
+}
+
+/// A call of a method with primitive arguments.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MethodCall {
+    /// The method.
+    pub method: Method,
+    /// The arguments.
+    pub args: Vec<Primitive>,
+}
+
+/// Type number of a streamable object in the "buffer" form.
+const STREAMABLE: u8 = 50;
+
+pub(super) fn put_method_call(out: &mut BytesMut, call: &MethodCall) {
+    match &call.method {
+        Method::Id(id) => {
+            put_bool(out, true);
+            out.put_i16(*id);
+        }
+        Method::Name(name, types) => {
+            put_bool(out, false);
+            put_string(out, name.as_deref());
+            out.put_u8(types.len() as u8);
+            types.iter().for_each(|class| put_primitive(out, class, Form::Stream));
+        }
+    }
+    out.put_u8(call.args.len() as u8);
+    call.args.iter().for_each(|arg| put_primitive(out, arg, Form::Stream));
+}
+
+pub(super) fn read_method_call(reader: &mut Reader) -> Result<MethodCall> {
+    let list = |reader: &mut Reader, what| -> Result<Vec<Primitive>> {
+        let count = reader.u8(what)?;
+        (0..count).map(|_| read_primitive(reader, Form::Stream)).collect()
+    };
+    let method = if reader.bool("method by id")? {
+        Method::Id(reader.i16("method id")?)
+    } else {
+        let name = reader.string("method name")?;
+        Method::Name(name, list(reader, "number of types")?)
+    };
+    Ok(MethodCall { method, args: list(reader, "number of arguments")? })
+}
+
+/// The call as the object of an ObjectMessage.
+pub fn encode_method_call(call: &MethodCall) -> Object {
+    let mut out = BytesMut::new();
+    out.put_u8(STREAMABLE);
+    out.put_u8(1);
+    out.put_i16(MagicId::METHOD_CALL.0);
+    put_method_call(&mut out, call);
+    Object::Serialized(Some(out.freeze()))
+}
+
+/// The call in an ObjectMessage's object.
+///
+/// # Errors
+///
+/// If the object is something else, or an argument is not a primitive value.
+pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
+    let bytes: Bytes = match object {
+        Object::Serialized(Some(bytes)) => bytes.clone(),
+        _ => return Err(WireError::BadValue { what: "method call", value: 0 }),
+    };
+    let mut reader = Reader::new(bytes);
+    let kind = reader.u8("object type")?;
+    let is_present = reader.bool("object presence")?;
+    let magic = reader.i16("object class")?;
+    if kind != STREAMABLE || !is_present || magic != MagicId::METHOD_CALL.0 {
+        return Err(WireError::BadValue { what: "method call", value: magic.into() });
+    }
+    read_method_call(&mut reader)
+}
