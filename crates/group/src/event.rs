@@ -162,6 +162,14 @@ pub struct Token {
     pub number: u64,
 }
 
+impl Token {
+    /// Names the layer that asked: equal for all effects of one layer. Effects such as [`Effect::CloseListener`]
+    /// concern what the same layer asked for before.
+    pub const fn layer(self) -> u16 {
+        self.layer
+    }
+}
+
 /// A connection that was opened by, or accepted for, a layer. Unique within a stack; chosen by the edge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);

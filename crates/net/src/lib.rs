@@ -1,1 +1,28 @@
-//! The edges of the stack: TCP and UDP sockets, TLS, interface selection and the driver
+//! The edges of the stack: TCP and UDP sockets, TLS, interface selection, and the driver that turns a sans-IO stack
+//! into a member.
+//!
+//! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
+//! sockets, the stack is built with their address, and [`Driver::spawn`] sets both to work.
+
+mod bind_addr;
+mod clock;
+mod complaints;
+mod config;
+mod driver;
+mod edge;
+mod shared_loopback;
+mod side;
+mod signals;
+mod stats;
+mod tcp;
+mod tls;
+mod udp;
+
+pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
+pub use clock::Clock;
+pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
+pub use driver::{Application, Driver, DriverHandle, EdgeState};
+pub use edge::{BindError, BoundEdge};
+pub use signals::{Command, StackCall, SubmitError};
+pub use stats::EdgeStats;
+pub use tls::TlsError;

@@ -1,0 +1,2 @@
+//! Round trips.
+fn main() {}

@@ -1,0 +1,432 @@
+//! Which of the host's addresses to use: a list of selectors, of which the first that finds one wins.
+//!
+//! The words are JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`): patterns must match the
+//! whole name or address, scopes are meant as in Java's `InetAddress`. Selection is a function of a given list of
+//! interfaces; [`Interface::of_host`] is the real one.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
+use std::str::FromStr;
+
+use regex_lite::Regex;
+
+/// An address of a network interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// The interface's name.
+    pub name: String,
+    /// One of its addresses.
+    pub ip: IpAddr,
+    /// Its index, the IPv6 scope of link-local addresses.
+    pub index: u32,
+}
+
+impl Interface {
+    /// The addresses of this host's interfaces that are up.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system does not tell.
+    pub fn of_host() -> std::io::Result<Vec<Self>> {
+        Ok(if_addrs::get_if_addrs()?
+            .into_iter()
+            .filter(if_addrs::Interface::is_oper_up)
+            .map(|found| Self { ip: found.ip(), index: found.index.unwrap_or(0), name: found.name })
+            .collect())
+    }
+}
+
+/// Which addresses a selector that leaves the choice may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IpVersion {
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+    /// Both; IPv4 is preferred where a selector finds both.
+    #[default]
+    Dual,
+}
+
+impl IpVersion {
+    fn allows(self, ip: IpAddr) -> bool {
+        match self {
+            Self::V4 => ip.is_ipv4(),
+            Self::V6 => ip.is_ipv6(),
+            Self::Dual => true,
+        }
+    }
+}
+
+/// One selector.
+#[derive(Clone, Debug)]
+enum Selector {
+    /// Interfaces whose whole name matches.
+    InterfacePattern(Regex),
+    /// Addresses whose whole text matches.
+    AddressPattern(Regex),
+    /// Addresses whose host name matches.
+    HostPattern(Regex),
+    Global,
+    SiteLocal,
+    LinkLocal,
+    NonLoopback,
+    Loopback,
+    /// An address as such, also the wildcard addresses.
+    Literal(IpAddr),
+    /// The name of an interface, else of a host.
+    Name(String),
+}
+
+/// A list of selectors. Parses from text, elements separated by commas; without an element it means
+/// `NON_LOOPBACK,LOOPBACK`.
+#[derive(Clone, Default)]
+pub struct BindAddr {
+    text: String,
+    selectors: Vec<Selector>,
+}
+
+/// The selector list is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("bind_addr element {element:?}: {reason}")]
+pub struct BindAddrError {
+    /// Which element.
+    pub element: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl FromStr for BindAddr {
+    type Err = BindAddrError;
+
+    fn from_str(text: &str) -> Result<Self, BindAddrError> {
+        let selectors = elements(text).map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.to_owned(), selectors })
+    }
+}
+
+impl From<IpAddr> for BindAddr {
+    fn from(ip: IpAddr) -> Self {
+        Self { text: ip.to_string(), selectors: vec![Selector::Literal(ip)] }
+    }
+}
+
+impl PartialEq for BindAddr {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for BindAddr {}
+
+impl fmt::Display for BindAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for BindAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+impl BindAddr {
+    /// The first address that a selector finds among these interfaces. `host_name` tells an address' name, for
+    /// `match-host`, and `resolve` a name's addresses.
+    pub fn choose(
+        &self,
+        interfaces: &[Interface],
+        version: IpVersion,
+        names: &dyn HostNames,
+    ) -> Option<Interface> {
+        let fallback = [Selector::NonLoopback, Selector::Loopback];
+        let selectors = if self.selectors.is_empty() { &fallback[..] } else { &self.selectors };
+        selectors.iter().find_map(|selector| selector.choose(interfaces, version, names))
+    }
+}
+
+/// How names of hosts are found; a trait, so that tests need no name service.
+pub trait HostNames {
+    /// The name of the host with this address; its text if it has none.
+    fn name_of(&self, ip: IpAddr) -> String;
+    /// The addresses of the host with this name.
+    fn addresses_of(&self, name: &str) -> Vec<IpAddr>;
+}
+
+/// The host's own resolver. It knows names' addresses; of addresses it only knows the loopback's name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemNames;
+
+impl HostNames for SystemNames {
+    fn name_of(&self, ip: IpAddr) -> String {
+        if ip.is_loopback() { "localhost".to_owned() } else { ip.to_string() }
+    }
+
+    fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
+        (name, 0).to_socket_addrs().map(|found| found.map(|addr| addr.ip()).collect()).unwrap_or_default()
+    }
+}
+
+/// Commas separate, except within braces and brackets of a pattern.
+fn elements(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0usize;
+    text.split(move |letter: char| {
+        match letter {
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+    .map(str::trim)
+    .filter(|element| !element.is_empty())
+}
+
+fn parse(element: &str) -> Result<Selector, BindAddrError> {
+    let wrong = |reason: String| BindAddrError { element: element.to_owned(), reason };
+    if let Some(("match-interface" | "match-address" | "match-host", _)) = element.split_once(':')
+        && let Some((kind, pattern)) = element.split_once(':')
+    {
+        let regex = Regex::new(&format!("^(?:{pattern})$")).map_err(|error| wrong(error.to_string()))?;
+        return Ok(match kind {
+            "match-interface" => Selector::InterfacePattern(regex),
+            "match-address" => Selector::AddressPattern(regex),
+            _ => Selector::HostPattern(regex),
+        });
+    }
+    if element.starts_with("match-") {
+        return Err(wrong("expected match-interface:, match-address: or match-host: and a pattern".into()));
+    }
+    if element.starts_with("custom:") {
+        return Err(wrong("code of one's own cannot be loaded here".into()));
+    }
+    Ok(match element.to_ascii_uppercase().as_str() {
+        "GLOBAL" => Selector::Global,
+        "SITE_LOCAL" => Selector::SiteLocal,
+        "LINK_LOCAL" => Selector::LinkLocal,
+        "NON_LOOPBACK" => Selector::NonLoopback,
+        "LOOPBACK" | "USE_LOCALHOST" | "USE-LOCALHOST" => Selector::Loopback,
+        _ => {
+            let literal =
+                element.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(element);
+            match literal.parse::<IpAddr>() {
+                Ok(ip) => Selector::Literal(ip.to_canonical()),
+                Err(_) => Selector::Name(element.to_owned()),
+            }
+        }
+    })
+}
+
+impl Selector {
+    fn choose(&self, all: &[Interface], version: IpVersion, names: &dyn HostNames) -> Option<Interface> {
+        match self {
+            Self::InterfacePattern(regex) => {
+                // The first interface that matches decides, as in JGroups: a host with eth1 and eth2 binds to one.
+                let name = &all.iter().find(|one| regex.is_match(&one.name))?.name;
+                preferred(all, version, |one| one.name == *name)
+            }
+            Self::AddressPattern(regex) => preferred(all, version, |one| regex.is_match(&one.ip.to_string())),
+            Self::HostPattern(regex) => preferred(all, version, |one| regex.is_match(&names.name_of(one.ip))),
+            Self::Global => preferred(all, version, |one| {
+                !one.ip.is_loopback() && !is_link_local(one.ip) && !is_site_local(one.ip)
+            }),
+            Self::SiteLocal => preferred(all, version, |one| is_site_local(one.ip)),
+            Self::LinkLocal => preferred(all, version, |one| is_link_local(one.ip)),
+            Self::NonLoopback => preferred(all, version, |one| !one.ip.is_loopback()),
+            Self::Loopback => preferred(all, version, |one| one.ip.is_loopback()),
+            Self::Literal(ip) => literal(all, *ip),
+            Self::Name(name) => preferred(all, version, |one| one.name == *name).or_else(|| {
+                let found: Vec<IpAddr> = names.addresses_of(name);
+                let v4_first =
+                    found.iter().filter(|ip| ip.is_ipv4()).chain(found.iter().filter(|ip| ip.is_ipv6()));
+                v4_first.filter(|ip| version.allows(**ip)).find_map(|ip| literal(all, ip.to_canonical()))
+            }),
+        }
+    }
+}
+
+/// The first IPv4 address that fits, else the first IPv6 address.
+fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) -> bool) -> Option<Interface> {
+    let mut fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
+    let first = fitting.next()?;
+    let chosen =
+        if first.ip.is_ipv4() { first } else { fitting.find(|one| one.ip.is_ipv4()).unwrap_or(first) };
+    Some(chosen.clone())
+}
+
+/// A literal works if it is a wildcard, any loopback address, or one of ours.
+fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
+    if let Some(found) = all.iter().find(|one| one.ip == ip) {
+        return Some(found.clone());
+    }
+    let is_usable = ip.is_unspecified() || (ip.is_ipv4() && ip.is_loopback());
+    is_usable.then(|| Interface { name: String::new(), ip, index: 0 })
+}
+
+/// 10/8, 172.16/12, 192.168/16, and the retired fec0::/10, as Java's `isSiteLocalAddress`.
+fn is_site_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_private(),
+        IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfec0,
+    }
+}
+
+/// 169.254/16 and fe80::/10.
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => is_v6_link_local(ip),
+    }
+}
+
+fn is_v6_link_local(ip: Ipv6Addr) -> bool {
+    ip.segments()[0] & 0xffc0 == 0xfe80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake;
+
+    impl HostNames for Fake {
+        fn name_of(&self, ip: IpAddr) -> String {
+            if ip == IpAddr::from([10, 5, 5, 5]) { "db.example.org".into() } else { ip.to_string() }
+        }
+
+        fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
+            if name == "db" { vec![IpAddr::from([10, 5, 5, 5])] } else { vec![] }
+        }
+    }
+
+    fn host(list: &[(&str, &str)]) -> Vec<Interface> {
+        list.iter()
+            .zip(1..)
+            .map(|((name, ip), index)| Interface { name: (*name).into(), ip: ip.parse().unwrap(), index })
+            .collect()
+    }
+
+    fn choose(list: &str, interfaces: &[(&str, &str)], version: IpVersion) -> Option<String> {
+        let bind: BindAddr = list.parse().unwrap();
+        bind.choose(&host(interfaces), version, &Fake).map(|found| found.ip.to_string())
+    }
+
+    const LO: (&str, &str) = ("lo", "127.0.0.1");
+    const LO6: (&str, &str) = ("lo", "::1");
+
+    /// S000-62
+    #[test]
+    fn the_first_selector_that_works_wins() {
+        let list = "match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1";
+        let table: &[(&[(&str, &str)], &str)] = &[
+            (&[LO, ("eth2", "10.1.1.1"), ("en0", "10.5.5.5")], "10.1.1.1"),
+            (&[LO, ("eth0", "10.5.5.5"), ("en0", "10.2.2.2")], "10.5.5.5"),
+            (&[LO, ("eth0", "10.1.1.1"), ("en0", "10.2.2.2")], "10.2.2.2"),
+            (&[LO, ("eth0", "10.1.1.1")], "127.0.0.1"),
+            (&[LO, ("eth20", "10.1.1.1")], "127.0.0.1"),
+            (&[LO, LO6, ("eth2", "2001:db8::2")], "2001:db8::2"),
+            (&[LO, LO6, ("eth2", "2001:db8::2"), ("eth2", "10.1.1.1")], "10.1.1.1"),
+        ];
+        for (interfaces, expected) in table {
+            assert_eq!(
+                choose(list, interfaces, IpVersion::Dual).as_deref(),
+                Some(*expected),
+                "{interfaces:?}"
+            );
+        }
+    }
+
+    /// S000-62
+    #[test]
+    fn scopes_are_those_of_java() {
+        let all = &[
+            LO,
+            LO6,
+            ("eth0", "fe80::1"),
+            ("eth0", "169.254.3.3"),
+            ("eth1", "192.168.7.7"),
+            ("eth2", "fec0::7"),
+            ("eth3", "8.8.4.4"),
+            ("eth3", "2001:db8::3"),
+        ];
+        let table = &[
+            ("GLOBAL", IpVersion::Dual, "8.8.4.4"),
+            ("global", IpVersion::V6, "2001:db8::3"),
+            ("SITE_LOCAL", IpVersion::Dual, "192.168.7.7"),
+            ("SITE_LOCAL", IpVersion::V6, "fec0::7"),
+            ("LINK_LOCAL", IpVersion::V4, "169.254.3.3"),
+            ("LINK_LOCAL", IpVersion::V6, "fe80::1"),
+            ("NON_LOOPBACK", IpVersion::V4, "169.254.3.3"),
+            ("NON_LOOPBACK", IpVersion::V6, "fe80::1"),
+            ("LOOPBACK", IpVersion::Dual, "127.0.0.1"),
+            ("LOOPBACK", IpVersion::V6, "::1"),
+        ];
+        for (selector, version, expected) in table {
+            assert_eq!(choose(selector, all, *version).as_deref(), Some(*expected), "{selector} {version:?}");
+        }
+    }
+
+    /// S000-62
+    #[test]
+    fn patterns_names_and_literals_select() {
+        let all = &[LO, LO6, ("eth0", "10.5.5.5"), ("eth0", "2001:db8::5"), ("eth1", "192.168.1.9")];
+        let table = &[
+            ("match-address:192.168.*", "192.168.1.9"),
+            ("match-address:2001:.*", "2001:db8::5"),
+            ("match-host:db\\..*", "10.5.5.5"),
+            ("match-interface:eth[1,2]", "192.168.1.9"),
+            ("eth1", "192.168.1.9"),
+            ("db", "10.5.5.5"),
+            ("10.5.5.5", "10.5.5.5"),
+            ("::ffff:10.5.5.5", "10.5.5.5"),
+            ("[2001:db8::5]", "2001:db8::5"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("::", "::"),
+            ("127.0.0.2", "127.0.0.2"),
+            ("", "10.5.5.5"),
+        ];
+        for (selector, expected) in table {
+            assert_eq!(
+                choose(selector, all, IpVersion::Dual).as_deref(),
+                Some(*expected),
+                "selector {selector:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_not_chosen() {
+        assert_eq!(choose("10.9.9.9", &[LO, ("eth0", "10.5.5.5")], IpVersion::Dual), None);
+        assert_eq!(choose("match-interface:eth", &[LO, ("eth0", "10.5.5.5")], IpVersion::Dual), None);
+    }
+
+    /// S003-2
+    #[test]
+    fn a_host_of_one_family_needs_no_setting() {
+        assert_eq!(
+            choose("SITE_LOCAL,NON_LOOPBACK", &[LO6, ("eth0", "fd00::2")], IpVersion::Dual).as_deref(),
+            Some("fd00::2")
+        );
+        assert_eq!(choose("", &[LO, ("eth0", "10.0.0.2")], IpVersion::Dual).as_deref(), Some("10.0.0.2"));
+        assert_eq!(
+            choose("", &[LO, LO6, ("eth0", "fd00::2"), ("eth0", "10.0.0.2")], IpVersion::Dual).as_deref(),
+            Some("10.0.0.2")
+        );
+    }
+
+    #[test]
+    fn wrong_elements_are_named() {
+        let error = "eth0,match-interface:[".parse::<BindAddr>().unwrap_err();
+        assert_eq!(error.element, "match-interface:[");
+        assert!("match-mac:00.*".parse::<BindAddr>().is_err());
+        assert!("custom:com.example.Supplier".parse::<BindAddr>().is_err());
+    }
+
+    #[test]
+    fn this_host_has_a_loopback_address() {
+        let all = Interface::of_host().unwrap();
+        let bind: BindAddr = "LOOPBACK".parse().unwrap();
+        assert!(bind.choose(&all, IpVersion::Dual, &SystemNames).unwrap().ip.is_loopback());
+    }
+}

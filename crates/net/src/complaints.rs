@@ -1,0 +1,48 @@
+//! Warnings at a bounded rate: every cause is counted, and logged at most once a minute.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consort_group::Time;
+
+/// One warning per cause in this time.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// What went wrong so far, by cause.
+#[derive(Default, Debug)]
+pub(crate) struct Complaints {
+    causes: BTreeMap<&'static str, (u64, Option<Time>)>,
+}
+
+impl Complaints {
+    /// Counts one; the detail is only made when a warning is due. Returns whether one was.
+    pub(crate) fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
+        let (count, warned) = self.causes.entry(cause).or_default();
+        *count += 1;
+        let is_due = warned.is_none_or(|at| now.since(at) >= INTERVAL);
+        if is_due {
+            *warned = Some(now);
+            tracing::warn!(cause, count, "{}", detail());
+        }
+        is_due
+    }
+
+    /// The counts by cause.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.causes.iter().map(|(&cause, &(count, _))| (cause, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_a_minute_and_counted_always() {
+        let mut complaints = Complaints::default();
+        let second = |second| Time::ZERO + Duration::from_secs(second);
+        let told = (0..=60).filter(|&at| complaints.count(second(at), "x", String::new)).count();
+        assert_eq!(told, 2);
+        assert_eq!(complaints.iter().collect::<Vec<_>>(), [("x", 61)]);
+    }
+}

@@ -1,0 +1,239 @@
+//! `SHARED_LOOPBACK`: members of one process exchange packets through queues in memory, for tests and benches.
+//!
+//! All members with the same multicast address and port are one network. The queues are bounded as a socket's buffer
+//! is: what does not fit is dropped and counted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
+use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
+
+use crate::complaints::Complaints;
+use crate::config::TransportConfig;
+use crate::edge::{Edge, Inbound};
+use crate::signals::{Key, Owner, Signals, SourceWaker};
+use crate::stats::EdgeStats;
+
+/// Bytes that may wait for one member.
+const INBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Packets handed to the stack per cycle, so that timers are not starved.
+const PACKETS_PER_CYCLE: usize = 256;
+
+/// What a packet costs beside its bytes.
+const PACKET_OVERHEAD: usize = 64;
+
+type Network = (IpAddr, u16);
+
+/// All members of all networks of this process.
+static MEMBERS: Mutex<BTreeMap<(Network, u16), Arc<Inbox>>> = Mutex::new(BTreeMap::new());
+
+fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
+    MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Waiting {
+    packets: VecDeque<(PhysAddr, Bytes)>,
+    length: usize,
+    waker: Option<Waker>,
+}
+
+/// What waits for one member.
+#[derive(Default)]
+struct Inbox {
+    waiting: Mutex<Waiting>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, from: PhysAddr, packet: Bytes) -> bool {
+        let mut waiting = self.lock();
+        if waiting.length + packet.len() > INBOX_BYTES_MAX {
+            return false;
+        }
+        let was_empty = waiting.packets.is_empty();
+        waiting.length += packet.len() + PACKET_OVERHEAD;
+        waiting.packets.push_back((from, packet));
+        let waker = if was_empty { waiting.waker.clone() } else { None };
+        drop(waiting);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+}
+
+/// A member that is registered, but does not take packets yet.
+pub(crate) struct BoundShared {
+    network: Network,
+    port: u16,
+    inbox: Arc<Inbox>,
+}
+
+impl BoundShared {
+    /// Registers under the first free port from `bind_port` (or from 1) on.
+    pub(crate) fn bind(config: &TransportConfig) -> Self {
+        let network = (config.mcast_addr, config.mcast_port);
+        let inbox = Arc::new(Inbox::default());
+        let mut members = members();
+        let first = config.bind_port.max(1);
+        let port = (first..=u16::MAX).find(|&port| !members.contains_key(&(network, port))).unwrap_or(first);
+        members.insert((network, port), inbox.clone());
+        Self { network, port, inbox }
+    }
+
+    pub(crate) fn own(&self) -> PhysAddr {
+        own(self.port)
+    }
+
+    pub(crate) fn open(self, signals: &Arc<Signals>) -> SharedEdge {
+        let waker = SourceWaker::waker(signals, Key { owner: Owner::Edge, index: 0 });
+        self.inbox.lock().waker = Some(waker);
+        SharedEdge {
+            bound: self,
+            has_more: true,
+            outbox: Vec::new(),
+            complaints: Complaints::default(),
+            stats: EdgeStats::default(),
+        }
+    }
+}
+
+impl Drop for BoundShared {
+    fn drop(&mut self) {
+        let mut members = members();
+        let key = (self.network, self.port);
+        if members.get(&key).is_some_and(|inbox| Arc::ptr_eq(inbox, &self.inbox)) {
+            members.remove(&key);
+        }
+    }
+}
+
+fn own(port: u16) -> PhysAddr {
+    PhysAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+/// The edge of one member.
+pub(crate) struct SharedEdge {
+    bound: BoundShared,
+    has_more: bool,
+    outbox: Vec<Transmit>,
+    complaints: Complaints,
+    stats: EdgeStats,
+}
+
+impl SharedEdge {
+    fn receive(&mut self, inbound: Inbound<'_>) {
+        let mut waiting = self.bound.inbox.lock();
+        let count = waiting.packets.len().min(PACKETS_PER_CYCLE);
+        let packets: Vec<_> = waiting.packets.drain(..count).collect();
+        waiting.length -= packets.iter().map(|(_, packet)| packet.len() + PACKET_OVERHEAD).sum::<usize>();
+        self.has_more = !waiting.packets.is_empty();
+        drop(waiting);
+        self.stats.reads += 1;
+        for (from, packet) in packets {
+            self.stats.packets_in += 1;
+            self.stats.bytes_in += packet.len() as u64;
+            inbound(from, packet);
+        }
+    }
+
+    fn deliver(&mut self, now: Time, to: &Inbox, packet: Bytes) {
+        self.stats.packets_out += 1;
+        self.stats.bytes_out += packet.len() as u64;
+        if !to.push(self.bound.own(), packet) {
+            self.stats.dropped += 1;
+            self.complaints.count(now, "peer_queue_full", || "a member does not take its packets".into());
+        }
+    }
+
+    fn find(&self, peer: PhysAddr) -> Option<Arc<Inbox>> {
+        let is_other = peer != self.bound.own();
+        members().get(&(self.bound.network, peer.port)).filter(|_| is_other).cloned()
+    }
+
+    fn others(&self) -> Vec<(u16, Arc<Inbox>)> {
+        let (network, own) = (self.bound.network, self.bound.port);
+        let range = (network, 0)..=(network, u16::MAX);
+        let others = members();
+        let others = others.range(range).filter(|((_, port), _)| *port != own);
+        others.map(|((_, port), inbox)| (*port, inbox.clone())).collect()
+    }
+}
+
+impl Edge for SharedEdge {
+    fn service(&mut self, _now: Time, _index: u32, inbound: Inbound<'_>) {
+        self.receive(inbound);
+    }
+
+    fn service_again(&mut self, _now: Time, inbound: Inbound<'_>) -> bool {
+        if self.has_more {
+            self.receive(inbound);
+        }
+        self.has_more
+    }
+
+    fn send(&mut self, _now: Time, transmit: Transmit) {
+        self.outbox.push(transmit);
+    }
+
+    fn flush(&mut self, now: Time, _inbound: Inbound<'_>) {
+        for Transmit { dest, bytes, .. } in std::mem::take(&mut self.outbox) {
+            match dest {
+                TransmitDest::One(peer) => {
+                    if let Some(inbox) = self.find(peer) {
+                        self.deliver(now, &inbox, bytes);
+                    }
+                }
+                TransmitDest::Many(peers) => {
+                    for &peer in peers.iter() {
+                        if let Some(inbox) = self.find(peer) {
+                            self.deliver(now, &inbox, bytes.clone());
+                        }
+                    }
+                }
+                TransmitDest::Multicast => {
+                    for (_, inbox) in self.others() {
+                        self.deliver(now, &inbox, bytes.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Time, _inbound: Inbound<'_>) {}
+
+    fn retain_peers(&mut self, _now: Time, _peers: &[PhysAddr]) {}
+
+    fn begin_close(&mut self, now: Time) {
+        self.flush(now, &mut |_, _| {});
+        self.bound.inbox.lock().waker = None;
+    }
+
+    fn is_closed(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> EdgeStats {
+        self.stats
+    }
+
+    fn complaints(&self) -> Vec<(&'static str, u64)> {
+        self.complaints.iter().collect()
+    }
+
+    fn peers(&self) -> Vec<PhysAddr> {
+        self.others().into_iter().map(|(port, _)| own(port)).collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! Work on files, one job after the other, on the runtime's threads for blocking work (FILE_PING, facts 27.1).
+
+use std::collections::VecDeque;
+use std::fs;
+use std::future::Future;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use consort_group::{Outcome, Token};
+use tokio::task::JoinHandle;
+
+use super::Outcomes;
+use crate::signals::{Key, Owner, Signals, SourceWaker};
+
+/// Jobs that may wait: a layer has one or two under way.
+const JOBS_MAX: usize = 256;
+
+/// Files of a directory that are read: one per member of the largest cluster, with room for stale ones.
+const FILES_MAX: usize = 4096;
+
+/// Bytes that are read of one file: a line per member.
+const FILE_LEN_MAX: u64 = 1024 * 1024;
+
+/// Something to do with files.
+pub(super) enum Job {
+    Read { directory: String, ending: &'static str },
+    Write { directory: String, name: String, content: String },
+    Remove { directory: String, name: String },
+}
+
+/// What is to be done, in order.
+pub(super) struct Files {
+    waiting: VecDeque<(Token, Job)>,
+    running: Option<(Token, JoinHandle<Outcome>)>,
+    waker: Waker,
+}
+
+impl Files {
+    pub(super) fn new(signals: &Arc<Signals>) -> Self {
+        let waker = SourceWaker::waker(signals, Key { owner: Owner::Files, index: 0 });
+        Self { waiting: VecDeque::new(), running: None, waker }
+    }
+
+    pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
+        if self.waiting.len() >= JOBS_MAX {
+            outcomes.push_back((token, Outcome::Failed("too much to do with files".into())));
+            return;
+        }
+        self.waiting.push_back((token, job));
+        self.poll(outcomes);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none() && self.waiting.is_empty()
+    }
+
+    pub(super) fn poll(&mut self, outcomes: &mut Outcomes) {
+        loop {
+            if let Some((token, running)) = &mut self.running {
+                let Poll::Ready(result) = Pin::new(running).poll(&mut Context::from_waker(&self.waker))
+                else {
+                    return;
+                };
+                let outcome = result.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
+                outcomes.push_back((*token, outcome));
+                self.running = None;
+            }
+            let Some((token, job)) = self.waiting.pop_front() else { return };
+            self.running = Some((token, tokio::task::spawn_blocking(move || job.run())));
+        }
+    }
+}
+
+impl Job {
+    fn run(self) -> Outcome {
+        let result = match self {
+            Self::Read { directory, ending } => read_all(Path::new(&directory), ending).map(Outcome::Files),
+            Self::Write { directory, name, content } => {
+                write(Path::new(&directory), &name, &content).map(|()| Outcome::Done)
+            }
+            Self::Remove { directory, name } => remove(Path::new(&directory), &name).map(|()| Outcome::Done),
+        };
+        result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
+    }
+}
+
+fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries.take(FILES_MAX) {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned).filter(|name| name.ends_with(ending))
+        else {
+            continue;
+        };
+        // A member may remove its file while we read.
+        let Ok(file) = fs::File::open(entry.path()) else { continue };
+        let mut content = Vec::new();
+        file.take(FILE_LEN_MAX).read_to_end(&mut content)?;
+        files.push((name, String::from_utf8_lossy(&content).into_owned()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
+    let target = plain(directory, name)?;
+    fs::create_dir_all(directory)?;
+    // Readers see the old file or the new one, never a part. Writers of one name are one member.
+    let draft = plain(directory, &format!("{name}.{}.draft", std::process::id()))?;
+    fs::write(&draft, content)?;
+    fs::rename(&draft, &target)
+}
+
+fn remove(directory: &Path, name: &str) -> io::Result<()> {
+    match fs::remove_file(plain(directory, name)?) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// A file of this directory and no other: names hold what members call themselves.
+fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
+    let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
+    if is_plain {
+        Ok(directory.join(name))
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a file name: {name:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("consort-files-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_name_order() {
+        let directory = scratch("order");
+        assert_eq!(read_all(&directory, ".list").unwrap(), []);
+        write(&directory, "b.list", "2").unwrap();
+        write(&directory, "a.list", "old").unwrap();
+        write(&directory, "a.list", "1").unwrap();
+        write(&directory, "c.other", "3").unwrap();
+        let files = [("a.list".to_owned(), "1".to_owned()), ("b.list".to_owned(), "2".to_owned())];
+        assert_eq!(read_all(&directory, ".list").unwrap(), files);
+        remove(&directory, "a.list").unwrap();
+        remove(&directory, "a.list").unwrap();
+        assert_eq!(read_all(&directory, ".list").unwrap(), files[1..]);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_name_cannot_leave_the_directory() {
+        let directory = scratch("leave");
+        for name in ["../x", "a/b", "..", ".", "", "a\\b"] {
+            assert!(write(&directory, name, "").is_err(), "{name:?}");
+            assert!(remove(&directory, name).is_err(), "{name:?}");
+        }
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,269 @@
+//! What reaches the driver from outside its task: commands of the application, and sockets that became ready.
+//!
+//! Both lie under one lock, which the driver takes once per cycle, and both wake it only if it has not been woken
+//! already: a hundred tasks that send while the driver waits for its turn cost one wake-up (S000-72).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use consort_group::{Address, Event, Message, Stack, Time};
+
+/// Commands that may wait for the driver before [`Signals::try_push`] refuses: enough for ten thousand concurrent
+/// callers, a few megabytes at most.
+pub(crate) const COMMANDS_MAX: usize = 16 * 1024;
+
+/// Something to run on a stack.
+pub type StackCall = Box<dyn FnOnce(&mut Stack, Time) + Send>;
+
+/// Something the application asks of its stack.
+pub enum Command {
+    /// Send a message.
+    Send(Message),
+    /// An event for the top of the stack.
+    Event(Event),
+    /// Join a cluster.
+    Connect(String),
+    /// Leave it.
+    Disconnect,
+    /// Messages have been consumed: their credit returns to the sender.
+    Consumed {
+        /// Whose messages.
+        src: Address,
+        /// Whether they were multicasts.
+        is_multicast: bool,
+        /// The sum of [`Message::credit`].
+        credit: u64,
+    },
+    /// Run something on the stack, between two cycles.
+    Call(StackCall),
+}
+
+/// A command was not taken. It is handed back.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// Too many commands wait already.
+    #[error("the driver's queue is full")]
+    Full(Box<Command>),
+    /// The driver has been shut down.
+    #[error("the driver is closed")]
+    Closed(Box<Command>),
+}
+
+impl std::fmt::Debug for SubmitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full",
+            Self::Closed(_) => "Closed",
+        })
+    }
+}
+
+/// Names a source of readiness: who owns it, and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    pub(crate) owner: Owner,
+    pub(crate) index: u32,
+}
+
+/// Who owns a source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Owner {
+    /// The transport's edge.
+    Edge,
+    /// Links that a layer asked for.
+    SideLinks(u16),
+    /// A multicast group that a layer joined.
+    SideGroup(u16),
+    /// Work on files.
+    Files,
+}
+
+#[derive(Default)]
+struct Inner {
+    commands: Vec<Command>,
+    ready: Vec<Key>,
+    driver: Option<Waker>,
+    /// The driver has been woken since it last looked.
+    is_notified: bool,
+    is_closing: bool,
+    is_gone: bool,
+}
+
+impl Inner {
+    /// The waker to wake after the lock is released, if the driver does not know yet.
+    fn notify(&mut self) -> Option<Waker> {
+        if std::mem::replace(&mut self.is_notified, true) { None } else { self.driver.clone() }
+    }
+}
+
+/// The driver's mailbox.
+#[derive(Default)]
+pub(crate) struct Signals {
+    inner: Mutex<Inner>,
+}
+
+impl Signals {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic under this lock is impossible but for memory; what it guards is whole in any case.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a command, however many wait: for those whose number the caller bounds.
+    pub(crate) fn push(&self, command: Command) -> Result<(), SubmitError> {
+        let mut inner = self.lock();
+        if inner.is_closing || inner.is_gone {
+            return Err(SubmitError::Closed(Box::new(command)));
+        }
+        inner.commands.push(command);
+        let driver = inner.notify();
+        drop(inner);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(())
+    }
+
+    /// Adds a command unless too many wait.
+    pub(crate) fn try_push(&self, command: Command) -> Result<(), SubmitError> {
+        let inner = self.lock();
+        if inner.commands.len() >= COMMANDS_MAX && !inner.is_closing {
+            return Err(SubmitError::Full(Box::new(command)));
+        }
+        drop(inner);
+        self.push(command)
+    }
+
+    /// Adds several commands under one lock. Returns false, and drops them, if the driver is closed.
+    pub(crate) fn push_all(&self, commands: &mut Vec<Command>) -> bool {
+        let mut inner = self.lock();
+        if inner.is_closing || inner.is_gone {
+            return false;
+        }
+        inner.commands.append(commands);
+        let driver = inner.notify();
+        drop(inner);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        true
+    }
+
+    /// A source may be polled again.
+    fn ready(&self, key: Key) {
+        let mut inner = self.lock();
+        if inner.is_gone {
+            return;
+        }
+        inner.ready.push(key);
+        let driver = inner.notify();
+        drop(inner);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Asks the driver to close.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.is_closing = true;
+        let driver = inner.notify();
+        drop(inner);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Takes everything; both vectors must be empty, and are filled by swapping. Returns whether to close.
+    pub(crate) fn take(&self, driver: &Waker, commands: &mut Vec<Command>, ready: &mut Vec<Key>) -> bool {
+        debug_assert!(commands.is_empty() && ready.is_empty(), "swapped in empty");
+        let mut inner = self.lock();
+        if !inner.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
+            inner.driver = Some(driver.clone());
+        }
+        inner.is_notified = false;
+        std::mem::swap(&mut inner.commands, commands);
+        std::mem::swap(&mut inner.ready, ready);
+        inner.is_closing
+    }
+
+    /// The driver is gone: nothing is taken any more. Returns what was left.
+    pub(crate) fn retire(&self) -> Vec<Command> {
+        let mut inner = self.lock();
+        inner.is_gone = true;
+        inner.driver = None;
+        inner.ready = Vec::new();
+        std::mem::take(&mut inner.commands)
+    }
+}
+
+/// Gives every source a waker of its own, so that the driver polls only what is ready.
+pub(crate) struct SourceWaker {
+    signals: Arc<Signals>,
+    key: Key,
+}
+
+impl SourceWaker {
+    pub(crate) fn waker(signals: &Arc<Signals>, key: Key) -> Waker {
+        Waker::from(Arc::new(Self { signals: signals.clone(), key }))
+    }
+}
+
+impl Wake for SourceWaker {
+    fn wake(self: Arc<Self>) {
+        self.signals.ready(self.key);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signals.ready(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// S000-72
+    #[test]
+    fn a_thousand_commands_cost_one_wake_up_and_one_drain() {
+        let signals = Arc::new(Signals::default());
+        let wakes = Arc::new(Wakes::default());
+        let driver = Waker::from(wakes.clone());
+        let (mut commands, mut ready) = (Vec::new(), Vec::new());
+        signals.take(&driver, &mut commands, &mut ready);
+        for _ in 0..1000 {
+            signals.push(Command::Disconnect).unwrap();
+        }
+        SourceWaker::waker(&signals, Key { owner: Owner::Edge, index: 7 }).wake();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        signals.take(&driver, &mut commands, &mut ready);
+        assert_eq!((commands.len(), ready.len()), (1000, 1));
+    }
+
+    #[test]
+    fn a_full_queue_hands_the_command_back() {
+        let signals = Signals::default();
+        for _ in 0..COMMANDS_MAX {
+            signals.try_push(Command::Disconnect).unwrap();
+        }
+        assert!(matches!(signals.try_push(Command::Disconnect), Err(SubmitError::Full(_))));
+    }
+
+    #[test]
+    fn a_closed_queue_hands_the_command_back() {
+        let signals = Signals::default();
+        signals.close();
+        assert!(matches!(signals.push(Command::Disconnect), Err(SubmitError::Closed(_))));
+    }
+}

@@ -1,0 +1,175 @@
+//! The transport's edge over TCP: one connection per peer, opened when there is something to send.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{Lane, PhysAddr, Time, Transmit, TransmitDest, Version};
+
+use super::links::{LinkEvent, LinkSettings, Links};
+use super::listen::{listen, port_range};
+use super::queue::QueueLimits;
+use super::stream::SocketOptions;
+use crate::bind_addr::Interface;
+use crate::config::TransportConfig;
+use crate::edge::{BindError, Edge, Inbound};
+use crate::signals::{Owner, Signals};
+use crate::stats::EdgeStats;
+use crate::tls::Tls;
+
+/// After a failed attempt, packets for the peer are dropped for so long before the next: retransmissions to a dead
+/// member must not become a stream of connection attempts.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A TCP edge that listens, but does not accept yet.
+pub(crate) struct BoundTcp {
+    listener: TcpListener,
+    own: PhysAddr,
+    settings: LinkSettings,
+    connect_timeout: Duration,
+}
+
+impl BoundTcp {
+    pub(crate) fn bind(
+        config: &TransportConfig,
+        version: Version,
+        chosen: &Interface,
+    ) -> Result<Self, BindError> {
+        let tls = Tls::new(&config.tls)?;
+        let ports = port_range(config.bind_port, config.port_range);
+        let listener = listen(chosen.ip, chosen.index, ports, config.recv_buf_size)
+            .map_err(|error| BindError::socket(chosen.ip, config.bind_port, error))?;
+        let local =
+            listener.local_addr().map_err(|error| BindError::socket(chosen.ip, config.bind_port, error))?;
+        Ok(Self {
+            own: crate::edge::advertised(config, local)?,
+            listener,
+            settings: link_settings(config, version, tls),
+            connect_timeout: config.sock_conn_timeout,
+        })
+    }
+
+    pub(crate) fn own(&self) -> PhysAddr {
+        self.own
+    }
+
+    pub(crate) fn open(self, signals: &Arc<Signals>) -> std::io::Result<TcpEdge> {
+        let mut links = Links::new(Owner::Edge, signals.clone(), self.settings, self.own, 0);
+        links.listen(tokio::net::TcpListener::from_std(self.listener)?);
+        Ok(TcpEdge { links, own: self.own, connect_timeout: self.connect_timeout })
+    }
+}
+
+/// What connections take from the transport's settings.
+pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Option<Tls>) -> LinkSettings {
+    LinkSettings {
+        version,
+        accept_any_version: config.accept_any_version,
+        options: SocketOptions {
+            nodelay: config.tcp_nodelay,
+            linger: config.linger,
+            recv_buf: config.recv_buf_size,
+            send_buf: config.send_buf_size,
+        },
+        setup_timeout: config.peer_addr_read_timeout,
+        limits: QueueLimits { data: config.send_queue_bytes, control: config.control_queue_bytes },
+        frame_len_max: config.frame_len_max(),
+        expire_time: config.conn_expire_time,
+        reaper_interval: config.reaper_interval,
+        reconnect_pause: RECONNECT_PAUSE,
+        tls,
+    }
+}
+
+/// A TCP edge at work.
+pub(crate) struct TcpEdge {
+    links: Links,
+    own: PhysAddr,
+    connect_timeout: Duration,
+}
+
+impl TcpEdge {
+    fn send_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, bytes: Bytes) {
+        // Sends to ourselves use no socket; the transport has looped them back.
+        if peer == self.own || peer.ip.is_none() {
+            return;
+        }
+        self.links.stats.packets_out += 1;
+        let found =
+            self.links.find(peer).or_else(|| self.links.connect(now, peer, self.own, self.connect_timeout));
+        match found {
+            Some(index) => {
+                self.links.push(now, index, lane, bytes);
+            }
+            None => self.links.stats.dropped += 1,
+        }
+    }
+}
+
+impl Edge for TcpEdge {
+    fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>) {
+        self.links.service(now, index, &mut |event| pass(event, inbound));
+    }
+
+    fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool {
+        self.links.service_again(now, &mut |event| pass(event, inbound))
+    }
+
+    fn send(&mut self, now: Time, transmit: Transmit) {
+        match transmit.dest {
+            TransmitDest::One(peer) => self.send_to(now, peer, transmit.lane, transmit.bytes),
+            TransmitDest::Many(peers) => {
+                for &peer in peers.iter() {
+                    self.send_to(now, peer, transmit.lane, transmit.bytes.clone());
+                }
+            }
+            TransmitDest::Multicast => {
+                self.links.complaints.count(now, "no_multicast", || "TCP has no group to send to".into());
+            }
+        }
+    }
+
+    fn flush(&mut self, now: Time, inbound: Inbound<'_>) {
+        self.links.flush(now, &mut |event| pass(event, inbound));
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.links.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>) {
+        self.links.handle_timeout(now, &mut |event| pass(event, inbound));
+    }
+
+    fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]) {
+        self.links.retain(now, |peer| peers.contains(&peer));
+    }
+
+    fn begin_close(&mut self, now: Time) {
+        self.links.begin_close(now);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    fn stats(&self) -> EdgeStats {
+        self.links.stats
+    }
+
+    fn complaints(&self) -> Vec<(&'static str, u64)> {
+        self.links.complaints.iter().collect()
+    }
+
+    fn peers(&self) -> Vec<PhysAddr> {
+        self.links.peers().collect()
+    }
+}
+
+/// Frames are packets, also those that were under way when a connection had to give way.
+fn pass(event: LinkEvent, inbound: Inbound<'_>) {
+    if let LinkEvent::Frame { peer, frame, .. } = event {
+        inbound(peer, frame);
+    }
+}

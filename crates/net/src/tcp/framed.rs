@@ -1,0 +1,255 @@
+//! Frames on a connection (facts 4.3): a length word and so many bytes, in either direction.
+//!
+//! Reading takes as much as the socket has, and splits frames off the buffer without copying. Writing gathers what
+//! waits into one system call.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
+use super::stream::Stream;
+
+/// Room for the first reads of a connection: the largest bundle of the stock files.
+const READ_LEN_MIN: usize = 64 * 1024;
+
+/// Room for reads of a busy connection. It doubles from the minimum while reads fill it.
+const READ_LEN_MAX: usize = 512 * 1024;
+
+/// The length word that announces a graceful close.
+const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
+
+/// What comes out of a peer's byte stream.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Frame {
+    /// One payload.
+    Payload(Bytes),
+    /// The peer is about to close.
+    Close,
+}
+
+/// A length word that no frame can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("frame of {length} bytes, at most {max} are read")]
+pub(crate) struct BadLength {
+    pub(crate) length: i32,
+    pub(crate) max: usize,
+}
+
+/// Takes the next frame off the buffer, if it is there in full.
+pub(crate) fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
+    let Some(length) = frame_length(input) else { return Ok(None) };
+    if length.to_be_bytes() == CLOSE_WORD {
+        input.advance(4);
+        return Ok(Some(Frame::Close));
+    }
+    let len = usize::try_from(length)
+        .ok()
+        .filter(|len| (1..=max).contains(len))
+        .ok_or(BadLength { length, max })?;
+    if input.len() < 4 + len {
+        return Ok(None);
+    }
+    input.advance(4);
+    Ok(Some(Frame::Payload(input.split_to(len).freeze())))
+}
+
+fn frame_length(input: &[u8]) -> Option<i32> {
+    input.first_chunk().copied().map(i32::from_be_bytes)
+}
+
+/// How far our side of a connection is from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    /// It goes on.
+    Open,
+    /// After what waits, the close word; so many of its bytes are written.
+    Word(usize),
+    /// The end of our stream.
+    Shutdown,
+    /// Nothing is written any more.
+    Done,
+}
+
+/// A connection and what waits on it.
+pub(crate) struct Framed {
+    stream: Stream,
+    pub(crate) input: BytesMut,
+    read_len: usize,
+    pub(crate) queue: SendQueue,
+    /// The socket takes nothing more until its waker says so.
+    is_blocked: bool,
+    /// An encrypting stream may hold bytes back.
+    is_unflushed: bool,
+    ending: Ending,
+    /// The close word has been read.
+    pub(crate) is_peer_closing: bool,
+}
+
+impl Framed {
+    pub(crate) fn new(stream: Stream, queue: SendQueue) -> Self {
+        Self {
+            stream,
+            input: BytesMut::new(),
+            read_len: READ_LEN_MIN,
+            queue,
+            is_blocked: false,
+            is_unflushed: false,
+            ending: Ending::Open,
+            is_peer_closing: false,
+        }
+    }
+
+    /// Reads once; ready with zero at the end of the stream. The buffer is borrowed from `spare`, to which
+    /// [`Framed::give_back`] returns it: a connection that is idle holds none.
+    pub(crate) fn poll_fill(&mut self, waker: &Waker, spare: &mut BytesMut) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            self.input = std::mem::take(spare);
+        }
+        // Room grows with what has come, never with what a length word promises.
+        let promised = frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
+        let missing = (4 + promised).saturating_sub(self.input.len());
+        let wanted = self.read_len.max(missing.min(2 * self.input.len()));
+        if self.input.capacity() - self.input.len() < wanted.div_ceil(2) {
+            self.input.reserve(wanted);
+        }
+        let room = self.input.capacity() - self.input.len();
+        let polled = self.stream.poll_read(&mut Context::from_waker(waker), &mut self.input);
+        if let Poll::Ready(Ok(count)) = polled
+            && count >= room.min(self.read_len)
+        {
+            self.read_len = (self.read_len * 2).min(READ_LEN_MAX);
+        }
+        polled
+    }
+
+    /// Returns an empty buffer for other connections to use.
+    pub(crate) fn give_back(&mut self, spare: &mut BytesMut) {
+        if self.input.is_empty() {
+            let own = std::mem::take(&mut self.input);
+            if own.capacity() > spare.capacity() {
+                *spare = own;
+            }
+        }
+    }
+
+    /// Something waits to be written, or a held-back rest to be pushed out.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.queue.is_empty() || self.is_unflushed
+    }
+
+    /// The socket did not take everything when it was last asked.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Begins to end our side; gracefully means the close word after all that waits. In the middle of a frame the
+    /// word would be read as part of it.
+    pub(crate) fn end(&mut self, is_graceful: bool) {
+        if self.ending == Ending::Open {
+            let is_graceful = is_graceful && !self.queue.is_mid_frame();
+            self.ending = if is_graceful { Ending::Word(0) } else { Ending::Shutdown };
+        }
+    }
+
+    /// Ends our side gracefully without what waits, and returns that: another connection takes its place.
+    pub(crate) fn end_without_queue(&mut self) -> SendQueue {
+        self.end(true);
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.begin(Bytes::new());
+        queue
+    }
+
+    /// Writes what waits. Returns bytes written and system calls made; what is left waits for the waker.
+    pub(crate) fn write(&mut self, waker: &Waker) -> io::Result<(u64, u64)> {
+        let mut cx = Context::from_waker(waker);
+        let (mut bytes, mut calls) = (0, 0);
+        self.is_blocked = false;
+        while !self.queue.is_empty() {
+            let mut lengths = [[0; 4]; FRAMES_PER_WRITE];
+            let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
+            let used = self.queue.gather(&mut lengths, &mut slices);
+            calls += 1;
+            match self.stream.poll_write(&mut cx, &slices[..used]) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    self.queue.consume(count);
+                    self.is_unflushed = true;
+                    bytes += count as u64;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => {
+                    self.is_blocked = true;
+                    return Ok((bytes, calls));
+                }
+            }
+        }
+        self.is_blocked = self.finish(&mut cx)?.is_pending();
+        Ok((bytes, calls))
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        loop {
+            match self.ending {
+                Ending::Open | Ending::Done => break,
+                Ending::Word(written) if written < CLOSE_WORD.len() => {
+                    match self.stream.poll_write(cx, &[IoSlice::new(&CLOSE_WORD[written..])]) {
+                        Poll::Ready(count) => self.ending = Ending::Word(written + count?.max(1)),
+                        Poll::Pending => return Ok(Poll::Pending),
+                    }
+                    self.is_unflushed = true;
+                }
+                Ending::Word(_) => self.ending = Ending::Shutdown,
+                Ending::Shutdown => match self.stream.poll_shutdown(cx) {
+                    Poll::Ready(result) => {
+                        self.ending = Ending::Done;
+                        result?;
+                    }
+                    Poll::Pending => return Ok(Poll::Pending),
+                },
+            }
+        }
+        if self.is_unflushed {
+            match self.stream.poll_flush(cx) {
+                Poll::Ready(result) => result?,
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+            self.is_unflushed = false;
+        }
+        Ok(Poll::Ready(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: &[u8]) -> (Vec<Frame>, Option<BadLength>) {
+        let mut input = BytesMut::from(bytes);
+        let mut out = Vec::new();
+        loop {
+            match next_frame(&mut input, 100) {
+                Ok(Some(frame)) => out.push(frame),
+                Ok(None) => return (out, None),
+                Err(error) => return (out, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_split_at_their_lengths() {
+        let (seen, error) = frames(b"\0\0\0\x02ab\0\0\0\x01c\xff\xff\xff\xfb\0\0\0\x09part");
+        let payload = |bytes: &'static [u8]| Frame::Payload(Bytes::from_static(bytes));
+        assert_eq!(seen, [payload(b"ab"), payload(b"c"), Frame::Close]);
+        assert_eq!(error, None);
+    }
+
+    #[test]
+    fn a_lying_length_is_an_error_before_its_bytes_come() {
+        for length in [0i32, -1, -4, i32::MIN, 101, i32::MAX] {
+            let (seen, error) = frames(&length.to_be_bytes());
+            assert_eq!((seen.len(), error), (0, Some(BadLength { length, max: 100 })));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! One source at a time: what a listener, an attempt or a connection does when it is polled.
+//!
+//! Each step takes the slot's content, works on it, and either puts something back or releases the slot.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{PhysAddr, Time};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::slots::{Attempt, Connection, State};
+use super::{DRAIN_TIME, FAILED_MAX, LINKS_MAX, LinkEvent, Links, Sink};
+use crate::tcp::framed::{Frame, Framed, next_frame};
+use crate::tcp::queue::SendQueue;
+use crate::tcp::setup;
+use crate::tcp::stream::{Opening, Stream};
+
+/// Connections accepted in one go. The rest waits for the next cycle, so that timers are not starved.
+const ACCEPTS_PER_CYCLE: usize = 64;
+
+/// Bytes read from one connection in one go, so that a fast peer starves neither the others nor the timers.
+const READ_BYTES_PER_CYCLE: usize = 1024 * 1024;
+
+/// Accepted connections that have not said who they are yet. One more, and the longest silent is closed: strangers
+/// who connect and keep quiet must not lock members out.
+const STRANGERS_MAX: usize = 256;
+
+/// How long accepting rests after it failed, for want of descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What reading left behind.
+#[derive(PartialEq, Eq)]
+enum Reading {
+    /// The peer may send more.
+    Open,
+    /// The stream ended, broke, or made no sense.
+    Ended,
+}
+
+impl Links {
+    /// Polls one source that its waker named.
+    pub(crate) fn service(&mut self, now: Time, index: u32, sink: Sink<'_>) {
+        match self.slots.take(index) {
+            None | Some(State::Vacant) => {}
+            Some(State::Listening(listener)) => self.accept(now, index, listener),
+            Some(State::Greeting(opening)) => self.greet(now, index, opening, sink),
+            Some(State::Stranger(framed)) => self.identify(now, index, framed, sink),
+            Some(State::Connecting(attempt)) => self.pursue(now, index, attempt, sink),
+            Some(State::Open(connection)) => self.converse(now, index, connection, sink),
+            Some(State::Draining(connection)) => self.wind_down(now, index, connection, sink),
+        }
+    }
+
+    fn accept(&mut self, now: Time, index: u32, listener: TcpListener) {
+        for round in 0.. {
+            if round == ACCEPTS_PER_CYCLE {
+                self.slots.poll_again(index);
+                break;
+            }
+            match listener.poll_accept(&mut Context::from_waker(self.slots.waker(index))) {
+                Poll::Ready(Ok((stream, _))) => self.admit(now, stream),
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Poll::Ready(Err(error)) => {
+                    self.complaints.count(now, "accept_failed", || error.to_string());
+                    self.slots.set_deadline(index, Some(now + ACCEPT_PAUSE));
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        self.slots.put(index, State::Listening(listener));
+    }
+
+    fn admit(&mut self, now: Time, stream: TcpStream) {
+        if self.slots.in_use() >= LINKS_MAX {
+            self.complaints.count(now, "too_many_links", || "connection not accepted".into());
+            return;
+        }
+        let is_stranger = |index: &u32| {
+            let state = self.slots.get(*index).map(|slot| &slot.state);
+            matches!(state, Some(State::Stranger(_) | State::Greeting(_)))
+        };
+        let strangers: Vec<u32> = self.slots.by_deadline().filter(is_stranger).collect();
+        if strangers.len() >= STRANGERS_MAX
+            && let Some(&longest) = strangers.first()
+        {
+            self.complaints.count(now, "too_many_strangers", || "the longest silent is closed".into());
+            drop(self.slots.take(longest));
+            self.slots.release(longest);
+        }
+        let state = match Stream::accepted(stream, self.settings.options, self.settings.tls.clone()) {
+            Ok(stream) => State::Stranger(Box::new(Framed::new(stream, SendQueue::default()))),
+            Err(opening) => State::Greeting(opening),
+        };
+        self.slots.add(state, Some(now + self.settings.setup_timeout));
+    }
+
+    fn greet(&mut self, now: Time, index: u32, mut opening: Opening, sink: Sink<'_>) {
+        match opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
+            Poll::Pending => self.slots.put(index, State::Greeting(opening)),
+            Poll::Ready(Ok(stream)) => {
+                let framed = Box::new(Framed::new(stream, SendQueue::default()));
+                self.identify(now, index, framed, sink);
+            }
+            Poll::Ready(Err(error)) => {
+                self.complaints.count(now, "tls_handshake_failed", || error.to_string());
+                self.slots.release(index);
+            }
+        }
+    }
+
+    fn identify(&mut self, now: Time, index: u32, mut framed: Box<Framed>, sink: Sink<'_>) {
+        let polled = framed.poll_fill(self.slots.waker(index), &mut self.spare);
+        let is_ended = matches!(polled, Poll::Ready(Ok(0) | Err(_)));
+        let (ours, is_any) = (self.settings.version, self.settings.accept_any_version);
+        match setup::decode(&framed.input, |version| is_any || ours.is_compatible(version)) {
+            Err(error) => {
+                self.complaints.count(now, error.cause(), || format!("connection closed: {error}"));
+                self.slots.release(index);
+            }
+            Ok(Some((peer, length))) => {
+                let _ = framed.input.split_to(length);
+                self.settle(now, index, peer, framed, sink);
+            }
+            Ok(None) if is_ended => self.slots.release(index),
+            Ok(None) => {
+                if polled.is_ready() {
+                    self.slots.poll_again(index);
+                }
+                self.slots.put(index, State::Stranger(framed));
+            }
+        }
+    }
+
+    /// A connection has said whose it is; the rule for simultaneous connections (facts 4.4) decides.
+    fn settle(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
+        if peer == self.own {
+            self.complaints.count(now, "claims_own_address", || format!("connection from {peer} closed"));
+            return self.slots.release(index);
+        }
+        if let Some(old) = self.find(peer) {
+            if !yields(self.own, peer) {
+                self.stats.rejected += 1;
+                return self.drain(now, index, Connection { peer, framed, used: now }, DRAIN_TIME);
+            }
+            framed.queue = self.replace(now, old, sink);
+        }
+        self.stats.accepted += 1;
+        self.by_peer.insert(peer, index);
+        self.slots.set_deadline(index, None);
+        sink(LinkEvent::Accepted { link: self.slots.link(index), peer });
+        self.converse(now, index, Connection { peer, framed, used: now }, sink);
+    }
+
+    /// Ends a connection whose place another takes, and returns what waited on it.
+    fn replace(&mut self, now: Time, old: u32, sink: Sink<'_>) -> SendQueue {
+        let link = self.slots.link(old);
+        match self.slots.take(old) {
+            Some(State::Open(mut connection)) => {
+                let queue = connection.framed.end_without_queue();
+                sink(LinkEvent::Closed { link, is_graceful: true });
+                self.drain(now, old, connection, DRAIN_TIME);
+                queue
+            }
+            Some(State::Connecting(Attempt { mut queue, .. })) => {
+                queue.begin(Bytes::new());
+                sink(LinkEvent::Failed { link, reason: "the peer connected first".into() });
+                self.slots.release(old);
+                queue
+            }
+            Some(state) => {
+                self.slots.put(old, state);
+                SendQueue::default()
+            }
+            None => SendQueue::default(),
+        }
+    }
+
+    fn pursue(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
+        match attempt.opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
+            Poll::Pending => self.slots.put(index, State::Connecting(attempt)),
+            Poll::Ready(Ok(stream)) => {
+                self.stats.connected += 1;
+                self.slots.set_deadline(index, None);
+                sink(LinkEvent::Connected { link: self.slots.link(index) });
+                let framed = Box::new(Framed::new(stream, attempt.queue));
+                self.converse(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
+            }
+            Poll::Ready(Err(error)) => self.fail(now, index, attempt, &error.to_string(), sink),
+        }
+    }
+
+    /// An attempt failed: what waited is lost at this level, the layers above repair it.
+    pub(super) fn fail(&mut self, now: Time, index: u32, attempt: Attempt, reason: &str, sink: Sink<'_>) {
+        let Attempt { peer, queue, .. } = attempt;
+        tracing::debug!(%peer, reason, "no connection");
+        self.stats.dropped += queue.len() as u64;
+        self.stats.failed += 1;
+        self.forget(peer, index);
+        let link = self.slots.link(index);
+        self.slots.release(index);
+        if self.failed.len() >= FAILED_MAX {
+            self.failed.clear();
+        }
+        self.failed.insert(peer, now + self.settings.reconnect_pause);
+        sink(LinkEvent::Failed { link, reason: reason.to_owned() });
+    }
+
+    fn converse(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+        let reading = self.read(now, index, &mut connection, true, sink);
+        if reading == Reading::Ended {
+            return self.lose(index, connection, sink);
+        }
+        if connection.framed.is_peer_closing {
+            // The peer wants no more of it, and what it has sent has been read: the next packet opens another one.
+            sink(LinkEvent::Closed { link: self.slots.link(index), is_graceful: true });
+            return self.drain(now, index, connection, DRAIN_TIME);
+        }
+        self.write(now, index, connection, sink);
+    }
+
+    /// Writes what waits on the table's connection to a peer.
+    pub(super) fn write(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+        if !connection.framed.has_output() {
+            return self.slots.put(index, State::Open(connection));
+        }
+        match connection.framed.write(self.slots.waker(index)) {
+            Ok((bytes, calls)) => {
+                self.stats.bytes_out += bytes;
+                self.stats.writes += calls;
+                connection.used = now;
+                self.slots.put(index, State::Open(connection));
+            }
+            Err(error) => {
+                self.complaints.count(now, "write_failed", || format!("{}: {error}", connection.peer));
+                self.lose(index, connection, sink);
+            }
+        }
+    }
+
+    /// A connection broke, or was closed by the peer.
+    fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
+        let Connection { peer, framed, .. } = connection;
+        self.stats.dropped += framed.queue.len() as u64;
+        self.forget(peer, index);
+        let link = self.slots.link(index);
+        self.slots.release(index);
+        sink(LinkEvent::Closed { link, is_graceful: framed.is_peer_closing });
+    }
+
+    fn wind_down(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
+        let reading = self.read(now, index, &mut connection, false, sink);
+        if reading == Reading::Ended || connection.framed.write(self.slots.waker(index)).is_err() {
+            return self.slots.release(index);
+        }
+        self.slots.put(index, State::Draining(connection));
+    }
+
+    /// Reads what is there, within bounds.
+    fn read(
+        &mut self,
+        now: Time,
+        index: u32,
+        connection: &mut Connection,
+        is_current: bool,
+        sink: Sink<'_>,
+    ) -> Reading {
+        let Connection { peer, framed, used } = connection;
+        let (peer, link) = (*peer, self.slots.link(index));
+        let mut budget = READ_BYTES_PER_CYCLE;
+        loop {
+            loop {
+                match next_frame(&mut framed.input, self.settings.frame_len_max) {
+                    Ok(Some(Frame::Payload(frame))) => {
+                        self.stats.packets_in += 1;
+                        sink(LinkEvent::Frame { link, peer, frame, is_current });
+                    }
+                    Ok(Some(Frame::Close)) => framed.is_peer_closing = true,
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.complaints.count(now, "bad_frame_length", || format!("{peer}: {error}"));
+                        return Reading::Ended;
+                    }
+                }
+            }
+            if budget == 0 {
+                self.slots.poll_again(index);
+                break;
+            }
+            match framed.poll_fill(self.slots.waker(index), &mut self.spare) {
+                Poll::Ready(Ok(0)) => return Reading::Ended,
+                Poll::Ready(Ok(count)) => {
+                    self.stats.reads += 1;
+                    self.stats.bytes_in += count as u64;
+                    budget = budget.saturating_sub(count);
+                    *used = now;
+                }
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%peer, %error, "connection broke");
+                    return Reading::Ended;
+                }
+                Poll::Pending => break,
+            }
+        }
+        framed.give_back(&mut self.spare);
+        Reading::Open
+    }
+}
+
+/// Whether our connection to a peer gives way to one that the peer opened: of two, the one that the member with the
+/// larger address opened survives.
+fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
+    own < peer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Facts 4.4 with the order of 3.4.
+    #[test]
+    fn the_connection_of_the_larger_address_survives() {
+        let phys = |text: &str| PhysAddr::from(text.parse::<std::net::SocketAddr>().unwrap());
+        let table = [
+            ("10.0.0.1:7800", "10.0.0.2:7800", true),
+            ("10.0.0.2:7800", "10.0.0.1:7800", false),
+            ("10.0.0.1:7800", "10.0.0.1:7801", true),
+            ("10.0.0.1:40000", "10.0.0.1:7801", false),
+            // Java compares the address as a signed number.
+            ("192.168.1.1:7800", "10.0.0.1:7800", true),
+            ("10.0.0.1:7800", "192.168.1.1:7800", false),
+            ("[fe80::1]:7800", "[::1]:7800", true),
+            ("[::1]:7800", "[2001:db8::1]:7800", true),
+        ];
+        for (own, peer, expected) in table {
+            assert_eq!(yields(phys(own), phys(peer)), expected, "{own} {peer}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The slab under [`super::Links`]: numbered places with a waker, a deadline and the sources that want attention.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::Waker;
+
+use consort_group::{PhysAddr, Time};
+use tokio::net::TcpListener;
+
+use crate::signals::{Key, Owner, Signals, SourceWaker};
+use crate::tcp::framed::Framed;
+use crate::tcp::queue::SendQueue;
+use crate::tcp::stream::Opening;
+
+/// What a slot holds.
+pub(super) enum State {
+    /// Nothing; or it has been taken out to be worked on.
+    Vacant,
+    Listening(TcpListener),
+    /// Accepted; the TLS handshake is under way.
+    Greeting(Opening),
+    /// Accepted; set-up bytes are awaited.
+    Stranger(Box<Framed>),
+    /// Being opened by us; what is to be sent waits.
+    Connecting(Attempt),
+    /// The table's connection to a peer.
+    Open(Connection),
+    /// Being ended by us: what waits goes out, what is under way is still read.
+    Draining(Connection),
+}
+
+/// A connection being opened.
+pub(super) struct Attempt {
+    pub(super) peer: PhysAddr,
+    pub(super) opening: Opening,
+    pub(super) queue: SendQueue,
+}
+
+/// A connection to a known peer.
+pub(super) struct Connection {
+    pub(super) peer: PhysAddr,
+    pub(super) framed: Box<Framed>,
+    /// When something last went over it.
+    pub(super) used: Time,
+}
+
+pub(super) struct Slot {
+    /// Never used twice, unlike the slot.
+    pub(super) link: u64,
+    pub(super) waker: Waker,
+    pub(super) deadline: Option<Time>,
+    /// It stands in the list of those with something new to write.
+    pub(super) is_dirty: bool,
+    pub(super) state: State,
+}
+
+/// All slots of a table.
+pub(super) struct Slots {
+    owner: Owner,
+    signals: Arc<Signals>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    next_link: u64,
+    deadlines: BTreeSet<(Time, u32)>,
+    /// Slots to be polled although no waker named them.
+    again: Vec<u32>,
+}
+
+impl Slots {
+    pub(super) fn new(owner: Owner, signals: Arc<Signals>, first_link: u64) -> Self {
+        Self {
+            owner,
+            signals,
+            slots: Vec::new(),
+            free: Vec::new(),
+            next_link: first_link,
+            deadlines: BTreeSet::new(),
+            again: Vec::new(),
+        }
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(index as usize)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        (0..).zip(&self.slots)
+    }
+
+    /// The waker of an occupied slot.
+    pub(super) fn waker(&self, index: u32) -> &Waker {
+        &self.slots[index as usize].waker
+    }
+
+    /// The link in an occupied slot.
+    pub(super) fn link(&self, index: u32) -> u64 {
+        self.slots[index as usize].link
+    }
+
+    /// Occupies a slot. It is polled in the next cycle, which makes its waker known to the socket.
+    pub(super) fn add(&mut self, state: State, deadline: Option<Time>) -> u32 {
+        let link = self.next_link;
+        self.next_link += 1;
+        let index = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                (slot.link, slot.state) = (link, state);
+                index
+            }
+            None => {
+                let index = self.slots.len() as u32;
+                let waker = SourceWaker::waker(&self.signals, Key { owner: self.owner, index });
+                self.slots.push(Slot { link, waker, deadline: None, is_dirty: false, state });
+                index
+            }
+        };
+        self.set_deadline(index, deadline);
+        self.again.push(index);
+        index
+    }
+
+    /// Takes out what a slot holds, to work on it; `None` if it holds nothing. The slot stays occupied.
+    pub(super) fn take(&mut self, index: u32) -> Option<State> {
+        let slot = self.slots.get_mut(index as usize)?;
+        match std::mem::replace(&mut slot.state, State::Vacant) {
+            State::Vacant => None,
+            state => Some(state),
+        }
+    }
+
+    /// Puts back what was taken out, or what has become of it.
+    pub(super) fn put(&mut self, index: u32, state: State) {
+        self.slots[index as usize].state = state;
+    }
+
+    /// Frees a slot whose content has been taken out; dropping that closes the socket.
+    pub(super) fn release(&mut self, index: u32) {
+        self.set_deadline(index, None);
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(matches!(slot.state, State::Vacant), "released while occupied");
+        slot.is_dirty = false;
+        self.free.push(index);
+    }
+
+    /// Polls the slot in the next cycle, whatever its waker says.
+    pub(super) fn poll_again(&mut self, index: u32) {
+        self.again.push(index);
+    }
+
+    pub(super) fn take_again(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.again)
+    }
+
+    pub(super) fn has_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    pub(super) fn set_deadline(&mut self, index: u32, deadline: Option<Time>) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(old) = std::mem::replace(&mut slot.deadline, deadline) {
+            self.deadlines.remove(&(old, index));
+        }
+        if let Some(new) = deadline {
+            self.deadlines.insert((new, index));
+        }
+    }
+
+    pub(super) fn first_deadline(&self) -> Option<(Time, u32)> {
+        self.deadlines.first().copied()
+    }
+
+    /// Slots in the order of their deadlines.
+    pub(super) fn by_deadline(&self) -> impl Iterator<Item = u32> {
+        self.deadlines.iter().map(|&(_, index)| index)
+    }
+}

@@ -1,0 +1,12 @@
+//! TCP: connections with set-up bytes and frames ([`links`]), and the transport's edge over them ([`TcpEdge`]).
+
+mod framed;
+pub(crate) mod links;
+pub(crate) mod listen;
+mod queue;
+mod setup;
+pub(crate) mod stream;
+
+mod edge;
+
+pub(crate) use edge::{BoundTcp, link_settings};

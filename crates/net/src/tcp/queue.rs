@@ -1,0 +1,222 @@
+//! What waits to be written to one peer: control first, data behind it, both bounded in bytes.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use consort_group::Lane;
+
+/// Frames gathered into one write. With their lengths they are twice as many slices, well under any system's limit
+/// (1,024), and at the usual bundle sizes more bytes than a socket takes at once.
+pub(crate) const FRAMES_PER_WRITE: usize = 64;
+
+/// Slices that one write can have: the set-up bytes, and length and bytes of each frame.
+pub(crate) const SLICES_PER_WRITE: usize = 1 + 2 * FRAMES_PER_WRITE;
+
+/// What a frame costs beside its bytes, so that a flood of tiny frames is bounded too.
+const FRAME_OVERHEAD: usize = 64;
+
+/// How many bytes each lane may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueLimits {
+    pub(crate) data: usize,
+    pub(crate) control: usize,
+}
+
+/// The queue of one peer.
+#[derive(Default)]
+pub(crate) struct SendQueue {
+    /// Raw bytes before all frames: the set-up bytes.
+    head: Bytes,
+    /// The frame that is partly written, and how much of it with its length.
+    current: Option<(Bytes, usize)>,
+    control: VecDeque<Bytes>,
+    data: VecDeque<Bytes>,
+    control_len: usize,
+    data_len: usize,
+}
+
+impl SendQueue {
+    /// Adds a frame. Returns false if its lane is full: the frame is dropped.
+    pub(crate) fn push(&mut self, lane: Lane, frame: Bytes, limits: QueueLimits) -> bool {
+        let cost = frame.len() + FRAME_OVERHEAD;
+        let (frames, length, limit) = match lane {
+            Lane::Control => (&mut self.control, &mut self.control_len, limits.control),
+            Lane::Data => (&mut self.data, &mut self.data_len, limits.data),
+        };
+        // An empty lane takes any frame: a limit below the frame size must not mean silence.
+        if *length + cost > limit && !frames.is_empty() {
+            return false;
+        }
+        *length += cost;
+        frames.push_back(frame);
+        true
+    }
+
+    /// Puts the set-up bytes before everything. A frame that was partly written elsewhere begins anew.
+    pub(crate) fn begin(&mut self, head: Bytes) {
+        self.head = head;
+        if let Some((_, written)) = &mut self.current {
+            *written = 0;
+        }
+    }
+
+    /// Nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.current.is_none() && self.control.is_empty() && self.data.is_empty()
+    }
+
+    /// A frame has been written in part only: nothing else may be written before the rest of it.
+    pub(crate) fn is_mid_frame(&self) -> bool {
+        self.current.as_ref().is_some_and(|(_, written)| *written > 0)
+    }
+
+    /// Frames that wait.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.current.is_some()) + self.control.len() + self.data.len()
+    }
+
+    /// Lays out the next write. `lengths` holds the frames' length words; returns how many slices are used.
+    pub(crate) fn gather<'a>(
+        &'a self,
+        lengths: &'a mut [[u8; 4]; FRAMES_PER_WRITE],
+        slices: &mut [IoSlice<'a>; SLICES_PER_WRITE],
+    ) -> usize {
+        let whole = self.control.iter().chain(&self.data).map(|frame| (frame, 0));
+        let frames = self.current.iter().map(|(frame, written)| (frame, *written)).chain(whole);
+        let mut picked = [(&[][..], 0usize); FRAMES_PER_WRITE];
+        let mut count = 0;
+        for ((frame, written), (slot, length)) in frames.zip(picked.iter_mut().zip(lengths.iter_mut())) {
+            *length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
+            *slot = (&frame[..], written);
+            count += 1;
+        }
+        let lengths: &'a [[u8; 4]; FRAMES_PER_WRITE] = lengths;
+        let mut used = 0;
+        let mut put = |bytes: &'a [u8]| {
+            if !bytes.is_empty() {
+                slices[used] = IoSlice::new(bytes);
+                used += 1;
+            }
+        };
+        put(&self.head);
+        for ((frame, written), length) in picked[..count].iter().zip(lengths) {
+            put(length.get(*written..).unwrap_or_default());
+            put(&frame[written.saturating_sub(4)..]);
+        }
+        used
+    }
+
+    /// So many bytes of the last layout have been written.
+    pub(crate) fn consume(&mut self, mut count: usize) {
+        let from_head = count.min(self.head.len());
+        let _ = self.head.split_to(from_head);
+        count -= from_head;
+        while count > 0 {
+            let Some((frame, written)) =
+                self.current.take().or_else(|| self.next_frame().map(|frame| (frame, 0)))
+            else {
+                debug_assert!(false, "more written than was laid out");
+                return;
+            };
+            let rest = frame.len() + 4 - written;
+            if count < rest {
+                self.current = Some((frame, written + count));
+                return;
+            }
+            count -= rest;
+        }
+    }
+
+    fn next_frame(&mut self) -> Option<Bytes> {
+        if let Some(frame) = self.control.pop_front() {
+            self.control_len -= frame.len() + FRAME_OVERHEAD;
+            return Some(frame);
+        }
+        let frame = self.data.pop_front()?;
+        self.data_len -= frame.len() + FRAME_OVERHEAD;
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: QueueLimits = QueueLimits { data: 1000, control: 500 };
+
+    fn layout(queue: &SendQueue) -> Vec<u8> {
+        let mut lengths = [[0; 4]; FRAMES_PER_WRITE];
+        let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
+        let used = queue.gather(&mut lengths, &mut slices);
+        slices[..used].iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn control_goes_before_data() {
+        let mut queue = SendQueue::default();
+        assert!(queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS));
+        assert!(queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS));
+        assert_eq!(layout(&queue), b"\0\0\0\x03ctl\0\0\0\x04data");
+    }
+
+    #[test]
+    fn a_partial_write_is_continued_at_every_byte() {
+        let all = b"bela\0\0\0\x03ctl\0\0\0\x04data";
+        for first in 0..=all.len() {
+            let mut queue = SendQueue::default();
+            queue.begin(Bytes::from_static(b"bela"));
+            queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
+            queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS);
+            queue.consume(first);
+            // What has begun is finished first, even if more urgent frames have come since.
+            assert_eq!(layout(&queue), &all[first..]);
+            queue.consume(all.len() - first);
+            assert!(queue.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_begun_data_frame_is_finished_before_control() {
+        let mut queue = SendQueue::default();
+        queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
+        queue.consume(6);
+        assert!(queue.is_mid_frame());
+        queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS);
+        assert_eq!(layout(&queue), b"ta\0\0\0\x03ctl");
+    }
+
+    #[test]
+    fn a_full_data_lane_does_not_stop_control() {
+        let mut queue = SendQueue::default();
+        while queue.push(Lane::Data, Bytes::from(vec![0; 100]), LIMITS) {}
+        assert_eq!(queue.len(), 6);
+        assert!(queue.push(Lane::Control, Bytes::from(vec![0; 100]), LIMITS));
+    }
+
+    #[test]
+    fn the_control_lane_is_bounded_too() {
+        let mut queue = SendQueue::default();
+        let taken = (0..100).filter(|_| queue.push(Lane::Control, Bytes::from_static(b"x"), LIMITS)).count();
+        assert_eq!(taken, 500 / (FRAME_OVERHEAD + 1));
+    }
+
+    #[test]
+    fn a_new_connection_begins_the_cut_frame_anew() {
+        let mut queue = SendQueue::default();
+        queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
+        queue.consume(6);
+        queue.begin(Bytes::from_static(b"bela"));
+        assert_eq!(layout(&queue), b"bela\0\0\0\x04data");
+    }
+
+    #[test]
+    fn one_write_takes_a_bounded_number_of_frames() {
+        let mut queue = SendQueue::default();
+        let limits = QueueLimits { data: usize::MAX, control: 0 };
+        for _ in 0..200 {
+            queue.push(Lane::Data, Bytes::from_static(b"12345678"), limits);
+        }
+        assert_eq!(layout(&queue).len(), FRAMES_PER_WRITE * 12);
+    }
+}

@@ -1,0 +1,131 @@
+//! A TCP connection, plain or within TLS, and how it is opened.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::tls::Tls;
+
+/// An attempt to open a connection, or to shake hands on an accepted one.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+/// What is set on every connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SocketOptions {
+    pub(crate) nodelay: bool,
+    pub(crate) linger: Option<Duration>,
+    pub(crate) recv_buf: Option<usize>,
+    pub(crate) send_buf: Option<usize>,
+}
+
+impl SocketOptions {
+    /// Sets what can be set on a connection that stands. An option that the system refuses is not worth a connection.
+    fn apply(self, stream: &TcpStream) {
+        let socket = SockRef::from(stream);
+        let results = [
+            socket.set_keepalive(true),
+            socket.set_tcp_nodelay(self.nodelay),
+            if self.linger.is_some() { socket.set_linger(self.linger) } else { Ok(()) },
+        ];
+        for error in results.into_iter().filter_map(Result::err) {
+            tracing::debug!(%error, "socket option refused");
+        }
+    }
+}
+
+/// One connection.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Opens a connection. The address tried is `to`; one that turns out to lead to ourselves is an error.
+    pub(crate) fn connect(to: SocketAddr, options: SocketOptions, tls: Option<Tls>) -> Opening {
+        Box::pin(async move {
+            let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // Before connecting, because the window scale is agreed in the handshake.
+            if let Some(size) = options.recv_buf {
+                socket.set_recv_buffer_size(u32::try_from(size).unwrap_or(u32::MAX))?;
+            }
+            if let Some(size) = options.send_buf {
+                socket.set_send_buffer_size(u32::try_from(size).unwrap_or(u32::MAX))?;
+            }
+            let stream = socket.connect(to).await?;
+            if stream.local_addr()? == to {
+                return Err(io::Error::other("connected to itself"));
+            }
+            options.apply(&stream);
+            match tls {
+                Some(tls) => tls.connect(to, stream).await,
+                None => Ok(Self::Plain(stream)),
+            }
+        })
+    }
+
+    /// Takes over an accepted connection; with TLS, the handshake comes first.
+    pub(crate) fn accepted(
+        stream: TcpStream,
+        options: SocketOptions,
+        tls: Option<Tls>,
+    ) -> Result<Self, Opening> {
+        options.apply(&stream);
+        if let Some(size) = options.send_buf {
+            let _ = SockRef::from(&stream).set_send_buffer_size(size);
+        }
+        match tls {
+            Some(tls) => Err(Box::pin(async move { tls.accept(stream).await })),
+            None => Ok(Self::Plain(stream)),
+        }
+    }
+
+    /// Reads into the buffer's spare room.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        // The futures are cancel safe: dropped while pending, they have read nothing and left their waker behind.
+        match self {
+            Self::Plain(stream) => pin!(stream.read_buf(buf)).poll(cx),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => pin!(stream.read_buf(buf)).poll(cx),
+        }
+    }
+
+    /// Writes what it takes of these slices.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// Pushes out what an encrypting stream holds back.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+        }
+    }
+
+    /// Ends our direction.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+        }
+    }
+}

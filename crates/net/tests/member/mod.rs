@@ -1,0 +1,213 @@
+//! A member whose only layer sends and receives bare packets, so that an edge can be tested by itself.
+#![allow(dead_code, unreachable_pub)] // each test program uses a part
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{
+    Address, Cx, Effect, Event, Flags, Indication, Lane, Message, MessageBatch, Outcome, PhysAddr, Protocol,
+    ProtocolId, Rng, Stack, StackSetup, Time, Token, Transmit, TransmitDest, Version, View, ViewId,
+};
+use consort_net::{
+    Application, BindAddr, BoundEdge, Command, Driver, DriverHandle, EdgeState, EdgeStats, TransportConfig,
+};
+use tokio::sync::{mpsc, watch};
+
+/// Nothing in these tests takes a tenth of this; a test that waits for so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends payloads as packets to the address they are for, OOB ones on the control lane.
+pub struct Raw {
+    outcomes: mpsc::UnboundedSender<Outcome>,
+}
+
+impl Protocol for Raw {
+    fn name(&self) -> &'static str {
+        "RAW"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::TP
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        for message in batch.messages.drain(..) {
+            let dest = match message.dest {
+                Some(Address::Ip(peer)) => TransmitDest::One(peer),
+                _ => TransmitDest::Multicast,
+            };
+            let lane = if message.is_oob() { Lane::Control } else { Lane::Data };
+            cx.transmit(Transmit { dest, bytes: message.payload_bytes().cloned().unwrap_or_default(), lane });
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, from: PhysAddr, packet: Bytes) {
+        let mut message = Message::bytes(None, packet);
+        message.src = Some(Address::Ip(from));
+        cx.deliver(message);
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> consort_group::Pass {
+        // Stands for GMS: a view of members that are named by their addresses.
+        if let Event::View(view) = event {
+            for member in view.members() {
+                let Address::Ip(phys) = member else { continue };
+                cx.book().learn(member, None, Some(*phys));
+            }
+            cx.install(view.clone());
+        }
+        consort_group::Pass::Stop
+    }
+
+    fn operation(&mut self, _: &mut Cx<'_>, _: &str, _: &[&str]) -> Option<Result<String, String>> {
+        None
+    }
+
+    fn done(&mut self, _: &mut Cx<'_>, _: Token, outcome: Outcome) {
+        let _ = self.outcomes.send(outcome);
+    }
+}
+
+/// What the last cycle left.
+#[derive(Clone, Default, Debug)]
+pub struct Seen {
+    pub stats: EdgeStats,
+    pub peers: Vec<PhysAddr>,
+    pub complaints: Vec<(&'static str, u64)>,
+}
+
+impl Seen {
+    pub fn complained(&self, cause: &str) -> u64 {
+        self.complaints.iter().find(|(known, _)| *known == cause).map_or(0, |(_, count)| *count)
+    }
+}
+
+struct Recorder {
+    packets: mpsc::UnboundedSender<(PhysAddr, Bytes)>,
+    seen: watch::Sender<Seen>,
+}
+
+impl Application for Recorder {
+    fn indication(&mut self, _stack: &mut Stack, _now: Time, indication: Indication) {
+        let Indication::Batch(batch) = indication else { return };
+        for message in batch.messages {
+            let Some(Address::Ip(from)) = message.src else { panic!("a packet without source") };
+            let _ = self.packets.send((from, message.payload_bytes().cloned().unwrap_or_default()));
+        }
+    }
+
+    fn after_cycle(&mut self, _stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
+        let mut peers = edge.peers();
+        peers.sort();
+        let seen = Seen { stats: edge.stats(), peers, complaints: edge.complaints() };
+        self.seen.send_replace(seen);
+    }
+}
+
+/// A member at work.
+pub struct Member {
+    pub handle: DriverHandle,
+    pub phys: PhysAddr,
+    pub packets: mpsc::UnboundedReceiver<(PhysAddr, Bytes)>,
+    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
+    pub seen: watch::Receiver<Seen>,
+}
+
+/// TCP on a free port of the loopback interface.
+pub fn tcp() -> TransportConfig {
+    TransportConfig { bind_addr: "127.0.0.1".parse().unwrap(), bind_port: 0, ..TransportConfig::tcp() }
+}
+
+pub fn bind_addr(text: &str) -> BindAddr {
+    text.parse().unwrap()
+}
+
+impl Member {
+    pub fn start(config: &TransportConfig) -> Self {
+        let edge = BoundEdge::bind(config, Version::V5_5_7).unwrap();
+        Self::over(edge)
+    }
+
+    pub fn over(edge: BoundEdge) -> Self {
+        let (packets_in, packets) = mpsc::unbounded_channel();
+        let (outcomes_in, outcomes) = mpsc::unbounded_channel();
+        let (seen_in, seen) = watch::channel(Seen::default());
+        let phys = edge.phys_addr();
+        let setup = StackSetup {
+            local: Address::random(&mut Rng::new(u64::from(phys.port))),
+            name: "raw".into(),
+            phys,
+            has_multicast: edge.has_multicast(),
+            seed: 1,
+            version: Version::V5_5_7,
+        };
+        let stack = Stack::new(setup, vec![Box::new(Raw { outcomes: outcomes_in })]);
+        let app = Recorder { packets: packets_in, seen: seen_in };
+        let handle = Driver::spawn(stack, edge, app).unwrap();
+        Self { handle, phys, packets, outcomes, seen }
+    }
+
+    pub fn send(&self, to: PhysAddr, packet: impl Into<Bytes>) {
+        self.handle.submit(Command::Send(Message::bytes(Some(Address::Ip(to)), packet.into()))).unwrap();
+    }
+
+    pub fn send_urgent(&self, to: PhysAddr, packet: impl Into<Bytes>) {
+        let message = Message::bytes(Some(Address::Ip(to)), packet.into()).with_flags(Flags::OOB);
+        self.handle.submit(Command::Send(message)).unwrap();
+    }
+
+    pub fn multicast(&self, packet: impl Into<Bytes>) {
+        self.handle.submit(Command::Send(Message::bytes(None, packet.into()))).unwrap();
+    }
+
+    /// Installs a view of the members at these addresses.
+    pub fn install(&self, id: u64, members: &[PhysAddr]) {
+        let members: Vec<Address> = members.iter().map(|&phys| Address::Ip(phys)).collect();
+        let view = View::new(ViewId { creator: members[0].clone(), id }, members);
+        self.handle.submit(Command::Event(Event::View(view))).unwrap();
+    }
+
+    pub async fn packet(&mut self) -> (PhysAddr, Bytes) {
+        tokio::time::timeout(PATIENCE, self.packets.recv()).await.expect("a packet arrives").unwrap()
+    }
+
+    pub async fn outcome(&mut self) -> Outcome {
+        tokio::time::timeout(PATIENCE, self.outcomes.recv()).await.expect("an outcome comes").unwrap()
+    }
+
+    /// Waits until what is seen after a cycle is so.
+    pub async fn until(&mut self, is_so: impl FnMut(&Seen) -> bool) -> Seen {
+        let seen = tokio::time::timeout(PATIENCE, self.seen.wait_for(is_so)).await;
+        if let Ok(seen) = seen {
+            return seen.expect("the driver runs").clone();
+        }
+        drop(seen);
+        panic!("not so in time: {:?}", self.seen.borrow());
+    }
+}
+
+/// Effects need a layer that asks; the tests ask through a layer that is inserted for it.
+pub struct Asker {
+    pub effects: Vec<Effect>,
+    pub outcomes: mpsc::UnboundedSender<Outcome>,
+}
+
+impl Protocol for Asker {
+    fn name(&self) -> &'static str {
+        "ASKER"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId(999)
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        for effect in self.effects.drain(..) {
+            cx.request(effect);
+        }
+    }
+
+    fn done(&mut self, _: &mut Cx<'_>, _: Token, outcome: Outcome) {
+        let _ = self.outcomes.send(outcome);
+    }
+}
