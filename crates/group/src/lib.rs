@@ -24,7 +24,9 @@ mod time;
 mod timers;
 mod version;
 mod view;
+mod window;
 
+pub mod config;
 pub mod ids;
 pub mod protocols;
 pub mod wire;

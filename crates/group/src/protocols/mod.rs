@@ -3,3 +3,12 @@
 pub mod transport;
 
 pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig};
+pub mod nakack;
+
+pub use nakack::{NakAck, NakAckConfig, NakAckKind};
+pub mod unicast;
+
+pub use unicast::{Unicast, UnicastConfig, UnicastKind};
+pub mod stable;
+
+pub use stable::{Stable, StableConfig};

@@ -88,7 +88,7 @@ pub(super) fn put_header(out: &mut BytesMut, header: &Header) {
         }
         HeaderBody::Gms(gms) => {
             out.put_u8(gms.kind as u8);
-            out.put_u16(u16::from(gms.merge_id.is_some()) * 4 | u16::from(gms.merge_rejected) * 16);
+            out.put_u16((u16::from(gms.merge_id.is_some()) * 4) | (u16::from(gms.merge_rejected) * 16));
             put_address(out, gms.member.as_ref());
             if let Some(merge_id) = &gms.merge_id {
                 put_address(out, Some(&merge_id.initiator));

@@ -138,7 +138,7 @@ impl Bundler {
                 self.flush_one(at, envelope, out);
             }
             BundlerKind::TransferQueue if LIST_START_SIZE + self.total + size > self.max_size => {
-                self.flush(envelope, out)
+                self.flush(envelope, out);
             }
             _ => {}
         }

@@ -1,0 +1,93 @@
+//! Properties of protocols: declared once, which gives the struct, its defaults, parsing, listing and probe's view.
+//!
+//! ```
+//! use std::time::Duration;
+//! use consort_group::config::Properties;
+//!
+//! consort_group::properties! {
+//!     /// What the protocol can be told.
+//!     Config {
+//!         /// How often the windows are looked at.
+//!         xmit_interval: Duration = Duration::from_millis(500),
+//!     }
+//! }
+//!
+//! let mut config = Config::default();
+//! assert_eq!(config.set("xmit_interval", "2s"), Some(Ok(())));
+//! assert_eq!(config.xmit_interval, Duration::from_secs(2));
+//! assert_eq!(config.set("xmit_intervall", "2s"), None);
+//! ```
+
+mod stack;
+mod units;
+
+pub use stack::{Position, ProtocolConfig, StackConfig};
+pub use units::{Bytes, HostPort, Property, parse_bytes, parse_duration};
+
+/// What a configuration struct knows of itself.
+pub trait Properties {
+    /// Sets a property. `None`: there is none of this name; an error says what is wrong with the value.
+    fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>>;
+    /// Names and current values, in order of declaration.
+    fn show(&self) -> Vec<(&'static str, String)>;
+    /// Names, defaults and descriptions.
+    fn list() -> Vec<PropertyInfo>
+    where
+        Self: Sized;
+}
+
+/// A property's row in the manual.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PropertyInfo {
+    /// The name in configurations.
+    pub name: &'static str,
+    /// The default.
+    pub default: String,
+    /// What it does.
+    pub doc: String,
+}
+
+/// Declares a configuration struct named in the first line; see the module's example.
+#[macro_export]
+macro_rules! properties {
+    ($(#[$struct_doc:meta])* $name:ident {
+        $($(#[doc = $doc:literal])+ $field:ident : $type:ty = $default:expr),* $(,)?
+    }) => {
+        $(#[$struct_doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::config::Properties for $name {
+            fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+                $(if name == stringify!($field) {
+                    let parsed = <$type as $crate::config::Property>::parse(value);
+                    return Some(parsed.map(|value| self.$field = value));
+                })*
+                let _ = (name, value);
+                None
+            }
+
+            fn show(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($field), $crate::config::Property::show(&self.$field)),)*]
+            }
+
+            fn list() -> Vec<$crate::config::PropertyInfo> {
+                let default = Self::default();
+                let _ = &default;
+                vec![$($crate::config::PropertyInfo {
+                    name: stringify!($field),
+                    default: $crate::config::Property::show(&default.$field),
+                    doc: concat!($($doc),+).trim().to_owned(),
+                },)*]
+            }
+        }
+    };
+}

@@ -1,0 +1,96 @@
+//! Digests, views and stability.
+
+use super::NakAck;
+use crate::{Address, Control, Cx, Digest, View};
+
+impl NakAck {
+    pub(super) fn control_digest(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        match control {
+            Control::View(view) => self.view(cx, view),
+            Control::BecomeServer => {
+                self.is_server = true;
+                self.replay_early(cx);
+            }
+            Control::SetDigest(digest) => self.set_windows(cx, digest, |_, _| false),
+            Control::MergeDigest(digest) => self.set_windows(cx, digest, |own, theirs| own < theirs),
+            Control::OverwriteDigest(digest) => self.set_windows(cx, digest, |_, _| true),
+            Control::Stable(digest) => self.stable(cx, digest),
+            _ => {}
+        }
+    }
+
+    /// Members' rows in view order; our own from the send window.
+    pub(super) fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        for member in &self.order {
+            if self.local.as_ref() == Some(member) {
+                let seqno = self.sent.highest_sent();
+                digest.set(member.clone(), seqno, seqno);
+            } else if let Some(peer) = self.peers.get(member) {
+                digest.set(member.clone(), peer.window.highest_delivered(), peer.window.highest_received());
+            }
+        }
+        digest
+    }
+
+    /// Creates windows of other members at the digest's rows, where there are none or `replaces(own, theirs)`.
+    fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
+        for entry in &digest.entries {
+            if cx.is_local(&entry.member) {
+                continue;
+            }
+            let theirs = entry.highest_delivered;
+            let own = self.peers.get(&entry.member).map(|peer| peer.window.highest_delivered());
+            if own.is_none_or(|own| replaces(own, theirs)) {
+                let peer = self.peer(theirs);
+                self.peers.insert(entry.member.clone(), peer);
+            }
+        }
+    }
+
+    fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        let local = cx.local().clone();
+        self.order = view.members().to_vec();
+        self.peers.retain(|member, _| view.contains(member));
+        for member in view.members() {
+            if *member != local && !self.peers.contains_key(member) {
+                let peer = self.peer(0);
+                self.peers.insert(member.clone(), peer);
+            }
+        }
+        self.local = Some(local);
+        self.last_stable = None;
+        if self.is_fixed() {
+            self.acks.retain(|member, _| view.contains(member));
+            // A joiner starts where the coordinator had got to, which acknowledged no less than what was purged.
+            let floor = self.sent.low();
+            for member in view.members() {
+                self.acks.entry(member.clone()).or_insert(floor);
+            }
+            self.purge_acked(cx);
+        }
+    }
+
+    /// Everybody has everything up to the digest's rows.
+    fn stable(&mut self, cx: &mut Cx<'_>, digest: &Digest) {
+        let local = cx.local().clone();
+        if let Some(entry) = digest.get(&local) {
+            self.sent.purge(entry.highest_delivered);
+        }
+        let previous = self.last_stable.replace(digest.clone());
+        let Some(previous) = previous else { return };
+        let behind: Vec<(Address, u64)> = previous
+            .entries
+            .iter()
+            .filter(|entry| entry.member != local)
+            .filter_map(|entry| {
+                let peer = self.peers.get(&entry.member)?;
+                (entry.highest_received > peer.window.highest_received())
+                    .then(|| (entry.member.clone(), entry.highest_received))
+            })
+            .collect();
+        for (member, seqno) in behind {
+            self.request_last(cx, &member, seqno);
+        }
+    }
+}

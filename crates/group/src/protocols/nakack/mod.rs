@@ -1,0 +1,271 @@
+//! NAKACK2 and NAKACK4: reliable multicasts, in order per sender (facts section 15).
+//!
+//! Guarantees: a member delivers the multicasts of each member of its view in the order of their numbers, none twice
+//! and none left out; messages of non-members are dropped. Gaps are asked for. NAKACK2 keeps what was sent until
+//! STABLE says that everybody has it; NAKACK4 until everybody has acknowledged it, and it sends no further ahead of
+//! the slowest member than its capacity: what does not fit waits here, in order.
+
+mod digests;
+mod receiving;
+mod sending;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::window::{ReceiveWindow, SendWindow};
+use crate::{
+    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, NakAckHeader,
+    Pass, ProbeOut, Protocol, ProtocolId, Query, TimerKey,
+};
+
+/// Which generation's wire and rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NakAckKind {
+    /// Windows grow, STABLE purges.
+    NakAck2,
+    /// Windows are fixed, acknowledgements purge.
+    NakAck4,
+}
+
+crate::properties! {
+    /// NAKACK2's and NAKACK4's properties.
+    NakAckConfig {
+        /// How often gaps are looked for. Short enough to repair a loss within a heartbeat, long against a round trip.
+        xmit_interval: Duration = Duration::from_secs(1),
+        /// Whether lost messages are multicast again instead of sent to who asked.
+        use_mcast_xmit: bool = true,
+        /// Whether requests for lost messages are multicast.
+        use_mcast_xmit_req: bool = false,
+        /// Seqnos in one request at most.
+        max_xmit_req_size: usize = 1024,
+        /// Whether the last message's number is announced when nothing follows it.
+        resend_last_seqno: bool = true,
+        /// How often it is announced.
+        resend_last_seqno_max_times: u32 = 1,
+        /// Multicasts kept while joining.
+        become_server_queue_size: usize = 50,
+        /// Messages that may be unacknowledged (NAKACK4).
+        capacity: usize = 16384,
+        /// Messages per acknowledgement (NAKACK4); 0 = a quarter of the capacity.
+        ack_threshold: usize = 0,
+    }
+}
+
+/// How far ahead of the next expected message one may be (NAKACK2, whose windows grow). A peer that numbers its
+/// messages wildly must not make us allocate; honest ones are bounded by flow control long before.
+const WINDOW_MAX: usize = 1 << 18;
+
+const TICK: TimerKey = TimerKey(1);
+
+/// A sender as a receiver sees it.
+#[derive(Debug)]
+struct Peer {
+    window: ReceiveWindow,
+    /// NAKACK4: delivered messages that the application has not consumed, with their credit.
+    unconsumed: VecDeque<(u64, u32)>,
+    /// NAKACK4: the highest seqno up to which everything was consumed.
+    consumed: u64,
+    /// NAKACK4: consumed since the last acknowledgement.
+    unacked: usize,
+    is_ack_due: bool,
+}
+
+/// The protocol.
+pub struct NakAck {
+    kind: NakAckKind,
+    config: NakAckConfig,
+    is_server: bool,
+    /// Multicasts that arrived while joining.
+    early: VecDeque<Message>,
+    /// The view's members, and ourselves among them.
+    order: Vec<Address>,
+    local: Option<Address>,
+    sent: SendWindow,
+    has_sent_since_tick: bool,
+    announced: (u64, u32),
+    peers: BTreeMap<Address, Peer>,
+    /// NAKACK4: what the other members have acknowledged.
+    acks: BTreeMap<Address, u64>,
+    /// NAKACK4: messages that wait for room in the send window.
+    waiting: VecDeque<Message>,
+    waiting_bytes: u64,
+    last_stable: Option<crate::Digest>,
+    xmit_requests_sent: u64,
+    xmit_requests_received: u64,
+    resent: u64,
+    delivered: u64,
+}
+
+impl NakAck {
+    /// The protocol as not yet joined.
+    pub fn new(kind: NakAckKind, config: NakAckConfig) -> Self {
+        Self {
+            kind,
+            config,
+            is_server: false,
+            early: VecDeque::new(),
+            order: Vec::new(),
+            local: None,
+            sent: SendWindow::default(),
+            has_sent_since_tick: false,
+            announced: (0, 0),
+            peers: BTreeMap::new(),
+            acks: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            last_stable: None,
+            xmit_requests_sent: 0,
+            xmit_requests_received: 0,
+            resent: 0,
+            delivered: 0,
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.kind == NakAckKind::NakAck4
+    }
+
+    fn capacity(&self) -> usize {
+        if self.is_fixed() { self.config.capacity.max(1) } else { WINDOW_MAX }
+    }
+
+    fn ack_threshold(&self) -> usize {
+        match self.config.ack_threshold {
+            0 => (self.config.capacity / 4).max(1),
+            threshold => threshold,
+        }
+    }
+
+    fn header(&self, header: NakAckHeader) -> HeaderBody {
+        match self.kind {
+            NakAckKind::NakAck2 => HeaderBody::NakAck2(header),
+            NakAckKind::NakAck4 => HeaderBody::NakAck4(header),
+        }
+    }
+
+    fn peer(&self, delivered: u64) -> Peer {
+        Peer {
+            window: ReceiveWindow::new(delivered, self.capacity()),
+            unconsumed: VecDeque::new(),
+            consumed: delivered,
+            unacked: 0,
+            is_ack_due: false,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::new(self.kind, self.config.clone());
+    }
+}
+
+fn nakack_of(body: HeaderBody) -> Option<NakAckHeader> {
+    match body {
+        HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => Some(header),
+        _ => None,
+    }
+}
+
+impl Protocol for NakAck {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            NakAckKind::NakAck2 => "NAKACK2",
+            NakAckKind::NakAck4 => "NAKACK4",
+        }
+    }
+
+    fn id(&self) -> ProtocolId {
+        match self.kind {
+            NakAckKind::NakAck2 => ProtocolId::NAKACK2,
+            NakAckKind::NakAck4 => ProtocolId::NAKACK4,
+        }
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        cx.arm(TICK, self.config.xmit_interval);
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if batch.messages.iter().any(is_ours) {
+            self.send_batch(cx, batch);
+        }
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.receive_batch(cx, batch);
+    }
+
+    fn down_event(&mut self, _cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            self.reset();
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        self.control_digest(cx, control);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        cx.arm(TICK, self.config.xmit_interval);
+        self.request_gaps(cx);
+        self.announce_last(cx);
+        if self.is_fixed() {
+            self.send_due_acks(cx);
+        }
+    }
+
+    fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
+        if self.is_fixed() && is_multicast {
+            self.note_consumed(cx, src, credit);
+        }
+    }
+
+    fn held(&self, dest: Option<&Address>) -> u64 {
+        if dest.is_none() { self.waiting_bytes } else { 0 }
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        match query {
+            Query::DigestOf(member) => {
+                let peer = self.peers.get(member)?;
+                let mut digest = crate::Digest::default();
+                digest.set(
+                    (*member).clone(),
+                    peer.window.highest_delivered(),
+                    peer.window.highest_received(),
+                );
+                Some(Answer::Digest(digest))
+            }
+            Query::Digest => Some(Answer::Digest(self.digest())),
+            _ => None,
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("current_seqno", self.sent.highest_sent());
+        out.put("size_of_all_messages_sent", self.sent.len());
+        out.put("waiting", self.waiting.len());
+        out.put("window_messages", self.peers.values().map(|peer| peer.window.len()).sum::<usize>());
+        out.put("xmit_reqs_sent", self.xmit_requests_sent);
+        out.put("xmit_reqs_received", self.xmit_requests_received);
+        out.put("xmit_rsps_sent", self.resent);
+        out.put("num_messages_delivered", self.delivered);
+    }
+}
+
+/// Whether a message on its way down gets a number.
+fn is_ours(message: &Message) -> bool {
+    message.is_multicast() && !message.flags.has(Flags::NO_RELIABILITY)
+}
+
+impl NakAck {
+    fn drop_stranger(&self, cx: &mut Cx<'_>, message: &Message) {
+        cx.discard(message, DropReason::NotMember);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The receiver's side: delivery in order, requests for what is missing, and NAKACK4's acknowledgements.
+
+use super::{NakAck, Peer, nakack_of};
+use crate::window::Added;
+use crate::{
+    Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
+    Transient,
+};
+
+impl NakAck {
+    pub(super) fn receive_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let id = self.id();
+        if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
+            return;
+        }
+        let (is_multicast, is_oob) = (batch.is_multicast(), batch.is_oob());
+        let messages = std::mem::take(&mut batch.messages);
+        batch.messages.reserve(messages.len());
+        let mut ready = Vec::with_capacity(messages.len());
+        for mut message in messages {
+            let Some(header) = message.headers.take(id).and_then(nakack_of) else {
+                ready.push(message);
+                continue;
+            };
+            let Some(src) = message.src.clone() else {
+                cx.discard(&message, DropReason::Malformed);
+                continue;
+            };
+            match header {
+                NakAckHeader::Msg { .. } if message.transient.has(Transient::LOOPED_BACK) => {
+                    self.loop_back(cx, &mut message, &header);
+                    ready.push(message);
+                }
+                NakAckHeader::Msg { seqno } => self.receive(cx, &src, seqno, message, &mut ready),
+                NakAckHeader::XmitRsp { seqno } => {
+                    message.dest = None;
+                    self.receive(cx, &src, seqno, message, &mut ready);
+                }
+                NakAckHeader::XmitReq { sender } => self.resend(cx, &message, &sender),
+                NakAckHeader::HighestSeqno { seqno } => self.highest_seqno(cx, &src, seqno),
+                NakAckHeader::Ack { seqno } => self.acked(cx, &src, seqno),
+            }
+        }
+        for message in ready {
+            if message.is_multicast() == is_multicast && message.is_oob() == is_oob {
+                batch.messages.push(message);
+            } else {
+                cx.deliver(message);
+            }
+        }
+    }
+
+    /// Our own multicast comes back through the transport, in order.
+    fn loop_back(&mut self, cx: &mut Cx<'_>, message: &mut Message, header: &NakAckHeader) {
+        self.delivered += 1;
+        if let NakAckHeader::Msg { seqno } = *header
+            && self.is_fixed()
+        {
+            let local = cx.local().clone();
+            message.credit = credit_of(message);
+            let own = self.peers.entry(local).or_insert_with(|| {
+                let window = crate::window::ReceiveWindow::new(0, 1);
+                Peer { window, unconsumed: Default::default(), consumed: 0, unacked: 0, is_ack_due: false }
+            });
+            own.unconsumed.push_back((seqno, message.credit));
+        }
+    }
+
+    fn receive(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        seqno: u64,
+        message: Message,
+        ready: &mut Vec<Message>,
+    ) {
+        if !self.is_server {
+            self.keep_early(cx, seqno, message);
+            return;
+        }
+        if cx.is_local(src) {
+            return; // Our own, sent again by multicast.
+        }
+        let is_fixed = self.is_fixed();
+        let Some(peer) = self.peers.get_mut(src) else { return self.drop_stranger(cx, &message) };
+        let before = ready.len();
+        let first = peer.window.highest_delivered() + 1;
+        let is_oob = message.is_oob();
+        match peer.window.add(seqno, message, ready) {
+            Added::New => {}
+            Added::Duplicate => {
+                let end = peer.window.highest_delivered();
+                cx.count_drop(DropReason::Duplicate, || format!("seqno {seqno} of {src}, delivered {end}"));
+            }
+            Added::Beyond => {
+                let end = peer.window.highest_delivered();
+                cx.count_drop(DropReason::BeyondWindow, || {
+                    format!("seqno {seqno} of {src}, delivered {end}")
+                });
+            }
+        }
+        self.delivered += (ready.len() - before) as u64;
+        if is_fixed && ready.len() > before {
+            let last = peer.window.highest_delivered();
+            let regular = ready[before..].iter_mut();
+            let mut numbers = first..=last;
+            for message in regular {
+                message.credit = credit_of(message);
+                // An OOB message ahead of its turn counts with the next number in turn: acks are cumulative.
+                let number = if is_oob { last } else { numbers.next().unwrap_or(last) };
+                peer.unconsumed.push_back((number, message.credit));
+            }
+        }
+    }
+
+    fn keep_early(&mut self, cx: &mut Cx<'_>, seqno: u64, mut message: Message) {
+        if self.early.len() >= self.config.become_server_queue_size {
+            return cx.discard(&message, DropReason::NotServer);
+        }
+        message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
+        self.early.push_back(message);
+    }
+
+    /// We have joined: what came meanwhile is looked at now.
+    pub(super) fn replay_early(&mut self, cx: &mut Cx<'_>) {
+        for message in std::mem::take(&mut self.early) {
+            let mut batch = MessageBatch::of(message);
+            self.receive_batch(cx, &mut batch);
+            cx.deliver_batch(batch);
+        }
+    }
+
+    fn highest_seqno(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) {
+        if cx.is_local(src) || !self.is_server {
+            return;
+        }
+        let is_fixed = self.is_fixed();
+        let Some(peer) = self.peers.get_mut(src) else { return };
+        peer.is_ack_due |= is_fixed;
+        if peer.window.highest_received() < seqno {
+            let mut list = SeqnoList::new(seqno, 1);
+            list.add(seqno);
+            self.request(cx, src, list);
+        }
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, sender: &Address, list: SeqnoList) {
+        self.xmit_requests_sent += 1;
+        let dest = (!self.config.use_mcast_xmit_req).then(|| sender.clone());
+        let mut message = Message::object(dest, Object::SeqnoList(list))
+            .with_flags(Flags::OOB | Flags::NO_FC)
+            .with_header(self.id(), self.xmit_request(sender));
+        message.transient |= Transient::DONT_LOOPBACK;
+        cx.send(message);
+    }
+
+    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>) {
+        let most = self.config.max_xmit_req_size;
+        let wanted: Vec<(Address, SeqnoList)> = self
+            .peers
+            .iter_mut()
+            .filter_map(|(sender, peer)| Some((sender.clone(), peer.window.gaps_to_request(most)?)))
+            .collect();
+        for (sender, list) in wanted {
+            self.request(cx, &sender, list);
+        }
+    }
+
+    /// A stability round knew of messages that never reached us.
+    pub(super) fn request_last(&mut self, cx: &mut Cx<'_>, sender: &Address, seqno: u64) {
+        let mut list = SeqnoList::new(seqno, 1);
+        list.add(seqno);
+        self.request(cx, sender, list);
+    }
+
+    /// NAKACK4: the application has consumed messages; enough of them are acknowledged at once.
+    pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
+        let threshold = self.ack_threshold();
+        let Some(peer) = self.peers.get_mut(src) else { return };
+        let mut left = credit;
+        while let Some((seqno, own)) = peer.unconsumed.front_mut() {
+            if u64::from(*own) > left {
+                *own -= left as u32;
+                break;
+            }
+            left -= u64::from(*own);
+            peer.consumed = peer.consumed.max(*seqno);
+            peer.unacked += 1;
+            peer.unconsumed.pop_front();
+        }
+        peer.is_ack_due |= peer.unacked > 0;
+        if peer.unacked >= threshold {
+            self.ack(cx, &src.clone());
+        }
+    }
+
+    fn ack(&mut self, cx: &mut Cx<'_>, member: &Address) {
+        let Some(peer) = self.peers.get_mut(member) else { return };
+        peer.unacked = 0;
+        peer.is_ack_due = false;
+        let seqno = peer.consumed;
+        if cx.is_local(member) {
+            return self.acked(cx, member, seqno);
+        }
+        let ack = Message::empty(Some(member.clone()))
+            .with_flags(Flags::OOB)
+            .with_header(self.id(), self.header(NakAckHeader::Ack { seqno }));
+        cx.send(ack);
+    }
+
+    pub(super) fn send_due_acks(&mut self, cx: &mut Cx<'_>) {
+        let due: Vec<Address> =
+            self.peers.iter().filter(|(_, peer)| peer.is_ack_due).map(|(member, _)| member.clone()).collect();
+        for member in due {
+            self.ack(cx, &member);
+        }
+    }
+}
+
+/// What a message counts until it is consumed: its length, but at least one, so that empty ones count too.
+fn credit_of(message: &Message) -> u32 {
+    u32::try_from(message.length()).unwrap_or(u32::MAX).max(1)
+}

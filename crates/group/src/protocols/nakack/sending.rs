@@ -1,0 +1,121 @@
+//! The sender's side: numbers, keeping, resending, and NAKACK4's acknowledgements.
+
+use super::{NakAck, is_ours};
+use crate::{
+    Address, Cx, Flags, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload, Protocol, Transient,
+};
+
+/// Messages resent for one request at most, whatever it lists: a request is a small message and must not cost more
+/// than a full window's worth of ours. What is left is asked for again.
+const RESEND_MAX: usize = 1024;
+
+impl NakAck {
+    pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let is_fixed = self.is_fixed();
+        let messages = std::mem::take(&mut batch.messages);
+        batch.messages.reserve(messages.len());
+        for message in messages {
+            if !is_ours(&message) {
+                batch.messages.push(message);
+            } else if is_fixed && (!self.waiting.is_empty() || !self.has_room()) {
+                self.waiting_bytes += message.length() as u64;
+                self.waiting.push_back(message);
+            } else {
+                let message = self.number(cx, message);
+                batch.messages.push(message);
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.sent.len() < self.capacity()
+    }
+
+    /// Gives a message the next number and keeps a copy.
+    fn number(&mut self, cx: &Cx<'_>, mut message: Message) -> Message {
+        let seqno = self.sent.highest_sent() + 1;
+        message.src.get_or_insert_with(|| cx.local().clone());
+        message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
+        self.has_sent_since_tick = true;
+        self.sent.push(message.clone());
+        message
+    }
+
+    /// Sends what waited, as far as there is room now.
+    pub(super) fn send_waiting(&mut self, cx: &mut Cx<'_>) {
+        while self.has_room()
+            && let Some(message) = self.waiting.pop_front()
+        {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(message.length() as u64);
+            let message = self.number(cx, message);
+            cx.send(message);
+        }
+    }
+
+    /// A member misses some of our messages.
+    pub(super) fn resend(&mut self, cx: &mut Cx<'_>, request: &Message, sender: &Address) {
+        self.xmit_requests_received += 1;
+        let Some(requester) = request.src.clone() else { return };
+        let Payload::Object(object) = &request.payload else { return };
+        let Object::SeqnoList(list) = &**object else { return };
+        if !cx.is_local(sender) {
+            return; // Only senders keep messages (discard_delivered_msgs).
+        }
+        let id = self.id();
+        for seqno in list.iter().take(RESEND_MAX) {
+            let Some(kept) = self.sent.get(seqno) else { continue };
+            let mut message = kept.clone();
+            if self.config.use_mcast_xmit {
+                message.transient |= Transient::DONT_LOOPBACK;
+            } else {
+                message.headers.put(id, self.header(NakAckHeader::XmitRsp { seqno }));
+                message.dest = Some(requester.clone());
+            }
+            self.resent += 1;
+            cx.send(message);
+        }
+    }
+
+    /// Nobody asks for a lost last message unless it hears of it.
+    pub(super) fn announce_last(&mut self, cx: &mut Cx<'_>) {
+        let seqno = self.sent.highest_sent();
+        let has_sent = std::mem::take(&mut self.has_sent_since_tick);
+        if !self.config.resend_last_seqno || has_sent || seqno == 0 || !self.is_server {
+            return;
+        }
+        if self.announced.0 != seqno {
+            self.announced = (seqno, 0);
+        }
+        // With acknowledgements the sender knows whether everybody has it, and repeats until then.
+        let is_open = self.is_fixed() && self.sent.len() > 0;
+        if self.announced.1 >= self.config.resend_last_seqno_max_times && !is_open {
+            return;
+        }
+        self.announced.1 += 1;
+        let mut message = Message::empty(None)
+            .with_flags(Flags::OOB | Flags::NO_FC)
+            .with_header(self.id(), self.header(NakAckHeader::HighestSeqno { seqno }));
+        message.transient |= Transient::DONT_LOOPBACK;
+        cx.send(message);
+    }
+
+    /// NAKACK4: a member has consumed our messages up to `seqno`.
+    pub(super) fn acked(&mut self, cx: &mut Cx<'_>, member: &Address, seqno: u64) {
+        let Some(acked) = self.acks.get_mut(member) else { return };
+        *acked = (*acked).max(seqno.min(self.sent.highest_sent()));
+        self.purge_acked(cx);
+    }
+
+    /// Forgets what every member has; the slowest decides.
+    pub(super) fn purge_acked(&mut self, cx: &mut Cx<'_>) {
+        let slowest = self.acks.values().copied().min().unwrap_or_else(|| self.sent.highest_sent());
+        if self.sent.purge(slowest) {
+            self.send_waiting(cx);
+        }
+    }
+
+    /// The header of a request for lost messages.
+    pub(super) fn xmit_request(&self, sender: &Address) -> HeaderBody {
+        self.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
+    }
+}

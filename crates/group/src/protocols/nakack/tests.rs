@@ -1,0 +1,217 @@
+use std::time::Duration;
+
+use super::*;
+use crate::harness::{Harness, digest, member, view};
+use crate::{Object, Payload, SeqnoList, Transient};
+
+const TICK: Duration = Duration::from_secs(1);
+
+fn joined() -> Harness {
+    let config = NakAckConfig { use_mcast_xmit: false, ..NakAckConfig::default() };
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck2, config));
+    harness.install(view(1, &[1, 2])).become_server();
+    harness
+}
+
+fn from(src: u64, header: NakAckHeader, value: i64) -> Message {
+    let mut message = Message::new(None, Payload::Long(value))
+        .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(header));
+    message.src = Some(member(src));
+    message
+}
+
+fn data(src: u64, seqno: u64) -> Message {
+    from(src, NakAckHeader::Msg { seqno }, seqno as i64)
+}
+
+fn values(messages: &[Message]) -> Vec<i64> {
+    messages
+        .iter()
+        .map(|message| if let Payload::Long(value) = message.payload { value } else { -1 })
+        .collect()
+}
+
+#[test]
+fn multicasts_are_numbered_from_one() {
+    let mut harness = joined();
+    harness.send_batch(vec![Message::bytes(None, "a"), Message::bytes(None, "b")]);
+    let headers: Vec<_> =
+        harness.take_down().iter().map(|message| message.headers.get(ProtocolId::NAKACK2).cloned()).collect();
+    let numbered = |seqno| Some(HeaderBody::NakAck2(NakAckHeader::Msg { seqno }));
+    assert_eq!(headers, [numbered(1), numbered(2)]);
+}
+
+#[test]
+fn unreliable_and_unicast_messages_pass_unnumbered() {
+    let mut harness = joined();
+    harness.send(Message::bytes(None, "a").with_flags(Flags::NO_RELIABILITY));
+    harness.send(Message::bytes(Some(member(2)), "b"));
+    assert!(harness.take_down().iter().all(|message| message.headers.0.is_empty()));
+}
+
+#[test]
+fn messages_are_delivered_in_order_and_once() {
+    let mut harness = joined();
+    harness.up_batch(vec![data(2, 2), data(2, 1), data(2, 1), data(2, 3)]);
+    assert_eq!(values(&harness.take_up()), [1, 2, 3]);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
+}
+
+#[test]
+fn messages_of_strangers_are_dropped() {
+    let mut harness = joined();
+    harness.up(data(3, 1));
+    assert_eq!(harness.take_up(), []);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::NotMember), 1);
+}
+
+#[test]
+fn a_gap_is_requested_from_its_sender_in_the_second_round() {
+    let mut harness = joined();
+    harness.up(data(2, 3));
+    harness.advance(TICK);
+    assert_eq!(harness.take_down(), []);
+    harness.advance(TICK);
+    let requests = harness.take_down();
+    assert_eq!(requests.len(), 1);
+    assert_eq!((requests[0].dest.clone(), requests[0].flags), (Some(member(2)), Flags::OOB | Flags::NO_FC));
+    let mut wanted = SeqnoList::new(1, 2);
+    wanted.add(1);
+    wanted.add(2);
+    assert_eq!(requests[0].payload, Payload::Object(Box::new(Object::SeqnoList(wanted))));
+}
+
+#[test]
+fn a_request_is_answered_by_xmit_rsp_to_the_requester() {
+    let mut harness = joined();
+    harness.send(Message::bytes(None, "a"));
+    harness.take_down();
+    let mut list = SeqnoList::new(1, 2);
+    list.add(1);
+    list.add(2);
+    let mut request = Message::object(Some(member(1)), Object::SeqnoList(list)).with_header(
+        ProtocolId::NAKACK2,
+        HeaderBody::NakAck2(NakAckHeader::XmitReq { sender: Box::new(member(1)) }),
+    );
+    request.src = Some(member(2));
+    harness.up(request);
+    let answers = harness.take_down();
+    assert_eq!(answers.len(), 1, "only what was sent");
+    assert_eq!((answers[0].dest.clone(), answers[0].src.clone()), (Some(member(2)), Some(member(1))));
+    let rsp = HeaderBody::NakAck2(NakAckHeader::XmitRsp { seqno: 1 });
+    assert_eq!(answers[0].headers.get(ProtocolId::NAKACK2), Some(&rsp));
+}
+
+#[test]
+fn an_xmit_rsp_becomes_a_multicast_again() {
+    let mut harness = joined();
+    harness.up(data(2, 2));
+    let mut rsp = from(2, NakAckHeader::XmitRsp { seqno: 1 }, 1);
+    rsp.dest = Some(member(1));
+    harness.up(rsp);
+    let delivered = harness.take_up();
+    assert_eq!(values(&delivered), [1, 2]);
+    assert!(delivered.iter().all(Message::is_multicast));
+}
+
+#[test]
+fn the_last_seqno_is_announced_once_when_nothing_follows() {
+    let mut harness = joined();
+    harness.send(Message::bytes(None, "a"));
+    harness.take_down();
+    harness.advance(TICK);
+    assert_eq!(harness.take_down(), [], "something was sent since the last tick");
+    harness.advance(TICK * 5);
+    let sent = harness.take_down();
+    assert_eq!(sent.len(), 1);
+    let last = HeaderBody::NakAck2(NakAckHeader::HighestSeqno { seqno: 1 });
+    assert_eq!(sent[0].headers.get(ProtocolId::NAKACK2), Some(&last));
+    assert!(sent[0].transient.has(Transient::DONT_LOOPBACK));
+}
+
+#[test]
+fn an_announced_seqno_that_is_missing_is_requested_at_once() {
+    let mut harness = joined();
+    harness.up(from(2, NakAckHeader::HighestSeqno { seqno: 7 }, 0));
+    assert_eq!(harness.take_down().len(), 1);
+    assert_eq!(harness.take_up(), []);
+}
+
+#[test]
+fn what_arrives_while_joining_is_looked_at_after_it() {
+    let config = NakAckConfig::default();
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck2, config));
+    harness.up_batch(vec![data(2, 6), data(2, 5)]);
+    assert_eq!(harness.take_up(), []);
+    harness.set_digest(digest(&[(2, 5, 5), (1, 0, 0)])).install(view(1, &[2, 1])).become_server();
+    assert_eq!(values(&harness.take_up()), [6], "5 is covered by the digest");
+}
+
+#[test]
+fn digests_follow_the_rules_of_join_merge_and_state() {
+    let mut harness = joined();
+    harness.up(data(2, 1));
+    let row = |harness: &Harness| match harness.stack.ask(&Query::DigestOf(&member(2))) {
+        Some(Answer::Digest(digest)) => digest.get(&member(2)).unwrap().highest_delivered,
+        other => panic!("{other:?}"),
+    };
+    harness.set_digest(digest(&[(2, 9, 9)]));
+    assert_eq!(row(&harness), 1, "an existing window stays");
+    harness.merge_digest(digest(&[(2, 5, 5)]));
+    assert_eq!(row(&harness), 5);
+    harness.merge_digest(digest(&[(2, 3, 3)]));
+    assert_eq!(row(&harness), 5, "a merge never goes back");
+    harness.overwrite_digest(digest(&[(2, 2, 2)]));
+    assert_eq!(row(&harness), 2);
+}
+
+#[test]
+fn stable_messages_are_forgotten() {
+    let mut harness = joined();
+    harness.send_batch(vec![Message::bytes(None, "a"), Message::bytes(None, "b")]);
+    harness.stable(digest(&[(1, 1, 2), (2, 0, 0)]));
+    let probe = harness.stack.probe("NAKACK2").unwrap();
+    let kept = probe.attributes.iter().find(|(name, _)| name == "size_of_all_messages_sent").unwrap();
+    assert_eq!(kept.1, "1");
+}
+
+#[test]
+fn nakack4_waits_for_the_slowest_member_and_goes_on_in_order() {
+    let config = NakAckConfig { capacity: 4, ..NakAckConfig::default() };
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
+    harness.install(view(1, &[1, 2])).become_server();
+    harness.send_batch((0..6).map(|n| Message::new(None, Payload::Long(n))).collect());
+    assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
+    assert_eq!(harness.stack.held(None), 4, "two compressed longs of two bytes");
+    let mut ack = Message::empty(Some(member(1)))
+        .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 }));
+    ack.src = Some(member(2));
+    harness.up(ack.clone());
+    assert_eq!(harness.take_down(), [], "our own acknowledgement is missing");
+    ack.src = Some(member(1));
+    harness.up(ack);
+    assert_eq!(values(&harness.take_down()), [4, 5]);
+}
+
+/// S000-3 for stacks without flow control: what counts is consumption.
+#[test]
+fn nakack4_acknowledges_what_was_consumed() {
+    let config = NakAckConfig { capacity: 8, ..NakAckConfig::default() };
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
+    harness.install(view(1, &[1, 2])).become_server();
+    let data = |seqno: u64| {
+        let mut message = Message::bytes(None, vec![0; 10])
+            .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Msg { seqno }));
+        message.src = Some(member(2));
+        message
+    };
+    harness.up_batch((1..=4).map(data).collect());
+    assert_eq!(harness.take_down(), []);
+    harness.consumed(&member(2), true, 10);
+    assert_eq!(harness.take_down(), [], "one of four is below the threshold of two");
+    harness.consumed(&member(2), true, 20);
+    let acks = harness.take_down();
+    assert_eq!(acks.len(), 1);
+    let ack = HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 });
+    assert_eq!(acks[0].headers.get(ProtocolId::NAKACK4), Some(&ack));
+}

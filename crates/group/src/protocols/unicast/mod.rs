@@ -1,0 +1,303 @@
+//! UNICAST3 and UNICAST4: reliable unicasts, in order per sender (facts section 16).
+//!
+//! Guarantees: between two members every unicast is delivered in the order of sending, once; a receiver that missed
+//! the start of a connection asks for it. UNICAST4's windows are fixed: a sender is never further ahead of what the
+//! receiver has consumed than its capacity, and what does not fit waits here, in order.
+
+mod receiving;
+mod sending;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::window::{ReceiveWindow, SendWindow};
+use crate::{
+    Address, Control, Cx, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    ProtocolId, Time, TimerKey, UnicastHeader, View,
+};
+
+/// Which generation's wire and rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnicastKind {
+    /// Windows grow.
+    Unicast3,
+    /// Windows are fixed.
+    Unicast4,
+}
+
+crate::properties! {
+    /// UNICAST3's and UNICAST4's properties.
+    UnicastConfig {
+        /// How often gaps and unacknowledged messages are looked at.
+        xmit_interval: Duration = Duration::from_millis(500),
+        /// Received messages per acknowledgement; 0 = 100, with UNICAST4 a quarter of the capacity.
+        ack_threshold: usize = 0,
+        /// Idle connections close after this.
+        conn_expiry_timeout: Duration = Duration::from_secs(120),
+        /// Closing connections are forgotten after this.
+        conn_close_timeout: Duration = Duration::from_secs(240),
+        /// At most one request for a connection's start per member in this time.
+        sync_min_interval: Duration = Duration::from_secs(2),
+        /// Seqnos in one request at most.
+        max_xmit_req_size: usize = 1024,
+        /// Messages that may be unacknowledged (UNICAST4).
+        capacity: usize = 2048,
+    }
+}
+
+/// How far ahead of the next expected message one may be (UNICAST3, whose windows grow).
+const WINDOW_MAX: usize = 1 << 18;
+
+/// Messages kept of a connection whose start is missing, per sender. The start comes within a round trip.
+const EARLY_MAX: usize = 1024;
+
+/// Senders that are not members and have a receive window: joiners, and members of other partitions. A flood of
+/// invented senders must not grow the table.
+const STRANGERS_MAX: usize = 1_000;
+
+const TICK: TimerKey = TimerKey(1);
+
+/// What we send to one member.
+#[derive(Debug)]
+struct SendConnection {
+    conn_id: i16,
+    window: SendWindow,
+    /// The timestamp of the last acknowledgement or request accepted.
+    last_timestamp: Option<i32>,
+    /// (highest acknowledged, highest sent) at the last tick.
+    at_last_tick: (u64, u64),
+    last_used: Time,
+    /// When it began to close: the member left the view, or nothing was sent for long.
+    closing_since: Option<Time>,
+    /// UNICAST4: messages that wait for room.
+    waiting: VecDeque<Message>,
+    waiting_bytes: u64,
+}
+
+/// What one member sends to us.
+#[derive(Debug)]
+struct ReceiveConnection {
+    conn_id: i16,
+    window: ReceiveWindow,
+    /// Received since the last acknowledgement.
+    unacked: usize,
+    is_ack_due: bool,
+    last_used: Time,
+    closing_since: Option<Time>,
+    /// UNICAST4: delivered messages that the application has not consumed, with their credit.
+    unconsumed: VecDeque<(u64, u32)>,
+    /// UNICAST4: the highest seqno up to which everything was consumed.
+    consumed: u64,
+}
+
+/// Messages whose connection's start is missing.
+#[derive(Debug, Default)]
+struct Early {
+    messages: VecDeque<(i16, u64, Message)>,
+    last_request: Option<Time>,
+}
+
+/// The protocol.
+pub struct Unicast {
+    kind: UnicastKind,
+    config: UnicastConfig,
+    next_conn_id: i16,
+    /// Shared by acknowledgements and requests to all peers.
+    timestamp: i32,
+    senders: BTreeMap<Address, SendConnection>,
+    receivers: BTreeMap<Address, ReceiveConnection>,
+    early: BTreeMap<Address, Early>,
+    xmit_requests_sent: u64,
+    xmit_requests_received: u64,
+    resent: u64,
+    acks_sent: u64,
+    acks_received: u64,
+}
+
+impl Unicast {
+    /// The protocol without connections.
+    pub fn new(kind: UnicastKind, config: UnicastConfig) -> Self {
+        Self {
+            kind,
+            config,
+            next_conn_id: 0,
+            timestamp: 0,
+            senders: BTreeMap::new(),
+            receivers: BTreeMap::new(),
+            early: BTreeMap::new(),
+            xmit_requests_sent: 0,
+            xmit_requests_received: 0,
+            resent: 0,
+            acks_sent: 0,
+            acks_received: 0,
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.kind == UnicastKind::Unicast4
+    }
+
+    fn capacity(&self) -> usize {
+        if self.is_fixed() { self.config.capacity.max(1) } else { WINDOW_MAX }
+    }
+
+    fn ack_threshold(&self) -> usize {
+        match self.config.ack_threshold {
+            0 if self.is_fixed() => (self.config.capacity / 4).max(1),
+            0 => 100,
+            threshold => threshold,
+        }
+    }
+
+    fn header(&self, header: UnicastHeader) -> HeaderBody {
+        match self.kind {
+            UnicastKind::Unicast3 => HeaderBody::Unicast3(header),
+            UnicastKind::Unicast4 => HeaderBody::Unicast4(header),
+        }
+    }
+
+    fn next_timestamp(&mut self) -> i32 {
+        self.timestamp = self.timestamp.wrapping_add(1);
+        self.timestamp
+    }
+
+    /// Connections to and from members that left begin to close; those of members that are back go on.
+    fn view(&mut self, now: Time, view: &View) {
+        for (member, connection) in &mut self.senders {
+            connection.closing_since =
+                if view.contains(member) { None } else { connection.closing_since.or(Some(now)) };
+        }
+        for (member, connection) in &mut self.receivers {
+            connection.closing_since =
+                if view.contains(member) { None } else { connection.closing_since.or(Some(now)) };
+        }
+        self.early.retain(|member, _| view.contains(member));
+    }
+
+    /// Idle connections close, closed ones are forgotten; a current member is told.
+    fn expire(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        let (expiry, close) = (self.config.conn_expiry_timeout, self.config.conn_close_timeout);
+        let is_over = |last_used: Time, closing: &mut Option<Time>| {
+            if closing.is_none() && !expiry.is_zero() && now.since(last_used) >= expiry {
+                *closing = Some(now);
+            }
+            closing.is_some_and(|since| now.since(since) >= close)
+        };
+        let mut closed = Vec::new();
+        self.senders.retain(|member, connection| {
+            let is_gone = connection.window.len() == 0
+                && is_over(connection.last_used, &mut connection.closing_since)
+                || connection.closing_since.is_some_and(|since| now.since(since) >= close);
+            if is_gone {
+                closed.push((member.clone(), connection.conn_id));
+            }
+            !is_gone
+        });
+        self.receivers.retain(|_, connection| !is_over(connection.last_used, &mut connection.closing_since));
+        for (member, conn_id) in closed {
+            if cx.view().is_some_and(|view| view.contains(&member)) {
+                let close = Message::empty(Some(member))
+                    .with_header(self.id(), self.header(UnicastHeader::Close { conn_id }));
+                cx.send(close);
+            }
+        }
+    }
+}
+
+fn unicast_of(body: HeaderBody) -> Option<UnicastHeader> {
+    match body {
+        HeaderBody::Unicast3(header) | HeaderBody::Unicast4(header) => Some(header),
+        _ => None,
+    }
+}
+
+impl Protocol for Unicast {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            UnicastKind::Unicast3 => "UNICAST3",
+            UnicastKind::Unicast4 => "UNICAST4",
+        }
+    }
+
+    fn id(&self) -> ProtocolId {
+        match self.kind {
+            UnicastKind::Unicast3 => ProtocolId::UNICAST3,
+            UnicastKind::Unicast4 => ProtocolId::UNICAST4,
+        }
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        cx.arm(TICK, self.config.xmit_interval);
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if batch.messages.iter().any(|message| is_ours(cx, message)) {
+            self.send_batch(cx, batch);
+        }
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.receive_batch(cx, batch);
+    }
+
+    fn down_event(&mut self, _cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            // Connection numbers go on, so that peers tell the next connection from this one.
+            let next_conn_id = self.next_conn_id;
+            *self = Self { next_conn_id, ..Self::new(self.kind, self.config.clone()) };
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            self.view(cx.now(), view);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        cx.arm(TICK, self.config.xmit_interval);
+        self.send_due_acks(cx);
+        self.request_gaps(cx);
+        self.resend_stalled(cx);
+        self.expire(cx);
+    }
+
+    fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
+        if self.is_fixed() && !is_multicast {
+            self.note_consumed(cx, src, credit);
+        }
+    }
+
+    fn held(&self, dest: Option<&Address>) -> u64 {
+        dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting_bytes)
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("num_send_connections", self.senders.len());
+        out.put("num_receive_connections", self.receivers.len());
+        out.put("num_unacked_messages", self.senders.values().map(|c| c.window.len()).sum::<usize>());
+        out.put("window_messages", self.receivers.values().map(|c| c.window.len()).sum::<usize>());
+        out.put("xmit_reqs_sent", self.xmit_requests_sent);
+        out.put("xmit_reqs_received", self.xmit_requests_received);
+        out.put("xmit_rsps_sent", self.resent);
+        out.put("num_acks_sent", self.acks_sent);
+        out.put("num_acks_received", self.acks_received);
+    }
+}
+
+/// Whether a message on its way down gets a number: unicasts to other members. The transport loops those to
+/// ourselves back in order and without loss.
+fn is_ours(cx: &Cx<'_>, message: &Message) -> bool {
+    match &message.dest {
+        None | Some(Address::Ip(_)) => false,
+        Some(dest) => !message.flags.has(Flags::NO_RELIABILITY) && !cx.is_local(dest),
+    }
+}
+
+#[cfg(test)]
+mod tests;

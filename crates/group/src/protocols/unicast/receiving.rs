@@ -1,0 +1,255 @@
+//! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
+
+use std::collections::VecDeque;
+
+use super::{EARLY_MAX, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
+use crate::window::{Added, ReceiveWindow};
+use crate::{
+    Address, Cx, DropReason, Flags, Message, MessageBatch, Object, Protocol, SeqnoList, UnicastHeader,
+};
+
+/// Whether a message belongs to the connection that we have, or to which one it does.
+enum Fit {
+    Current,
+    Opens,
+    Early,
+    Stale,
+}
+
+impl Unicast {
+    pub(super) fn receive_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let id = self.id();
+        if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
+            return;
+        }
+        let is_oob = batch.is_oob();
+        let Some(src) = batch.src().cloned() else { return };
+        let messages = std::mem::take(&mut batch.messages);
+        let mut ready = Vec::with_capacity(messages.len());
+        for mut message in messages {
+            match message.headers.take(id).and_then(unicast_of) {
+                None => ready.push(message),
+                Some(UnicastHeader::Data { seqno, conn_id, first }) => {
+                    self.receive(cx, &src, seqno, conn_id, first, message, &mut ready);
+                }
+                Some(UnicastHeader::Ack { seqno, conn_id, timestamp }) => {
+                    self.acked(cx, &src, seqno, conn_id, timestamp);
+                }
+                Some(UnicastHeader::SendFirstSeqno { timestamp }) => self.send_first(cx, &src, timestamp),
+                Some(UnicastHeader::XmitReq) => self.resend(cx, &src, &message),
+                Some(UnicastHeader::Close { conn_id }) => {
+                    if self.receivers.get(&src).is_some_and(|connection| connection.conn_id == conn_id) {
+                        self.receivers.remove(&src);
+                    }
+                }
+            }
+        }
+        for message in ready {
+            if message.is_oob() == is_oob {
+                batch.messages.push(message);
+            } else {
+                cx.deliver(message);
+            }
+        }
+        let threshold = self.ack_threshold();
+        if !self.is_fixed() && self.receivers.get(&src).is_some_and(|c| c.unacked >= threshold) {
+            self.ack(cx, &src);
+        }
+    }
+
+    fn fit(&self, src: &Address, conn_id: i16, first: bool) -> Fit {
+        let current = self.receivers.get(src).map(|connection| connection.conn_id);
+        match current {
+            Some(current) if current == conn_id => Fit::Current,
+            // UNICAST4's connections only move forward (a wrapped number is a small step back, not a large one).
+            Some(current)
+                if self.is_fixed() && conn_id < current && current.wrapping_sub(conn_id) < i16::MAX / 2 =>
+            {
+                Fit::Stale
+            }
+            _ if first => Fit::Opens,
+            _ => Fit::Early,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // one message, taken apart
+    fn receive(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        seqno: u64,
+        conn_id: i16,
+        first: bool,
+        message: Message,
+        ready: &mut Vec<Message>,
+    ) {
+        match self.fit(src, conn_id, first) {
+            Fit::Current => self.accept(cx, src, seqno, message, ready),
+            Fit::Opens => {
+                if !self.open(cx, src, conn_id, seqno) {
+                    return cx.discard(&message, DropReason::QueueFull);
+                }
+                self.accept(cx, src, seqno, message, ready);
+                if let Some(early) = self.early.remove(src) {
+                    for (own, seqno, message) in early.messages {
+                        if own == conn_id {
+                            self.accept(cx, src, seqno, message, ready);
+                        }
+                    }
+                }
+            }
+            Fit::Early => self.keep_early(cx, src, seqno, conn_id, message),
+            Fit::Stale => cx.discard(&message, DropReason::Duplicate),
+        }
+    }
+
+    fn open(&mut self, cx: &Cx<'_>, src: &Address, conn_id: i16, seqno: u64) -> bool {
+        let is_member = cx.view().is_some_and(|view| view.contains(src));
+        if !is_member && !self.receivers.contains_key(src) {
+            let strangers = self.receivers.len().saturating_sub(cx.view().map_or(0, crate::View::len));
+            if strangers >= STRANGERS_MAX {
+                return false;
+            }
+        }
+        let delivered = seqno.saturating_sub(1);
+        let connection = ReceiveConnection {
+            conn_id,
+            window: ReceiveWindow::new(delivered, self.capacity()),
+            unacked: 0,
+            is_ack_due: false,
+            last_used: cx.now(),
+            closing_since: None,
+            unconsumed: VecDeque::new(),
+            consumed: delivered,
+        };
+        self.receivers.insert(src.clone(), connection);
+        true
+    }
+
+    #[inline]
+    fn accept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        seqno: u64,
+        message: Message,
+        ready: &mut Vec<Message>,
+    ) {
+        let is_fixed = self.is_fixed();
+        let Some(connection) = self.receivers.get_mut(src) else { return };
+        connection.last_used = cx.now();
+        connection.unacked += 1;
+        connection.is_ack_due = true;
+        let before = ready.len();
+        let first = connection.window.highest_delivered() + 1;
+        let is_oob = message.is_oob();
+        match connection.window.add(seqno, message, ready) {
+            Added::New => {}
+            Added::Duplicate => {
+                cx.count_drop(DropReason::Duplicate, || format!("seqno {seqno} of {src}"));
+            }
+            Added::Beyond => {
+                cx.count_drop(DropReason::BeyondWindow, || format!("seqno {seqno} of {src}"));
+            }
+        }
+        if is_fixed {
+            let last = connection.window.highest_delivered();
+            let mut numbers = first..=last;
+            for message in &mut ready[before..] {
+                message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
+                let number = if is_oob { last } else { numbers.next().unwrap_or(last) };
+                connection.unconsumed.push_back((number, message.credit));
+            }
+        }
+    }
+
+    fn keep_early(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, conn_id: i16, message: Message) {
+        if !self.early.contains_key(src) && self.early.len() >= STRANGERS_MAX {
+            return cx.discard(&message, DropReason::QueueFull);
+        }
+        let early = self.early.entry(src.clone()).or_default();
+        if early.messages.len() >= EARLY_MAX {
+            return cx.discard(&message, DropReason::QueueFull);
+        }
+        if !early.messages.iter().any(|(own, known, _)| (*own, *known) == (conn_id, seqno)) {
+            early.messages.push_back((conn_id, seqno, message));
+        }
+        let now = cx.now();
+        if early.last_request.is_some_and(|at| now.since(at) < self.config.sync_min_interval) {
+            return;
+        }
+        early.last_request = Some(now);
+        let timestamp = self.next_timestamp();
+        let request = Message::empty(Some(src.clone()))
+            .with_flags(Flags::OOB | Flags::NO_FC)
+            .with_header(self.id(), self.header(UnicastHeader::SendFirstSeqno { timestamp }));
+        cx.send(request);
+    }
+
+    fn ack(&mut self, cx: &mut Cx<'_>, member: &Address) {
+        let timestamp = self.next_timestamp();
+        let is_fixed = self.is_fixed();
+        let Some(connection) = self.receivers.get_mut(member) else { return };
+        connection.unacked = 0;
+        connection.is_ack_due = false;
+        let seqno = if is_fixed { connection.consumed } else { connection.window.highest_delivered() };
+        let header = UnicastHeader::Ack { seqno, conn_id: connection.conn_id, timestamp };
+        self.acks_sent += 1;
+        let ack = Message::empty(Some(member.clone()))
+            .with_flags(Flags::NO_FC)
+            .with_header(self.id(), self.header(header));
+        cx.send(ack);
+    }
+
+    pub(super) fn send_due_acks(&mut self, cx: &mut Cx<'_>) {
+        let due: Vec<Address> = self
+            .receivers
+            .iter()
+            .filter(|(_, connection)| connection.is_ack_due)
+            .map(|(member, _)| member.clone())
+            .collect();
+        for member in due {
+            self.ack(cx, &member);
+        }
+    }
+
+    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>) {
+        let most = self.config.max_xmit_req_size;
+        let wanted: Vec<(Address, SeqnoList)> = self
+            .receivers
+            .iter_mut()
+            .filter_map(|(sender, connection)| {
+                Some((sender.clone(), connection.window.gaps_to_request(most)?))
+            })
+            .collect();
+        for (sender, list) in wanted {
+            self.xmit_requests_sent += 1;
+            let request = Message::object(Some(sender), Object::SeqnoList(list))
+                .with_flags(Flags::OOB | Flags::NO_FC)
+                .with_header(self.id(), self.header(UnicastHeader::XmitReq));
+            cx.send(request);
+        }
+    }
+
+    /// UNICAST4: the application has consumed messages; enough of them are acknowledged at once.
+    pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
+        let threshold = self.ack_threshold();
+        let Some(connection) = self.receivers.get_mut(src) else { return };
+        let mut left = credit;
+        let mut consumed = 0;
+        while let Some((seqno, own)) = connection.unconsumed.front_mut() {
+            if u64::from(*own) > left {
+                *own -= left as u32;
+                break;
+            }
+            left -= u64::from(*own);
+            consumed += 1;
+            connection.consumed = connection.consumed.max(*seqno);
+            connection.unconsumed.pop_front();
+        }
+        connection.is_ack_due |= consumed > 0;
+        if connection.unacked >= threshold {
+            self.ack(cx, src);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The sender's side: numbers, keeping until acknowledged, resending.
+
+use std::collections::VecDeque;
+
+use super::{SendConnection, Unicast, is_ours};
+use crate::window::SendWindow;
+use crate::{Address, Cx, Message, MessageBatch, Object, Payload, Protocol, Time, UnicastHeader};
+
+/// Messages resent for one request at most; what is left is asked for again.
+const RESEND_MAX: usize = 1024;
+
+impl Unicast {
+    pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let (is_fixed, capacity) = (self.is_fixed(), self.capacity());
+        let messages = std::mem::take(&mut batch.messages);
+        batch.messages.reserve(messages.len());
+        for message in messages {
+            let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, &message)) else {
+                batch.messages.push(message);
+                continue;
+            };
+            let connection = self.connection(cx.now(), &dest);
+            if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
+                connection.waiting_bytes += message.length() as u64;
+                connection.waiting.push_back(message);
+            } else {
+                let message = self.number(cx, &dest, message);
+                batch.messages.push(message);
+            }
+        }
+    }
+
+    /// The connection to a member, opened if need be; one that was closing is used again.
+    fn connection(&mut self, now: Time, dest: &Address) -> &mut SendConnection {
+        if !self.senders.contains_key(dest) {
+            let conn_id = self.next_conn_id;
+            self.next_conn_id = if conn_id == i16::MAX { 0 } else { conn_id + 1 };
+            let connection = SendConnection {
+                conn_id,
+                window: SendWindow::default(),
+                last_timestamp: None,
+                at_last_tick: (0, 0),
+                last_used: now,
+                closing_since: None,
+                waiting: VecDeque::new(),
+                waiting_bytes: 0,
+            };
+            self.senders.insert(dest.clone(), connection);
+        }
+        let connection = self.senders.get_mut(dest).expect("just inserted");
+        connection.last_used = now;
+        connection.closing_since = None;
+        connection
+    }
+
+    fn number(&mut self, cx: &Cx<'_>, dest: &Address, mut message: Message) -> Message {
+        let id = self.id();
+        let is_fixed = self.is_fixed();
+        let Some(connection) = self.senders.get_mut(dest) else { return message };
+        let seqno = connection.window.highest_sent() + 1;
+        let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: seqno == 1 };
+        message.src.get_or_insert_with(|| cx.local().clone());
+        message.headers.put(
+            id,
+            if is_fixed { crate::HeaderBody::Unicast4(header) } else { crate::HeaderBody::Unicast3(header) },
+        );
+        connection.window.push(message.clone());
+        message
+    }
+
+    /// Whether this acknowledgement or request is newer than the last one accepted from the member.
+    fn is_newer(connection: &mut SendConnection, timestamp: i32) -> bool {
+        let is_newer = connection.last_timestamp.is_none_or(|last| timestamp.wrapping_sub(last) > 0);
+        if is_newer {
+            connection.last_timestamp = Some(timestamp);
+        }
+        is_newer
+    }
+
+    pub(super) fn acked(
+        &mut self,
+        cx: &mut Cx<'_>,
+        member: &Address,
+        seqno: u64,
+        conn_id: i16,
+        timestamp: i32,
+    ) {
+        self.acks_received += 1;
+        let capacity = self.capacity();
+        let Some(connection) = self.senders.get_mut(member) else { return };
+        if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
+            return;
+        }
+        connection.window.purge(seqno);
+        while let Some(connection) = self.senders.get_mut(member)
+            && connection.window.len() < capacity
+            && let Some(message) = connection.waiting.pop_front()
+        {
+            connection.waiting_bytes = connection.waiting_bytes.saturating_sub(message.length() as u64);
+            let message = self.number(cx, member, message);
+            cx.send(message);
+        }
+    }
+
+    /// The receiver lacks the start: the oldest message we have is sent as the first of the connection.
+    pub(super) fn send_first(&mut self, cx: &mut Cx<'_>, member: &Address, timestamp: i32) {
+        let id = self.id();
+        let is_fixed = self.is_fixed();
+        let Some(connection) = self.senders.get_mut(member) else { return };
+        if !Self::is_newer(connection, timestamp) {
+            return;
+        }
+        let seqno = connection.window.low() + 1;
+        let Some(kept) = connection.window.get(seqno) else { return };
+        let mut message = kept.clone();
+        let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: true };
+        let body =
+            if is_fixed { crate::HeaderBody::Unicast4(header) } else { crate::HeaderBody::Unicast3(header) };
+        message.headers.put(id, body);
+        self.resent += 1;
+        cx.send(message);
+    }
+
+    pub(super) fn resend(&mut self, cx: &mut Cx<'_>, member: &Address, request: &Message) {
+        self.xmit_requests_received += 1;
+        let Payload::Object(object) = &request.payload else { return };
+        let Object::SeqnoList(list) = &**object else { return };
+        let Some(connection) = self.senders.get(member) else { return };
+        for seqno in list.iter().take(RESEND_MAX) {
+            if let Some(message) = connection.window.get(seqno) {
+                self.resent += 1;
+                cx.send(message.clone());
+            }
+        }
+    }
+
+    /// If nothing moved since the last tick, the last message is sent again: that provokes an acknowledgement or a
+    /// request.
+    pub(super) fn resend_stalled(&mut self, cx: &mut Cx<'_>) {
+        for connection in self.senders.values_mut() {
+            let state = (connection.window.low(), connection.window.highest_sent());
+            let is_stalled = state.0 < state.1 && connection.at_last_tick == state;
+            connection.at_last_tick = state;
+            if is_stalled && let Some(message) = connection.window.get(state.1) {
+                self.resent += 1;
+                cx.send(message.clone());
+            }
+        }
+    }
+}

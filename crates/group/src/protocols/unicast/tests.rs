@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use super::*;
+use crate::harness::{Harness, member, view};
+use crate::{Object, Payload, SeqnoList};
+
+const TICK: Duration = Duration::from_millis(500);
+const ID: ProtocolId = ProtocolId::UNICAST3;
+
+fn harness() -> Harness {
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast3, UnicastConfig::default()));
+    harness.install(view(1, &[1, 2, 3]));
+    harness
+}
+
+fn from(src: u64, header: UnicastHeader, value: i64) -> Message {
+    let mut message =
+        Message::new(Some(member(1)), Payload::Long(value)).with_header(ID, HeaderBody::Unicast3(header));
+    message.src = Some(member(src));
+    message
+}
+
+fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
+    from(2, UnicastHeader::Data { seqno, conn_id, first }, seqno as i64)
+}
+
+fn values(messages: &[Message]) -> Vec<i64> {
+    messages
+        .iter()
+        .map(|message| if let Payload::Long(value) = message.payload { value } else { -1 })
+        .collect()
+}
+
+fn headers(messages: &[Message]) -> Vec<UnicastHeader> {
+    messages.iter().filter_map(|message| message.headers.get(ID).cloned().and_then(unicast_of)).collect()
+}
+
+fn to(dest: u64, value: i64) -> Message {
+    Message::new(Some(member(dest)), Payload::Long(value))
+}
+
+#[test]
+fn each_destination_has_a_connection_of_its_own() {
+    let mut harness = harness();
+    harness.send_batch(vec![to(2, 0), to(3, 0), to(2, 1)]);
+    let data = |seqno, conn_id| UnicastHeader::Data { seqno, conn_id, first: seqno == 1 };
+    assert_eq!(headers(&harness.take_down()), [data(1, 0), data(1, 1), data(2, 0)]);
+}
+
+#[test]
+fn messages_are_delivered_in_order_and_acknowledged_at_the_tick() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(1, 5, true), data(3, 5, false), data(2, 5, false)]);
+    assert_eq!(values(&harness.take_up()), [1, 2, 3]);
+    assert_eq!(harness.take_down(), []);
+    harness.advance(TICK);
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Ack { seqno: 3, conn_id: 5, timestamp: 1 }]);
+}
+
+#[test]
+fn a_hundred_messages_are_acknowledged_at_once() {
+    let mut harness = harness();
+    harness.up_batch((1..=100).map(|seqno| data(seqno, 0, seqno == 1)).collect());
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Ack { seqno: 100, conn_id: 0, timestamp: 1 }]);
+}
+
+/// S000-88: what came before the first message is delivered once that has come, and nothing is lost.
+#[test]
+fn a_lost_first_message_is_asked_for_and_the_rest_is_kept() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(2, 0, false), data(3, 0, false)]);
+    assert_eq!(harness.take_up(), []);
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::SendFirstSeqno { timestamp: 1 }]);
+    harness.up(data(1, 0, true));
+    assert_eq!(values(&harness.take_up()), [1, 2, 3]);
+}
+
+#[test]
+fn a_connection_may_start_at_any_number() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(7, 3, true), data(8, 3, false)]);
+    assert_eq!(values(&harness.take_up()), [7, 8]);
+    harness.up(data(1, 4, true));
+    assert_eq!(values(&harness.take_up()), [1], "a new connection replaces the old one");
+}
+
+#[test]
+fn send_first_seqno_resends_the_oldest_message_as_first() {
+    let mut harness = harness();
+    harness.send_batch(vec![to(2, 1), to(2, 2)]);
+    harness.take_down();
+    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 }, 0));
+    harness.up(from(2, UnicastHeader::SendFirstSeqno { timestamp: 2 }, 0));
+    harness.up(from(2, UnicastHeader::SendFirstSeqno { timestamp: 2 }, 0));
+    let sent = harness.take_down();
+    assert_eq!(headers(&sent), [UnicastHeader::Data { seqno: 2, conn_id: 0, first: true }], "once");
+}
+
+#[test]
+fn the_last_unacknowledged_message_is_sent_again_when_nothing_moves() {
+    let mut harness = harness();
+    harness.send_batch(vec![to(2, 1), to(2, 2)]);
+    harness.take_down();
+    harness.advance(TICK);
+    assert_eq!(harness.take_down(), []);
+    harness.advance(TICK);
+    assert_eq!(values(&harness.take_down()), [2]);
+    harness.up(from(2, UnicastHeader::Ack { seqno: 2, conn_id: 0, timestamp: 1 }, 0));
+    harness.advance(TICK * 4);
+    assert_eq!(harness.take_down(), []);
+}
+
+#[test]
+fn acknowledgements_of_another_connection_are_ignored() {
+    let mut harness = harness();
+    harness.send(to(2, 1));
+    harness.take_down();
+    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: 9, timestamp: 1 }, 0));
+    harness.advance(TICK * 2);
+    assert_eq!(values(&harness.take_down()), [1]);
+}
+
+#[test]
+fn gaps_are_requested_and_requests_are_answered() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
+    harness.advance(TICK);
+    harness.take_down();
+    harness.advance(TICK);
+    let requests = harness.take_down();
+    assert_eq!(headers(&requests), [UnicastHeader::XmitReq]);
+    let mut list = SeqnoList::new(2, 1);
+    list.add(2);
+    assert_eq!(requests[0].payload, Payload::Object(Box::new(Object::SeqnoList(list.clone()))));
+
+    harness.send_batch(vec![to(2, 1), to(2, 2)]);
+    harness.take_down();
+    let mut request = Message::object(Some(member(1)), Object::SeqnoList(list))
+        .with_header(ID, requests[0].headers.get(ID).cloned().unwrap());
+    request.src = Some(member(2));
+    harness.up(request);
+    assert_eq!(values(&harness.take_down()), [2]);
+}
+
+#[test]
+fn a_closed_connection_is_forgotten_and_the_peer_told() {
+    let mut harness = harness();
+    harness.send(to(2, 1));
+    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 }, 0));
+    harness.take_down();
+    harness.advance(Duration::from_secs(361));
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Close { conn_id: 0 }]);
+    harness.send(to(2, 1));
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Data { seqno: 1, conn_id: 1, first: true }]);
+}
+
+#[test]
+fn unicast4_never_runs_further_ahead_than_its_capacity() {
+    let config = UnicastConfig { capacity: 4, ..UnicastConfig::default() };
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, config));
+    harness.install(view(1, &[1, 2]));
+    harness.send_batch((0..6).map(|n| to(2, n)).collect());
+    assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
+    assert_eq!((harness.stack.held(Some(&member(2))), harness.stack.held(Some(&member(3)))), (4, 0));
+    let ack = UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 };
+    let mut ack =
+        Message::empty(Some(member(1))).with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(ack));
+    ack.src = Some(member(2));
+    harness.up(ack);
+    assert_eq!(values(&harness.take_down()), [4]);
+}

@@ -1,0 +1,241 @@
+//! Windows of numbered messages: what arrived and waits for its turn, and what was sent and may be asked for again.
+
+use std::collections::VecDeque;
+
+use crate::{Message, SeqnoList, Transient};
+
+/// What became of a message that was offered to a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Added {
+    /// It was new.
+    New,
+    /// It was there or delivered already.
+    Duplicate,
+    /// It lies further ahead than the window reaches.
+    Beyond,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Missing,
+    Waiting(Box<Message>),
+    /// An OOB message that was delivered on arrival.
+    Delivered,
+}
+
+/// One sender's messages at a receiver.
+///
+/// Invariant: every seqno up to `delivered` has been handed on, nothing above it (OOB messages excepted).
+#[derive(Debug)]
+pub(crate) struct ReceiveWindow {
+    delivered: u64,
+    /// The slot of `delivered + 1` comes first. The last slot is never `Missing`.
+    slots: VecDeque<Slot>,
+    /// How far ahead of `delivered` a message may be.
+    capacity: usize,
+    /// Gaps up to here were seen in an earlier round and may be asked for (facts 15.4).
+    asked_up_to: u64,
+}
+
+impl ReceiveWindow {
+    /// A window that expects `delivered + 1` next.
+    pub(crate) fn new(delivered: u64, capacity: usize) -> Self {
+        Self { delivered, slots: VecDeque::new(), capacity, asked_up_to: 0 }
+    }
+
+    pub(crate) fn highest_delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    pub(crate) fn highest_received(&self) -> u64 {
+        self.delivered + self.slots.len() as u64
+    }
+
+    /// How many messages wait.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Offers a message; everything that can be delivered because of it is appended to `out`, in order. An OOB
+    /// message is delivered at once, wherever it stands.
+    #[inline]
+    pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Added {
+        let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Added::Duplicate };
+        if at == 0 && self.slots.is_empty() {
+            self.delivered = seqno;
+            out.push(message);
+            return Added::New;
+        }
+        let Ok(at) = usize::try_from(at) else { return Added::Beyond };
+        if at >= self.capacity {
+            return Added::Beyond;
+        }
+        while self.slots.len() <= at {
+            self.slots.push_back(Slot::Missing);
+        }
+        if !matches!(self.slots[at], Slot::Missing) {
+            return Added::Duplicate;
+        }
+        self.slots[at] = if message.is_oob() {
+            message.transient |= Transient::OOB_DELIVERED;
+            out.push(message);
+            Slot::Delivered
+        } else {
+            Slot::Waiting(Box::new(message))
+        };
+        self.take_ready(out);
+        Added::New
+    }
+
+    fn take_ready(&mut self, out: &mut Vec<Message>) {
+        while let Some(slot) = self.slots.front_mut() {
+            match std::mem::replace(slot, Slot::Missing) {
+                Slot::Missing => return,
+                Slot::Waiting(message) => out.push(*message),
+                Slot::Delivered => {}
+            }
+            self.slots.pop_front();
+            self.delivered += 1;
+        }
+    }
+
+    /// The gaps that were there in the last round already, `most` of them at most; gaps seen now are remembered.
+    pub(crate) fn gaps_to_request(&mut self, most: usize) -> Option<SeqnoList> {
+        let received = self.highest_received();
+        let known = std::mem::replace(&mut self.asked_up_to, received);
+        self.gaps(known, most)
+    }
+
+    /// The gaps up to `limit`.
+    fn gaps(&self, limit: u64, most: usize) -> Option<SeqnoList> {
+        let first = self.delivered + 1;
+        let mut missing = (first..)
+            .zip(&self.slots)
+            .take_while(|(seqno, _)| *seqno <= limit)
+            .filter_map(|(seqno, slot)| matches!(slot, Slot::Missing).then_some(seqno));
+        let start = missing.next()?;
+        let seqnos: Vec<u64> = std::iter::once(start).chain(missing.take(most.saturating_sub(1))).collect();
+        let size = seqnos.last().map_or(1, |last| last - start + 1);
+        let mut list = SeqnoList::new(start, u32::try_from(size).unwrap_or(u32::MAX));
+        seqnos.iter().for_each(|seqno| {
+            list.add(*seqno);
+        });
+        Some(list)
+    }
+}
+
+/// Messages that were sent and are not known to have arrived everywhere.
+#[derive(Debug, Default)]
+pub(crate) struct SendWindow {
+    /// Everything up to here is gone.
+    low: u64,
+    messages: VecDeque<Message>,
+}
+
+impl SendWindow {
+    /// The number of the last message sent.
+    pub(crate) fn highest_sent(&self) -> u64 {
+        self.low + self.messages.len() as u64
+    }
+
+    /// Everything up to here needs no keeping.
+    pub(crate) fn low(&self) -> u64 {
+        self.low
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Keeps a message; its number is the one after the highest.
+    pub(crate) fn push(&mut self, message: Message) {
+        self.messages.push_back(message);
+    }
+
+    pub(crate) fn get(&self, seqno: u64) -> Option<&Message> {
+        let at = seqno.checked_sub(self.low + 1)?;
+        self.messages.get(usize::try_from(at).ok()?)
+    }
+
+    /// Forgets everything up to `seqno`. Returns whether anything went.
+    pub(crate) fn purge(&mut self, seqno: u64) -> bool {
+        let count = seqno.min(self.highest_sent()).saturating_sub(self.low);
+        self.messages.drain(..count as usize);
+        self.low += count;
+        count > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Flags, Payload, Rng};
+
+    fn message(seqno: u64) -> Message {
+        Message::new(None, Payload::Long(seqno as i64))
+    }
+
+    fn numbers(out: &[Message]) -> Vec<i64> {
+        out.iter().map(|message| if let Payload::Long(n) = message.payload { n } else { -1 }).collect()
+    }
+
+    #[test]
+    fn any_order_of_arrival_is_delivered_in_order_once() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut seqnos: Vec<u64> = (1..=50).chain(1..=50).collect();
+            rng.shuffle(&mut seqnos);
+            let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
+            let added: Vec<Added> =
+                seqnos.iter().map(|&seqno| window.add(seqno, message(seqno), &mut out)).collect();
+            assert_eq!(numbers(&out), (1..=50).collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(added.iter().filter(|added| **added == Added::Duplicate).count(), 50);
+            assert_eq!((window.highest_delivered(), window.len()), (50, 0));
+        }
+    }
+
+    #[test]
+    fn oob_messages_are_delivered_on_arrival_and_skipped_in_turn() {
+        let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
+        window.add(2, message(2).with_flags(Flags::OOB), &mut out);
+        assert_eq!(numbers(&out), [2]);
+        assert_eq!(window.add(2, message(2).with_flags(Flags::OOB), &mut out), Added::Duplicate);
+        window.add(3, message(3), &mut out);
+        window.add(1, message(1), &mut out);
+        assert_eq!(numbers(&out), [2, 1, 3]);
+    }
+
+    #[test]
+    fn gaps_are_requested_in_the_second_round() {
+        let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
+        window.add(3, message(3), &mut out);
+        assert_eq!(window.gaps_to_request(10), None);
+        window.add(6, message(6), &mut out);
+        let list = window.gaps_to_request(10).unwrap();
+        assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2]);
+        let list = window.gaps_to_request(3).unwrap();
+        assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn a_message_beyond_the_window_is_refused() {
+        let (mut window, mut out) = (ReceiveWindow::new(10, 5), Vec::new());
+        assert_eq!(window.add(16, message(16), &mut out), Added::Beyond);
+        assert_eq!(window.add(15, message(15), &mut out), Added::New);
+        assert_eq!(window.add(u64::MAX, message(0), &mut out), Added::Beyond);
+        assert_eq!(window.add(0, message(0), &mut out), Added::Duplicate);
+    }
+
+    #[test]
+    fn a_send_window_forgets_what_was_acknowledged() {
+        let mut window = SendWindow::default();
+        (1..=5).for_each(|seqno| window.push(message(seqno)));
+        assert!(window.purge(3));
+        assert!(!window.purge(2));
+        assert_eq!((window.low(), window.highest_sent(), window.len()), (3, 5, 2));
+        assert!(window.get(3).is_none());
+        assert_eq!(window.get(4), Some(&message(4)));
+        window.purge(100);
+        assert_eq!((window.low(), window.highest_sent()), (5, 5));
+    }
+}
