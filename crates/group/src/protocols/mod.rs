@@ -12,3 +12,6 @@ pub use unicast::{Unicast, UnicastConfig, UnicastKind};
 pub mod stable;
 
 pub use stable::{Stable, StableConfig};
+pub mod discovery;
+
+pub use discovery::{Discovery, DiscoveryConfig, FilePingConfig, MpingConfig, Source};

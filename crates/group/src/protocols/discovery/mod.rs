@@ -1,0 +1,400 @@
+//! Discovery: finds members, their names and physical addresses (facts section 11).
+//!
+//! All discovery protocols share the questions and answers; they differ in how a question reaches others: by
+//! multicast (PING), to a list of hosts (TCPPING), over a multicast group of their own (MPING), through files
+//! (FILE_PING) or within the process (LOCAL_PING).
+
+mod source;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use source::{FilePingConfig, MpingConfig, Source};
+
+use crate::wire;
+use crate::{
+    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Outcome, Pass,
+    PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time, TimerKey, Token, View,
+};
+
+crate::properties! {
+    /// What all discovery protocols can be told.
+    DiscoveryConfig {
+        /// Whether a join's discovery ends with the first coordinator's answer.
+        break_on_coord_rsp: bool = true,
+        /// How often the question is asked within the timeout.
+        num_discovery_runs: u32 = 1,
+        /// Whether answers carry everything we know.
+        return_entire_cache: bool = false,
+        /// Members with a higher rank do not answer joiners; 0 = everybody answers.
+        max_rank_to_reply: usize = 0,
+        /// A question names the members it looks for only up to this number.
+        max_members_in_discovery_request: usize = 500,
+        /// Answers are delayed by rank over this time; 0 = not at all.
+        stagger_timeout: Duration = Duration::ZERO,
+        /// Whether the coordinator tells joiners and old members of each other's addresses.
+        send_cache_on_join: bool = true,
+    }
+}
+
+/// Members that one discovery remembers. A flood of invented answers must not grow it.
+const RESPONSES_MAX: usize = 2_000;
+
+const END: TimerKey = TimerKey(1);
+const RUN: TimerKey = TimerKey(2);
+const STAGGER: TimerKey = TimerKey(3);
+
+/// Answers that wait for their turn at most.
+const STAGGERED_MAX: usize = 500;
+
+/// A join's discovery under way.
+struct Search {
+    responses: BTreeMap<Address, PingData>,
+    runs_left: u32,
+    interval: Duration,
+}
+
+/// A discovery protocol.
+pub struct Discovery {
+    config: DiscoveryConfig,
+    source: Source,
+    search: Option<Search>,
+    is_leaving: bool,
+    staggered: Vec<(Time, Address)>,
+    /// The view's members, to tell who is new in the next one.
+    members: Vec<Address>,
+    requests_sent: u64,
+    requests_received: u64,
+    responses_received: u64,
+}
+
+impl Discovery {
+    /// A discovery that reaches others by `source`.
+    pub fn new(source: Source, config: DiscoveryConfig) -> Self {
+        Self {
+            config,
+            source,
+            search: None,
+            is_leaving: false,
+            staggered: Vec::new(),
+            members: Vec::new(),
+            requests_sent: 0,
+            requests_received: 0,
+            responses_received: 0,
+        }
+    }
+
+    fn own_data(cx: &Cx<'_>, wanted: Option<Vec<Address>>) -> PingData {
+        let shared = cx.shared();
+        PingData {
+            sender: shared.local.clone(),
+            is_server: cx.ask(&Query::IsServer) == Some(Answer::Yes(true)),
+            is_coordinator: cx.is_coordinator(),
+            name: Some(shared.name.clone()),
+            phys: Some(shared.phys),
+            wanted,
+        }
+    }
+
+    /// Asks; `wanted` = whose addresses are missing, `None` = everybody is meant.
+    fn ask_around(&mut self, cx: &mut Cx<'_>, is_initial: bool, wanted: Option<Vec<Address>>) {
+        self.requests_sent += 1;
+        let wanted = wanted.filter(|wanted| {
+            !wanted.is_empty() && wanted.len() <= self.config.max_members_in_discovery_request
+        });
+        let mut data = Self::own_data(cx, wanted);
+        data.is_server = false;
+        data.is_coordinator = false;
+        let header = PingHeader {
+            kind: PingKind::Request,
+            cluster: cx.shared().cluster.clone(),
+            initial_discovery: is_initial,
+        };
+        let mut message = Message::bytes(None, wire::encode_ping_data(&[data]))
+            .with_flags(Flags::OOB | Flags::DONT_BUNDLE)
+            .with_header(self.id(), HeaderBody::Ping(Box::new(header)));
+        message.transient |= crate::Transient::DONT_LOOPBACK;
+        message.src = Some(cx.local().clone());
+        self.source.ask(cx, message);
+    }
+
+    fn answer_to(&self, cx: &mut Cx<'_>, dest: Option<Address>, data: &[PingData]) {
+        let header = PingHeader { kind: PingKind::Response, cluster: None, initial_discovery: false };
+        let mut message = Message::bytes(dest, wire::encode_ping_data(data))
+            .with_flags(Flags::OOB | Flags::DONT_BUNDLE)
+            .with_header(self.id(), HeaderBody::Ping(Box::new(header)));
+        message.transient |= crate::Transient::DONT_LOOPBACK;
+        cx.send(message);
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: &PingHeader, message: &Message) {
+        let Some(src) = message.src.clone() else { return cx.discard(message, DropReason::Malformed) };
+        let list = match message.payload_bytes().map(wire::decode_ping_data) {
+            Some(Ok(list)) => list,
+            _ => return cx.discard(message, DropReason::Malformed),
+        };
+        if self.is_leaving {
+            return;
+        }
+        match header.kind {
+            PingKind::Request => self.request(cx, header, &src, list),
+            PingKind::Response => {
+                self.responses_received += 1;
+                for data in list {
+                    let is_own_word = data.sender == src;
+                    self.heard(cx, data, is_own_word);
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, header: &PingHeader, src: &Address, list: Vec<PingData>) {
+        if cx.is_local(src) {
+            return;
+        }
+        if let (Some(theirs), Some(ours)) = (&header.cluster, &cx.shared().cluster)
+            && theirs != ours
+        {
+            return cx.count_drop(DropReason::WrongCluster, || {
+                format!("discovery for cluster {theirs} from {src}")
+            });
+        }
+        self.requests_received += 1;
+        let wanted = list.first().and_then(|data| data.wanted.clone()).unwrap_or_default();
+        for data in list {
+            self.heard(cx, data, true);
+        }
+        if self.config.return_entire_cache {
+            let all = self.cached(cx);
+            return self.answer_to(cx, Some(src.clone()), &all);
+        }
+        let rank = cx.view().and_then(|view| view.rank(cx.local()));
+        let most = self.config.max_rank_to_reply;
+        if most > 0 && header.initial_discovery && rank.is_some_and(|rank| rank >= most) {
+            return;
+        }
+        if !wanted.is_empty() && !wanted.contains(cx.local()) {
+            return;
+        }
+        let (stagger, members) = (self.config.stagger_timeout, cx.view().map_or(1, View::len));
+        if let Some(rank) = rank
+            && !stagger.is_zero()
+            && rank > 0
+        {
+            if self.staggered.len() < STAGGERED_MAX {
+                let at = cx.now() + stagger * rank as u32 / members as u32;
+                self.staggered.push((at, src.clone()));
+                self.arm_stagger(cx);
+            }
+            return;
+        }
+        let data = Self::own_data(cx, None);
+        self.answer_to(cx, Some(src.clone()), &[data]);
+    }
+
+    fn arm_stagger(&self, cx: &mut Cx<'_>) {
+        if let Some(at) = self.staggered.iter().map(|(at, _)| *at).min() {
+            let after = at.since(cx.now());
+            cx.arm(STAGGER, after);
+        }
+    }
+
+    /// Ourselves and all members of the view that we know the addresses of.
+    fn cached(&self, cx: &Cx<'_>) -> Vec<PingData> {
+        let mut all = vec![Self::own_data(cx, None)];
+        let Some(view) = cx.view() else { return all };
+        for member in view.members().iter().filter(|member| !cx.is_local(member)) {
+            let book = &cx.shared().book;
+            all.push(PingData {
+                sender: member.clone(),
+                is_server: true,
+                is_coordinator: view.coordinator() == Some(member),
+                name: book.name(member).cloned(),
+                phys: book.phys(member),
+                wanted: None,
+            });
+        }
+        all
+    }
+
+    /// Something was said of a member, by itself or by another.
+    fn heard(&mut self, cx: &mut Cx<'_>, data: PingData, is_own_word: bool) {
+        if cx.is_local(&data.sender) {
+            return;
+        }
+        cx.book().learn(&data.sender, data.name.as_deref(), data.phys);
+        if let Some(search) = &mut self.search {
+            let known = search.responses.get(&data.sender);
+            let replaces =
+                known.is_none_or(|known| is_own_word || (data.is_coordinator && !known.is_coordinator));
+            if replaces && (known.is_some() || search.responses.len() < RESPONSES_MAX) {
+                search.responses.insert(data.sender.clone(), data.clone());
+            }
+            if data.is_coordinator && self.config.break_on_coord_rsp {
+                self.end_search(cx);
+            }
+        }
+        cx.raise(Event::Heard(data));
+    }
+
+    fn end_search(&mut self, cx: &mut Cx<'_>) {
+        cx.disarm(END);
+        cx.disarm(RUN);
+        if let Some(search) = self.search.take() {
+            cx.raise(Event::Found(search.responses.into_values().collect()));
+        }
+    }
+
+    /// The coordinator tells joiners of the members, and members of the joiners (11.6).
+    fn disseminate(&self, cx: &mut Cx<'_>, view: &View, previous: &[Address]) {
+        if !self.config.send_cache_on_join || !self.source.needs_dissemination() || !cx.is_coordinator() {
+            return;
+        }
+        let joined: Vec<Address> =
+            view.members().iter().filter(|member| !previous.contains(member)).cloned().collect();
+        if joined.is_empty() || previous.is_empty() {
+            return;
+        }
+        let data: Vec<PingData> = self.cached(cx);
+        let local = cx.local().clone();
+        for member in view.members().iter().filter(|member| **member != local) {
+            let is_new = joined.contains(member);
+            for data in &data {
+                if data.sender != *member && (is_new || joined.contains(&data.sender)) {
+                    let data = PingData { is_server: true, ..data.clone() };
+                    self.answer_to(cx, Some(member.clone()), &[data]);
+                }
+            }
+        }
+    }
+}
+
+impl Protocol for Discovery {
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    fn id(&self) -> ProtocolId {
+        self.source.id()
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let id = self.id();
+        batch.messages.retain_mut(|message| match message.headers.take(id) {
+            Some(HeaderBody::Ping(header)) => {
+                self.receive(cx, &header, message);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::WhoHas(members) = event {
+            self.ask_around(cx, false, Some(members.clone()));
+            return Pass::Stop;
+        }
+        Pass::On
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        match event {
+            Event::Connect => {
+                self.is_leaving = false;
+                self.source.connect(cx);
+                Pass::On
+            }
+            Event::Disconnect => {
+                self.is_leaving = true;
+                self.search = None;
+                self.members.clear();
+                cx.disarm(END);
+                cx.disarm(RUN);
+                self.source.disconnect(cx);
+                Pass::On
+            }
+            Event::FindMembers { is_initial, timeout } => {
+                if *is_initial {
+                    let runs = self.config.num_discovery_runs.max(1);
+                    let interval = *timeout / runs;
+                    self.search = Some(Search { responses: BTreeMap::new(), runs_left: runs - 1, interval });
+                    cx.arm(END, *timeout);
+                    if runs > 1 {
+                        cx.arm(RUN, interval);
+                    }
+                }
+                self.ask_around(cx, *is_initial, None);
+                Pass::Stop
+            }
+            _ => Pass::On,
+        }
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            self.source.view(cx, view);
+            let previous = std::mem::replace(&mut self.members, view.members().to_vec());
+            self.disseminate(cx, view, &previous);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        match key {
+            END => self.end_search(cx),
+            RUN => {
+                if let Some(search) = &mut self.search
+                    && search.runs_left > 0
+                {
+                    search.runs_left -= 1;
+                    let interval = search.interval;
+                    cx.arm(RUN, interval);
+                    self.ask_around(cx, true, None);
+                }
+            }
+            _ => {
+                let now = cx.now();
+                let due: Vec<Address> =
+                    self.staggered.extract_if(.., |(at, _)| *at <= now).map(|(_, dest)| dest).collect();
+                for dest in due {
+                    let data = Self::own_data(cx, None);
+                    self.answer_to(cx, Some(dest), &[data]);
+                }
+                self.arm_stagger(cx);
+            }
+        }
+    }
+
+    fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
+        let heard = self.source.done(cx, token, outcome);
+        for found in heard {
+            match found {
+                source::FoundBySource::Message(message) => {
+                    let mut message = *message;
+                    if let Some(HeaderBody::Ping(header)) = message.headers.take(self.id()) {
+                        self.receive(cx, &header, &message);
+                    }
+                }
+                source::FoundBySource::Data(data) => self.heard(cx, data, true),
+                source::FoundBySource::End => self.end_search(cx),
+            }
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("num_discovery_requests", self.requests_sent);
+        out.put("num_discovery_requests_received", self.requests_received);
+        out.put("num_discovery_responses", self.responses_received);
+    }
+}
+
+/// The cluster's name as text, for files.
+fn cluster_of(cx: &Cx<'_>) -> Arc<str> {
+    cx.shared().cluster.clone().unwrap_or_else(|| "".into())
+}
+
+#[cfg(test)]
+mod tests;

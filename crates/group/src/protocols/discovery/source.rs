@@ -1,0 +1,320 @@
+//! How a question reaches others.
+
+use super::cluster_of;
+use crate::config::HostPort;
+use crate::wire;
+use crate::{
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProtocolId, Token, Uuid, View,
+};
+
+crate::properties! {
+    /// MPING's own properties.
+    MpingConfig {
+        /// The group; of the address family we are bound to.
+        mcast_addr: String = "230.5.6.7".to_owned(),
+        /// Its port.
+        mcast_port: u16 = 7555,
+        /// Time to live of questions.
+        ip_ttl: u32 = 8,
+    }
+}
+
+crate::properties! {
+    /// FILE_PING's own properties.
+    FilePingConfig {
+        /// The directory shared by all members; each cluster has a directory in it.
+        location: String = "/tmp/jgroups".to_owned(),
+    }
+}
+
+/// Addresses learnt at run time that TCPPING asks at most (JGroups' max_dynamic_hosts).
+const DYNAMIC_HOSTS_MAX: usize = 2_000;
+
+/// What a source came upon.
+pub(super) enum FoundBySource {
+    Message(Box<Message>),
+    Data(PingData),
+    /// There is nothing more to come.
+    End,
+}
+
+/// The ways to ask.
+pub enum Source {
+    /// By multicast through the transport.
+    Ping,
+    /// To a list of hosts: every host with its first port and as many after it.
+    TcpPing {
+        /// The resolved hosts with all their ports.
+        hosts: Vec<PhysAddr>,
+    },
+    /// By datagrams to a group of its own; answers come through the transport.
+    Mping {
+        /// Group and time to live.
+        config: MpingConfig,
+    },
+    /// Through files in a shared directory.
+    FilePing {
+        /// Where.
+        config: FilePingConfig,
+        /// Whether a join waits for the files.
+        is_reading: bool,
+    },
+    /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
+    Local {
+        /// Which of the two names.
+        is_loopback: bool,
+    },
+}
+
+impl Source {
+    /// TCPPING with these hosts, resolved by `resolve`, each with `range` further ports.
+    ///
+    /// # Errors
+    ///
+    /// What `resolve` says of a host it cannot resolve.
+    pub fn tcpping(
+        hosts: &[HostPort],
+        range: u16,
+        mut resolve: impl FnMut(&str) -> Result<Vec<std::net::IpAddr>, String>,
+    ) -> Result<Self, String> {
+        let mut all = Vec::new();
+        for host in hosts {
+            for ip in resolve(&host.host)? {
+                let ports = host.port..=host.port.saturating_add(range);
+                all.extend(ports.map(|port| PhysAddr::new(ip, port)));
+            }
+        }
+        Ok(Self::TcpPing { hosts: all })
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Ping => "PING",
+            Self::TcpPing { .. } => "TCPPING",
+            Self::Mping { .. } => "MPING",
+            Self::FilePing { .. } => "FILE_PING",
+            Self::Local { is_loopback: true } => "SHARED_LOOPBACK_PING",
+            Self::Local { .. } => "LOCAL_PING",
+        }
+    }
+
+    pub(super) fn id(&self) -> ProtocolId {
+        match self {
+            Self::Ping => ProtocolId::PING,
+            Self::TcpPing { .. } => ProtocolId::TCPPING,
+            Self::Mping { .. } => ProtocolId::MPING,
+            Self::FilePing { .. } => ProtocolId::FILE_PING,
+            Self::Local { is_loopback: true } => ProtocolId::SHARED_LOOPBACK_PING,
+            Self::Local { .. } => ProtocolId::LOCAL_PING,
+        }
+    }
+
+    /// Whether members need to be told of each other: those that multicast hear of everybody anyway.
+    pub(super) fn needs_dissemination(&self) -> bool {
+        matches!(self, Self::TcpPing { .. } | Self::FilePing { .. })
+    }
+
+    pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Mping { config } => match config.mcast_addr.parse() {
+                Ok(ip) => {
+                    let group = PhysAddr::new(ip, config.mcast_port);
+                    cx.request(Effect::JoinGroup { group, ttl: config.ip_ttl });
+                }
+                Err(_) => tracing::error!(mcast_addr = config.mcast_addr, "MPING: not an IP address"),
+            },
+            Self::Local { .. } => {
+                let data = super::Discovery::own_data(cx, None);
+                cx.request(Effect::AnnounceLocally(data));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Mping { .. } => {
+                cx.request(Effect::LeaveGroup);
+            }
+            Self::Local { .. } => {
+                cx.request(Effect::RetractLocally);
+            }
+            Self::FilePing { config, .. } => {
+                let (directory, name) = (directory(cx, config), file_name(cx));
+                cx.request(Effect::RemoveFile { directory, name });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, message: Message) {
+        match self {
+            Self::Ping => cx.send(message),
+            Self::TcpPing { hosts } => {
+                let own = cx.shared().phys;
+                let mut all = hosts.clone();
+                let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
+                for phys in book.take(DYNAMIC_HOSTS_MAX) {
+                    if !all.contains(&phys) {
+                        all.push(phys);
+                    }
+                }
+                for host in all.into_iter().filter(|host| *host != own) {
+                    cx.send(Message { dest: Some(Address::Ip(host)), ..message.clone() });
+                }
+            }
+            Self::Mping { .. } => {
+                cx.request(Effect::SendGroup { datagram: wire::encode_body(&message) });
+            }
+            Self::FilePing { config, is_reading } => {
+                *is_reading = true;
+                let directory = directory(cx, config);
+                cx.request(Effect::ReadFiles { directory, ending: ".list" });
+            }
+            Self::Local { .. } => {
+                cx.request(Effect::FindLocally);
+            }
+        }
+    }
+
+    /// A view was installed.
+    pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        match self {
+            Self::FilePing { config, .. } if cx.is_coordinator() => {
+                let (directory, name) = (directory(cx, config), file_name(cx));
+                let content = file_content(cx, view);
+                cx.request(Effect::WriteFile { directory, name, content });
+            }
+            Self::Local { .. } => {
+                let data = super::Discovery::own_data(cx, None);
+                let data = PingData { is_server: true, ..data };
+                cx.request(Effect::AnnounceLocally(data));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn done(&mut self, cx: &mut Cx<'_>, _token: Token, outcome: Outcome) -> Vec<FoundBySource> {
+        match (self, outcome) {
+            (Self::Mping { .. }, Outcome::Datagram { datagram, .. }) => match wire::decode_body(0, &datagram)
+            {
+                Ok(message) if message.src.as_ref() != Some(cx.local()) => {
+                    vec![FoundBySource::Message(Box::new(message))]
+                }
+                Ok(_) => Vec::new(),
+                Err(error) => {
+                    cx.count_drop(crate::DropReason::Malformed, || error.to_string());
+                    Vec::new()
+                }
+            },
+            (Self::FilePing { config, is_reading }, Outcome::Files(files)) => {
+                let was_reading = std::mem::take(is_reading);
+                let mut found: Vec<FoundBySource> =
+                    files.iter().flat_map(|(_, text)| parse_file(text)).map(FoundBySource::Data).collect();
+                if found.is_empty() && was_reading && cx.view().is_none() {
+                    // We are the first: others shall find us.
+                    let (directory, name) = (directory(cx, config), file_name(cx));
+                    let phys = cx.shared().phys;
+                    let content =
+                        format!("{} \t{} \t{} \tF\n", cx.shared().name, cx.local(), file_address(phys));
+                    cx.request(Effect::WriteFile { directory, name, content });
+                }
+                found.push(FoundBySource::End);
+                found
+            }
+            (Self::FilePing { is_reading, .. }, Outcome::Failed(why)) => {
+                tracing::warn!(why, "FILE_PING");
+                if std::mem::take(is_reading) { vec![FoundBySource::End] } else { Vec::new() }
+            }
+            (Self::Local { .. }, Outcome::Local(members)) => {
+                let mut found: Vec<FoundBySource> = members.into_iter().map(FoundBySource::Data).collect();
+                found.push(FoundBySource::End);
+                found
+            }
+            (source, Outcome::Failed(why)) => {
+                tracing::warn!(protocol = source.name(), why, "discovery");
+                cx.raise(Event::Found(Vec::new()));
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn directory(cx: &Cx<'_>, config: &FilePingConfig) -> String {
+    format!("{}/{}", config.location, sanitized(&cluster_of(cx)))
+}
+
+fn file_name(cx: &Cx<'_>) -> String {
+    sanitized(&format!("{}.{}.list", cx.local(), cx.shared().name))
+}
+
+/// Characters that some file system refuses become dashes, as JGroups does (facts 27.1).
+fn sanitized(name: &str) -> String {
+    name.chars()
+        .map(|c| if matches!(c, '\0' | '<' | '>' | ':' | '"' | '/' | '|' | '?' | '*') { '-' } else { c })
+        .collect()
+}
+
+fn file_address(phys: PhysAddr) -> String {
+    match phys.ip {
+        Some(ip) => format!("{ip}:{}", phys.port),
+        None => format!("?:{}", phys.port),
+    }
+}
+
+fn file_content(cx: &Cx<'_>, view: &View) -> String {
+    let book = &cx.shared().book;
+    view.members()
+        .iter()
+        .filter_map(|member| {
+            let flag = if view.coordinator() == Some(member) { 'T' } else { 'F' };
+            let phys = file_address(book.phys(member)?);
+            Some(format!("{} \t{member} \t{phys} \t{flag}\n", book.name(member)?))
+        })
+        .collect()
+}
+
+/// Lines of `name uuid ip:port T|F`; lines that are something else are left out.
+fn parse_file(text: &str) -> Vec<PingData> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (name, uuid, phys, flag) = (words.next()?, words.next()?, words.next()?, words.next()?);
+            let (host, port) = phys.rsplit_once(':')?;
+            let phys = PhysAddr::new(host.trim_matches(['[', ']']).parse().ok()?, port.parse().ok()?);
+            Some(PingData {
+                sender: Address::Uuid(parse_uuid(uuid)?),
+                is_server: true,
+                is_coordinator: flag == "T",
+                name: Some(name.into()),
+                phys: Some(phys),
+                wanted: None,
+            })
+        })
+        .collect()
+}
+
+fn parse_uuid(text: &str) -> Option<Uuid> {
+    if let Ok(least) = text.parse::<u64>() {
+        return Some(Uuid { most: 0, least });
+    }
+    let hex: String = text.chars().filter(|c| *c != '-').collect();
+    let value = u128::from_str_radix(&hex, 16).ok().filter(|_| hex.len() == 32)?;
+    Some(Uuid { most: (value >> 64) as u64, least: value as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_file_ping_names_a_member() {
+        let line = "A \t01020304-0506-0708-1112-131415161718 \t127.0.0.1:7800 \tT\nnonsense\n";
+        let found = parse_file(line);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].is_coordinator);
+        assert_eq!(found[0].sender.to_string(), "01020304-0506-0708-1112-131415161718");
+        assert_eq!(sanitized("a/b:c"), "a-b-c");
+    }
+}

@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use super::*;
+use crate::harness::{Harness, member, phys, view};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+fn tcpping() -> Harness {
+    let source = Source::TcpPing { hosts: vec![phys(1), phys(2), phys(3)] };
+    let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
+    harness.stack.handle_connect(harness.now, "demo");
+    harness.stack.run(harness.now);
+    harness.take_down_events();
+    harness
+}
+
+fn response(from: u64, is_coordinator: bool) -> Message {
+    let data = PingData {
+        sender: member(from),
+        is_server: true,
+        is_coordinator,
+        name: Some("X".into()),
+        phys: Some(phys(from as u16)),
+        wanted: None,
+    };
+    let header = PingHeader { kind: PingKind::Response, cluster: None, initial_discovery: false };
+    let mut message = Message::bytes(Some(member(1)), wire::encode_ping_data(&[data]))
+        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)));
+    message.src = Some(member(from));
+    message
+}
+
+fn request(from: u64, cluster: &str, wanted: Option<Vec<Address>>) -> Message {
+    let data = PingData {
+        sender: member(from),
+        is_server: false,
+        is_coordinator: false,
+        name: Some("X".into()),
+        phys: Some(phys(from as u16)),
+        wanted,
+    };
+    let header =
+        PingHeader { kind: PingKind::Request, cluster: Some(cluster.into()), initial_discovery: true };
+    let mut message = Message::bytes(Some(Address::Ip(phys(1))), wire::encode_ping_data(&[data]))
+        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)));
+    message.src = Some(member(from));
+    message
+}
+
+fn found(harness: &mut Harness) -> Option<Vec<Address>> {
+    harness.take_up_events().into_iter().find_map(|event| match event {
+        Event::Found(list) => Some(list.into_iter().map(|data| data.sender).collect()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_question_goes_to_every_host_but_ourselves() {
+    let mut harness = tcpping();
+    harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+    let sent = harness.take_down();
+    let dests: Vec<_> = sent.iter().map(|message| message.dest.clone()).collect();
+    assert_eq!(dests, [Some(Address::Ip(phys(2))), Some(Address::Ip(phys(3)))]);
+    assert!(sent.iter().all(|message| message.flags == Flags::OOB | Flags::DONT_BUNDLE));
+}
+
+#[test]
+fn a_join_ends_at_the_first_coordinator() {
+    let mut harness = tcpping();
+    harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+    harness.up(response(2, false));
+    assert_eq!(found(&mut harness), None);
+    harness.up(response(3, true));
+    assert_eq!(found(&mut harness), Some(vec![member(2), member(3)]));
+    assert_eq!(harness.stack.shared().book.phys(&member(3)), Some(phys(3)));
+}
+
+#[test]
+fn a_join_without_answers_ends_at_the_timeout() {
+    let mut harness = tcpping();
+    harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+    harness.advance(TIMEOUT);
+    assert_eq!(found(&mut harness), Some(vec![]));
+}
+
+#[test]
+fn questions_are_answered_unless_they_are_for_others() {
+    let mut harness = tcpping();
+    harness.up(request(2, "demo", None));
+    let sent = harness.take_down();
+    assert_eq!((sent.len(), sent[0].dest.clone()), (1, Some(member(2))));
+    harness.up(request(2, "other", None)).up(request(2, "demo", Some(vec![member(3)])));
+    assert_eq!(harness.take_down(), []);
+    harness.up(request(2, "demo", Some(vec![member(1)])));
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+#[test]
+fn the_answer_says_whether_we_are_coordinator() {
+    let mut harness = tcpping();
+    harness.install(view(1, &[1, 3]));
+    harness.take_down();
+    harness.up(request(2, "demo", None));
+    let sent = harness.take_down();
+    let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
+    assert!(data[0].is_coordinator);
+}
