@@ -224,7 +224,8 @@ impl Future for Task {
             Phase::New => {
                 this.stack.start(now);
                 this.phase = Phase::Running;
-                this.cycle(now)
+                // Whoever asked to close before the first cycle will not ask again.
+                this.cycle(now) || is_closing
             }
             Phase::Running if is_closing => {
                 this.close(now);

@@ -79,7 +79,7 @@ pub(crate) trait Edge: Send {
     /// Sends what is queued and ends everything.
     fn begin_close(&mut self, now: Time);
     /// Everything has ended.
-    fn is_closed(&self) -> bool;
+    fn is_closed(&mut self) -> bool;
     /// What it has done so far.
     fn stats(&self) -> EdgeStats;
     /// What went wrong so far, by cause.
@@ -96,7 +96,7 @@ pub struct BoundEdge {
 
 enum Bound {
     Tcp(Box<BoundTcp>),
-    Udp(BoundUdp),
+    Udp(Box<BoundUdp>),
     Shared(BoundShared),
 }
 
@@ -117,7 +117,7 @@ impl BoundEdge {
         let bound = match config.kind {
             EdgeKind::SharedLoopback => Bound::Shared(BoundShared::bind(config)),
             EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose(config)?)?)),
-            EdgeKind::Udp => Bound::Udp(BoundUdp::bind(config, &choose(config)?)?),
+            EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose(config)?)?)),
         };
         Ok(Self { bound, side })
     }

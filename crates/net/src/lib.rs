@@ -10,6 +10,7 @@ mod complaints;
 mod config;
 mod driver;
 mod edge;
+mod inbox;
 mod shared_loopback;
 mod side;
 mod signals;

@@ -3,10 +3,9 @@
 //! All members with the same multicast address and port are one network. The queues are bounded as a socket's buffer
 //! is: what does not fit is dropped and counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 
 use bytes::Bytes;
 use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
@@ -14,17 +13,12 @@ use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
 use crate::complaints::Complaints;
 use crate::config::TransportConfig;
 use crate::edge::{Edge, Inbound};
+use crate::inbox::Inbox;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 
-/// Bytes that may wait for one member.
-const INBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
-
 /// Packets handed to the stack per cycle, so that timers are not starved.
 const PACKETS_PER_CYCLE: usize = 256;
-
-/// What a packet costs beside its bytes.
-const PACKET_OVERHEAD: usize = 64;
 
 type Network = (IpAddr, u16);
 
@@ -33,41 +27,6 @@ static MEMBERS: Mutex<BTreeMap<(Network, u16), Arc<Inbox>>> = Mutex::new(BTreeMa
 
 fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Default)]
-struct Waiting {
-    packets: VecDeque<(PhysAddr, Bytes)>,
-    length: usize,
-    waker: Option<Waker>,
-}
-
-/// What waits for one member.
-#[derive(Default)]
-struct Inbox {
-    waiting: Mutex<Waiting>,
-}
-
-impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, from: PhysAddr, packet: Bytes) -> bool {
-        let mut waiting = self.lock();
-        if waiting.length + packet.len() > INBOX_BYTES_MAX {
-            return false;
-        }
-        let was_empty = waiting.packets.is_empty();
-        waiting.length += packet.len() + PACKET_OVERHEAD;
-        waiting.packets.push_back((from, packet));
-        let waker = if was_empty { waiting.waker.clone() } else { None };
-        drop(waiting);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        true
-    }
 }
 
 /// A member that is registered, but does not take packets yet.
@@ -95,10 +54,11 @@ impl BoundShared {
 
     pub(crate) fn open(self, signals: &Arc<Signals>) -> SharedEdge {
         let waker = SourceWaker::waker(signals, Key { owner: Owner::Edge, index: 0 });
-        self.inbox.lock().waker = Some(waker);
+        self.inbox.set_waker(Some(waker));
         SharedEdge {
             bound: self,
             has_more: true,
+            taken: Vec::new(),
             outbox: Vec::new(),
             complaints: Complaints::default(),
             stats: EdgeStats::default(),
@@ -124,6 +84,7 @@ fn own(port: u16) -> PhysAddr {
 pub(crate) struct SharedEdge {
     bound: BoundShared,
     has_more: bool,
+    taken: Vec<(PhysAddr, Bytes)>,
     outbox: Vec<Transmit>,
     complaints: Complaints,
     stats: EdgeStats,
@@ -131,14 +92,9 @@ pub(crate) struct SharedEdge {
 
 impl SharedEdge {
     fn receive(&mut self, inbound: Inbound<'_>) {
-        let mut waiting = self.bound.inbox.lock();
-        let count = waiting.packets.len().min(PACKETS_PER_CYCLE);
-        let packets: Vec<_> = waiting.packets.drain(..count).collect();
-        waiting.length -= packets.iter().map(|(_, packet)| packet.len() + PACKET_OVERHEAD).sum::<usize>();
-        self.has_more = !waiting.packets.is_empty();
-        drop(waiting);
+        self.has_more = self.bound.inbox.take(PACKETS_PER_CYCLE, &mut self.taken);
         self.stats.reads += 1;
-        for (from, packet) in packets {
+        for (from, packet) in self.taken.drain(..) {
             self.stats.packets_in += 1;
             self.stats.bytes_in += packet.len() as u64;
             inbound(from, packet);
@@ -148,7 +104,7 @@ impl SharedEdge {
     fn deliver(&mut self, now: Time, to: &Inbox, packet: Bytes) {
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
-        if !to.push(self.bound.own(), packet) {
+        if to.push([(self.bound.own(), packet)]) > 0 {
             self.stats.dropped += 1;
             self.complaints.count(now, "peer_queue_full", || "a member does not take its packets".into());
         }
@@ -218,10 +174,10 @@ impl Edge for SharedEdge {
 
     fn begin_close(&mut self, now: Time) {
         self.flush(now, &mut |_, _| {});
-        self.bound.inbox.lock().waker = None;
+        self.bound.inbox.set_waker(None);
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&mut self) -> bool {
         true
     }
 

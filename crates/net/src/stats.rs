@@ -14,7 +14,7 @@ pub struct EdgeStats {
     pub bytes_out: u64,
     /// System calls that read something.
     pub reads: u64,
-    /// System calls that wrote something, or tried.
+    /// System calls that wrote something.
     pub writes: u64,
     /// Packets dropped: a full queue, a failed connection.
     pub dropped: u64,

@@ -150,7 +150,7 @@ impl Edge for TcpEdge {
         self.links.begin_close(now);
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&mut self) -> bool {
         self.links.is_empty()
     }
 

@@ -161,7 +161,7 @@ impl Framed {
         queue
     }
 
-    /// Writes what waits. Returns bytes written and system calls made; what is left waits for the waker.
+    /// Writes what waits. Returns bytes and writes; what is left waits for the waker.
     pub(crate) fn write(&mut self, waker: &Waker) -> io::Result<(u64, u64)> {
         let mut cx = Context::from_waker(waker);
         let (mut bytes, mut calls) = (0, 0);
@@ -170,10 +170,10 @@ impl Framed {
             let mut lengths = [[0; 4]; FRAMES_PER_WRITE];
             let mut slices = [IoSlice::new(&[]); SLICES_PER_WRITE];
             let used = self.queue.gather(&mut lengths, &mut slices);
-            calls += 1;
             match self.stream.poll_write(&mut cx, &slices[..used]) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => {
+                    calls += 1;
                     self.queue.consume(count);
                     self.is_unflushed = true;
                     bytes += count as u64;

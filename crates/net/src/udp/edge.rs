@@ -1,0 +1,393 @@
+//! The transport's edge over UDP.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use consort_group::{Lane, PhysAddr, Time, Transmit, TransmitDest};
+use socket2::{SockAddr, Socket};
+use tokio::net::UdpSocket;
+
+use super::batch::{BATCH_MAX, Receiver, poll_send};
+use super::receivers::Receivers;
+use super::socket::{MulticastOptions, group_socket, interface_index, unicast_socket};
+use crate::bind_addr::Interface;
+use crate::complaints::Complaints;
+use crate::config::TransportConfig;
+use crate::edge::{BindError, Edge, Inbound, advertised};
+use crate::inbox::Inbox;
+use crate::signals::{Key, Owner, Signals, SourceWaker};
+use crate::stats::EdgeStats;
+use crate::tcp::listen::port_range;
+
+/// Batches received from one socket in one go, so that a flood starves neither the other socket nor the timers.
+const BATCHES_PER_CYCLE: usize = 8;
+
+/// What a datagram costs beside its bytes.
+const DATAGRAM_OVERHEAD: usize = 64;
+
+/// The group for members on IPv6 addresses that are given none.
+const GROUP_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 8, 8, 8));
+
+const UNICAST: u32 = 0;
+const GROUP: u32 = 1;
+const INBOX: u32 = 2;
+const TASKS: u32 = 3;
+
+/// A UDP edge that is bound, but does not receive yet.
+pub(crate) struct BoundUdp {
+    unicast: Socket,
+    group: Option<(Socket, SocketAddr)>,
+    /// What our datagrams come back from: the socket's own address.
+    local: PhysAddr,
+    own: PhysAddr,
+    config: TransportConfig,
+}
+
+impl BoundUdp {
+    pub(crate) fn bind(config: &TransportConfig, chosen: &Interface) -> Result<Self, BindError> {
+        let failed = |error| BindError::socket(chosen.ip, config.bind_port, error);
+        let options = MulticastOptions { ttl: config.ip_ttl, is_looped: true };
+        let unicast = first_free(config, chosen, options).map_err(failed)?;
+        size(
+            &unicast,
+            config.ucast_recv_buf_size,
+            config.ucast_send_buf_size.max(config.mcast_send_buf_size),
+        );
+        if config.tos != 0 && chosen.ip.is_ipv4() {
+            unicast.set_tos_v4(config.tos).map_err(failed)?;
+        }
+        let group = config.ip_mcast.then(|| join(config, chosen)).transpose().map_err(failed)?;
+        let local = unicast.local_addr().map_err(failed)?.as_socket().ok_or_else(|| {
+            failed(io::Error::new(io::ErrorKind::InvalidData, "a datagram socket without address"))
+        })?;
+        let own = advertised(config, local)?;
+        Ok(Self {
+            unicast,
+            group,
+            local: PhysAddr {
+                ip: own.ip.filter(|_| local.ip().is_unspecified()).or(Some(local.ip())),
+                ..local.into()
+            },
+            own,
+            config: config.clone(),
+        })
+    }
+
+    pub(crate) fn own(&self) -> PhysAddr {
+        self.own
+    }
+
+    pub(crate) fn has_multicast(&self) -> bool {
+        self.group.is_some()
+    }
+
+    pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<UdpEdge> {
+        let waker = |index| SourceWaker::waker(signals, Key { owner: Owner::Edge, index });
+        let inbox = Arc::new(Inbox::default());
+        inbox.set_waker(Some(waker(INBOX)));
+        let source = |socket: Socket, index, receivers: usize| -> io::Result<Source> {
+            let socket = Arc::new(UdpSocket::from_std(socket.into())?);
+            let receivers = (receivers > 1).then(|| Receivers::start(receivers, &socket, &inbox));
+            Ok(Source { socket, waker: waker(index), receivers })
+        };
+        let unicast = source(self.unicast, UNICAST, self.config.ucast_receiver_threads)?;
+        let (group, group_addr) = match self.group {
+            Some((socket, addr)) => {
+                (Some(source(socket, GROUP, self.config.mcast_receiver_threads)?), Some(addr))
+            }
+            None => (None, None),
+        };
+        Ok(UdpEdge {
+            is_v6: self.local.ip.is_some_and(|ip| ip.is_ipv6()),
+            unicast,
+            group,
+            group_addr,
+            inbox,
+            tasks_waker: waker(TASKS),
+            receiver: Receiver::new(),
+            taken: Vec::new(),
+            again: vec![UNICAST, GROUP],
+            outbox: Outbox::default(),
+            own: [self.local, self.own],
+            limits: (self.config.control_queue_bytes, self.config.send_queue_bytes),
+            is_closing: false,
+            complaints: Complaints::default(),
+            stats: EdgeStats::default(),
+        })
+    }
+}
+
+fn first_free(config: &TransportConfig, chosen: &Interface, options: MulticastOptions) -> io::Result<Socket> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no port to bind");
+    for port in port_range(config.bind_port, config.port_range) {
+        match unicast_socket(chosen.ip, chosen.index, port, options) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
+            result => return result,
+        }
+    }
+    Err(last)
+}
+
+fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, SocketAddr)> {
+    let is_default = config.mcast_addr == TransportConfig::default().mcast_addr;
+    let ip = if chosen.ip.is_ipv6() && is_default { GROUP_V6 } else { config.mcast_addr };
+    let index = if chosen.index == 0 { interface_index(chosen.ip) } else { chosen.index };
+    let socket = group_socket(PhysAddr::new(ip, config.mcast_port), chosen.ip, index)?;
+    size(&socket, config.mcast_recv_buf_size, 0);
+    Ok((socket, SocketAddr::new(ip, config.mcast_port)))
+}
+
+/// Asks for buffers; the system grants what it likes.
+fn size(socket: &Socket, receive: usize, send: usize) {
+    if receive > 0 {
+        let _ = socket.set_recv_buffer_size(receive);
+    }
+    if send > 0 {
+        let _ = socket.set_send_buffer_size(send);
+    }
+}
+
+/// One socket, read by the driver or by tasks beside it.
+struct Source {
+    socket: Arc<UdpSocket>,
+    waker: Waker,
+    receivers: Option<Receivers>,
+}
+
+/// Datagrams that wait for the socket, control first.
+#[derive(Default)]
+struct Outbox {
+    control: VecDeque<(SockAddr, Bytes)>,
+    data: VecDeque<(SockAddr, Bytes)>,
+    control_len: usize,
+    data_len: usize,
+}
+
+impl Outbox {
+    fn push(&mut self, lane: Lane, to: SockAddr, bytes: Bytes, (control, data): (usize, usize)) -> bool {
+        let cost = bytes.len() + DATAGRAM_OVERHEAD;
+        let (queue, length, limit) = match lane {
+            Lane::Control => (&mut self.control, &mut self.control_len, control),
+            Lane::Data => (&mut self.data, &mut self.data_len, data),
+        };
+        if *length + cost > limit && !queue.is_empty() {
+            return false;
+        }
+        *length += cost;
+        queue.push_back((to, bytes));
+        true
+    }
+
+    fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.data.is_empty()
+    }
+
+    fn first(&self, count: usize) -> Vec<(SockAddr, &[u8])> {
+        let all = self.control.iter().chain(&self.data);
+        all.take(count).map(|(to, bytes)| (to.clone(), &bytes[..])).collect()
+    }
+
+    fn drop_first(&mut self, count: usize) -> usize {
+        let mut length = 0;
+        for _ in 0..count {
+            if let Some((_, bytes)) = self.control.pop_front() {
+                self.control_len -= bytes.len() + DATAGRAM_OVERHEAD;
+                length += bytes.len();
+            } else if let Some((_, bytes)) = self.data.pop_front() {
+                self.data_len -= bytes.len() + DATAGRAM_OVERHEAD;
+                length += bytes.len();
+            }
+        }
+        length
+    }
+}
+
+/// A UDP edge at work.
+pub(crate) struct UdpEdge {
+    unicast: Source,
+    group: Option<Source>,
+    group_addr: Option<SocketAddr>,
+    is_v6: bool,
+    inbox: Arc<Inbox>,
+    tasks_waker: Waker,
+    receiver: Receiver,
+    taken: Vec<(PhysAddr, Bytes)>,
+    /// Sources to be polled although no waker named them.
+    again: Vec<u32>,
+    outbox: Outbox,
+    /// Whose datagrams are our own.
+    own: [PhysAddr; 2],
+    limits: (usize, usize),
+    is_closing: bool,
+    complaints: Complaints,
+    stats: EdgeStats,
+}
+
+impl UdpEdge {
+    fn receive(&mut self, now: Time, index: u32, inbound: Inbound<'_>) {
+        let Self { unicast, group, receiver, taken, stats, .. } = self;
+        let source = if index == GROUP { group.as_ref() } else { Some(&*unicast) };
+        let Some(source) = source.filter(|source| source.receivers.is_none()) else { return };
+        for round in 0.. {
+            if round == BATCHES_PER_CYCLE {
+                self.again.push(index);
+                break;
+            }
+            let take = |from, packet| taken.push((PhysAddr::from(from), packet));
+            match receiver.poll_receive(&source.socket, &source.waker, take) {
+                Poll::Ready(Ok(_)) => stats.reads += 1,
+                Poll::Ready(Err(error)) => {
+                    // Such as an answer from a port that nobody listens on: it concerns one datagram.
+                    self.complaints.count(now, "receive_failed", || error.to_string());
+                    self.again.push(index);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        self.pass(inbound);
+    }
+
+    fn pass(&mut self, inbound: Inbound<'_>) {
+        for (mut from, packet) in self.taken.drain(..) {
+            from.ip = from.ip.map(|ip| ip.to_canonical());
+            if self.own.contains(&from) {
+                self.stats.own += 1;
+                continue;
+            }
+            self.stats.packets_in += 1;
+            self.stats.bytes_in += packet.len() as u64;
+            inbound(from, packet);
+        }
+    }
+
+    fn take_inbox(&mut self, inbound: Inbound<'_>) {
+        if self.inbox.take(BATCHES_PER_CYCLE * BATCH_MAX, &mut self.taken) {
+            self.again.push(INBOX);
+        }
+        self.pass(inbound);
+    }
+
+    fn queue(&mut self, now: Time, to: SocketAddr, lane: Lane, bytes: Bytes) {
+        self.stats.packets_out += 1;
+        let to = match (to, self.is_v6) {
+            (SocketAddr::V4(to), true) => SocketAddr::new(IpAddr::V6(to.ip().to_ipv6_mapped()), to.port()),
+            _ => to,
+        };
+        if !self.outbox.push(lane, SockAddr::from(to), bytes, self.limits) {
+            self.stats.dropped += 1;
+            self.complaints.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
+        }
+    }
+
+    fn queue_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, bytes: Bytes) {
+        if peer.ip.is_some() && !self.own.contains(&peer) {
+            self.queue(now, peer.socket_addr(), lane, bytes);
+        }
+    }
+
+    fn write(&mut self, now: Time) {
+        while !self.outbox.is_empty() {
+            let batch = self.outbox.first(BATCH_MAX);
+            match poll_send(&self.unicast.socket, &self.unicast.waker, &batch) {
+                Poll::Ready(Ok(count)) => {
+                    self.stats.writes += 1;
+                    self.stats.bytes_out += self.outbox.drop_first(count.max(1)) as u64;
+                }
+                Poll::Ready(Err(error)) => {
+                    self.complaints.count(now, "send_failed", || format!("a datagram is dropped: {error}"));
+                    self.stats.dropped += 1;
+                    self.outbox.drop_first(1);
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+}
+
+impl Edge for UdpEdge {
+    fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>) {
+        match index {
+            UNICAST => {
+                self.receive(now, UNICAST, inbound);
+                self.write(now);
+            }
+            GROUP => self.receive(now, GROUP, inbound),
+            INBOX => self.take_inbox(inbound),
+            _ => {}
+        }
+    }
+
+    fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool {
+        for index in std::mem::take(&mut self.again) {
+            self.service(now, index, inbound);
+        }
+        !self.again.is_empty()
+    }
+
+    fn send(&mut self, now: Time, transmit: Transmit) {
+        let Transmit { dest, bytes, lane } = transmit;
+        match dest {
+            TransmitDest::One(peer) => self.queue_to(now, peer, lane, bytes),
+            TransmitDest::Many(peers) => {
+                for &peer in peers.iter() {
+                    self.queue_to(now, peer, lane, bytes.clone());
+                }
+            }
+            TransmitDest::Multicast => match self.group_addr {
+                Some(group) => self.queue(now, group, lane, bytes),
+                None => {
+                    self.complaints.count(now, "no_multicast", || "ip_mcast is off".into());
+                }
+            },
+        }
+    }
+
+    fn flush(&mut self, now: Time, _inbound: Inbound<'_>) {
+        self.write(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Time, _inbound: Inbound<'_>) {}
+
+    fn retain_peers(&mut self, _now: Time, _peers: &[PhysAddr]) {}
+
+    fn begin_close(&mut self, now: Time) {
+        self.write(now);
+        self.is_closing = true;
+        self.inbox.set_waker(None);
+        for source in [Some(&mut self.unicast), self.group.as_mut()].into_iter().flatten() {
+            if let Some(receivers) = &mut source.receivers {
+                receivers.stop();
+                // Polled once, so that the tasks' end is told.
+                receivers.is_over(&self.tasks_waker);
+            }
+        }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        let waker = &self.tasks_waker;
+        let sources = [Some(&mut self.unicast), self.group.as_mut()].into_iter().flatten();
+        let mut receivers = sources.filter_map(|source| source.receivers.as_mut());
+        self.is_closing && receivers.all(|receivers| receivers.is_over(waker)) && self.outbox.is_empty()
+    }
+
+    fn stats(&self) -> EdgeStats {
+        self.stats
+    }
+
+    fn complaints(&self) -> Vec<(&'static str, u64)> {
+        self.complaints.iter().collect()
+    }
+
+    fn peers(&self) -> Vec<PhysAddr> {
+        Vec::new()
+    }
+}

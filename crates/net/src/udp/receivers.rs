@@ -1,0 +1,69 @@
+//! Tasks that read a socket beside the driver (S000-63): under a flood several of them empty the kernel's buffer while
+//! the stack works.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, pin::Pin};
+
+use consort_group::PhysAddr;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+use super::batch::Receiver;
+use crate::inbox::Inbox;
+
+/// Reads a socket into an inbox until it is stopped.
+pub(super) struct Receivers {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Receivers {
+    /// Starts so many tasks. Datagrams of one sender may overtake each other between them, as on any network.
+    pub(super) fn start(count: usize, socket: &Arc<UdpSocket>, inbox: &Arc<Inbox>) -> Self {
+        let tasks = (0..count).map(|_| tokio::spawn(read(socket.clone(), inbox.clone()))).collect();
+        Self { tasks }
+    }
+
+    pub(super) fn stop(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+
+    /// Whether all tasks have ended; if not, the waker will tell.
+    pub(super) fn is_over(&mut self, waker: &Waker) -> bool {
+        self.tasks
+            .retain_mut(|task| matches!(Pin::new(task).poll(&mut Context::from_waker(waker)), Poll::Pending));
+        self.tasks.is_empty()
+    }
+}
+
+impl Drop for Receivers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn read(socket: Arc<UdpSocket>, inbox: Arc<Inbox>) {
+    let mut receiver = Receiver::new();
+    let mut packets = Vec::new();
+    loop {
+        if let Err(error) = socket.readable().await {
+            tracing::warn!(%error, "a receiver ends");
+            return;
+        }
+        let result =
+            receiver.try_receive(&socket, |from, packet| packets.push((PhysAddr::from(from), packet)));
+        match result {
+            Ok(_) => {
+                let dropped = inbox.push(packets.drain(..));
+                if dropped > 0 {
+                    tracing::debug!(dropped, "the driver does not keep up");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => tracing::debug!(%error, "receiving failed"),
+        }
+    }
+}

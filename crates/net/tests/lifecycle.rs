@@ -1,0 +1,82 @@
+//! How a driver starts and ends.
+
+mod member;
+
+use std::time::Duration;
+
+use consort_group::PhysAddr;
+use consort_net::{BoundEdge, Command, EdgeKind, SubmitError, TransportConfig};
+use member::{Member, PATIENCE, tcp};
+
+#[tokio::test]
+async fn dropping_the_last_handle_closes_the_driver() {
+    let member = Member::start(&tcp());
+    let (handle, mut packets) = (member.handle, member.packets);
+    let clone = handle.clone();
+    drop(handle);
+    clone.submit(Command::Call(Box::new(|_, _| ()))).unwrap();
+    drop(clone);
+    let end = tokio::time::timeout(PATIENCE, packets.recv()).await.expect("the driver ends");
+    assert_eq!(end, None);
+}
+
+#[tokio::test]
+async fn after_shutdown_commands_are_handed_back() {
+    let member = Member::start(&tcp());
+    member.handle.shutdown().await;
+    assert!(matches!(member.handle.submit(Command::Disconnect), Err(SubmitError::Closed(_))));
+    assert!(!member.handle.submit_all(&mut vec![Command::Disconnect]));
+    // A second time, and from another handle, nothing is left to wait for.
+    member.handle.clone().shutdown().await;
+}
+
+#[tokio::test]
+async fn commands_submitted_before_the_shutdown_are_carried_out() {
+    let (a, mut b) = (Member::start(&tcp()), Member::start(&tcp()));
+    a.send(b.phys, "opens the connection");
+    b.packet().await;
+    for number in 0..100u8 {
+        a.send(b.phys, vec![number; 10_000]);
+    }
+    a.handle.shutdown().await;
+    for number in 0..100u8 {
+        assert_eq!(b.packet().await.1, vec![number; 10_000]);
+    }
+}
+
+#[tokio::test]
+async fn a_bound_edge_that_is_not_used_frees_its_port() {
+    let edge = BoundEdge::bind(&tcp(), consort_group::Version::V5_5_7).unwrap();
+    let port = edge.phys_addr().port;
+    drop(edge);
+    let config = TransportConfig { bind_port: port, port_range: 0, ..tcp() };
+    assert_eq!(Member::start(&config).phys.port, port);
+}
+
+#[tokio::test]
+async fn a_peer_that_hangs_does_not_hold_up_the_shutdown() {
+    let mut member = Member::start(&tcp());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = PhysAddr::from(listener.local_addr().unwrap());
+    member.send(peer, "x");
+    // Accepted, never read, never closed.
+    let _hanging = listener.accept().await.unwrap();
+    member.until(|seen| seen.peers.len() == 1).await;
+    tokio::time::timeout(Duration::from_secs(2), member.handle.shutdown()).await.expect("it ends by itself");
+}
+
+#[tokio::test]
+async fn members_of_one_process_share_a_loopback() {
+    let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 1, ..tcp() };
+    let (mut a, mut b, mut c) = (Member::start(&config), Member::start(&config), Member::start(&config));
+    let mut other = Member::start(&TransportConfig { mcast_port: 2, ..config });
+    a.multicast("all");
+    assert_eq!(b.packet().await.1, "all");
+    assert_eq!(c.packet().await.1, "all");
+    b.send(a.phys, "one");
+    assert_eq!(a.packet().await, (b.phys, "one".into()));
+    let own = other.phys;
+    other.send(own, "to myself");
+    other.handle.shutdown().await;
+    assert_eq!(other.packets.recv().await, None);
+}
