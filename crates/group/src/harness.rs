@@ -41,6 +41,7 @@ struct Seen {
     down_events: Vec<Event>,
     controls: Vec<String>,
     digest: Option<Digest>,
+    raise: Option<Event>,
 }
 
 /// The layer below: collects what comes down. Answers `Query::Digest` if the test says so.
@@ -71,11 +72,14 @@ impl Protocol for Floor {
                 cx.deliver(message);
             }
         }
+        if let Some(event) = self.0.lock().unwrap().raise.take() {
+            cx.raise(event);
+        }
         None
     }
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
-            Query::Digest => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
+            Query::Digest | Query::DigestOf(_) => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
             _ => None,
         }
     }
@@ -180,6 +184,14 @@ impl Harness {
             message.src.get_or_insert_with(|| self.stack.shared().local.clone());
             self.stack.handle_send(self.now, message);
         }
+        self.stack.run(self.now);
+        self
+    }
+
+    /// An event from below.
+    pub(crate) fn raise(&mut self, event: Event) -> &mut Self {
+        self.seen.lock().unwrap().raise = Some(event);
+        self.stack.operation(self.now, "FLOOR", "raise", &[]);
         self.stack.run(self.now);
         self
     }

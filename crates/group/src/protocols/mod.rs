@@ -15,3 +15,6 @@ pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
 pub use discovery::{Discovery, DiscoveryConfig, FilePingConfig, MpingConfig, Source};
+pub mod gms;
+
+pub use gms::{DefaultPolicy, Gms, GmsConfig, MembershipPolicy};

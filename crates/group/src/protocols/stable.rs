@@ -128,11 +128,12 @@ impl Stable {
     fn receive(&mut self, cx: &mut Cx<'_>, header: &StableHeader, message: &Message) {
         let digest = match &message.payload {
             Payload::Object(object) => match &**object {
-                Object::Digest { digest, .. } => digest.clone(),
-                _ => return cx.discard(message, DropReason::Malformed),
+                Object::Digest { digest, .. } => Some(digest.clone()),
+                _ => None,
             },
-            _ => return cx.discard(message, DropReason::Malformed),
+            _ => None,
         };
+        let Some(digest) = digest else { return cx.discard(message, DropReason::Malformed) };
         let (Some(src), Some(view)) = (message.src.clone(), cx.view().cloned()) else { return };
         if self.is_suspended || header.view_id.as_ref() != Some(view.id()) {
             return;

@@ -130,9 +130,8 @@ impl Discovery {
 
     fn receive(&mut self, cx: &mut Cx<'_>, header: &PingHeader, message: &Message) {
         let Some(src) = message.src.clone() else { return cx.discard(message, DropReason::Malformed) };
-        let list = match message.payload_bytes().map(wire::decode_ping_data) {
-            Some(Ok(list)) => list,
-            _ => return cx.discard(message, DropReason::Malformed),
+        let Some(Ok(list)) = message.payload_bytes().map(wire::decode_ping_data) else {
+            return cx.discard(message, DropReason::Malformed);
         };
         if self.is_leaving {
             return;

@@ -1,0 +1,231 @@
+//! The leader's part of a merge: who leads, whom it asks, and the view that comes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::protocols::gms::{Gms, MERGE_RESPONSES, Role};
+use crate::wire::{self, ViewForm};
+use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
+
+/// What the leader has asked and heard.
+pub(super) struct Leading {
+    /// Whom it has asked; what they answered. `None` within: they refused.
+    answers: BTreeMap<Address, Option<(View, Digest)>>,
+    asked: BTreeSet<Address>,
+    subviews: Vec<View>,
+}
+
+impl Gms {
+    /// MERGE3 has seen members with different views.
+    pub(in crate::protocols::gms) fn views_differ(&mut self, cx: &mut Cx<'_>, views: &[(Address, View)]) {
+        if !matches!(self.role, Role::Member) || self.merge.is_some() {
+            return;
+        }
+        let views: BTreeMap<Address, View> = views.iter().cloned().collect();
+        let subviews: BTreeMap<&ViewId, &View> = views.values().map(|view| (view.id(), view)).collect();
+        if subviews.len() < 2 || leader(&views).as_ref() != Some(cx.local()) {
+            return;
+        }
+        let mut subviews: Vec<View> = subviews.into_values().map(View::without_subgroups).collect();
+        // The leader's own group first: its members keep the order they know.
+        subviews.sort_by_key(|view| !view.contains(cx.local()));
+        let groups = groups_to_ask(&sanitized(&views));
+        self.next_merge += 1;
+        let id = MergeId { initiator: cx.local().clone(), id: self.next_merge };
+        if !self.begin_merge(cx, &id) {
+            return;
+        }
+        if let Some(merge) = &mut self.merge {
+            let asked = groups.keys().cloned().collect();
+            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews });
+        }
+        cx.arm(MERGE_RESPONSES, self.config.merge_timeout);
+        let local = cx.local().clone();
+        for (coordinator, members) in groups.iter().filter(|(coordinator, _)| **coordinator != local) {
+            let mut header = Self::header(GmsKind::MergeReq);
+            header.member = Some(local.clone());
+            header.merge_id = Some(id.clone());
+            let payload = Payload::Bytes(Some(wire::encode_address_list(members)));
+            Self::send(cx, Some(coordinator), header, Flags::OOB, payload);
+        }
+        if let Some(own) = groups.get(&local) {
+            self.join_merge(cx, &id, &local, own);
+        }
+    }
+
+    pub(in crate::protocols::gms) fn merge_rsp(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &GmsHeader,
+        message: &Message,
+        src: &Address,
+    ) {
+        if !self.takes_part(header) {
+            return;
+        }
+        if header.merge_rejected {
+            return self.group_answered(cx, src, None);
+        }
+        if let Some((Some(ViewForm::Full(view)), Some(digest))) = Self::view_and_digest(cx, message) {
+            self.group_answered(cx, src, Some((view, digest)));
+        }
+    }
+
+    pub(super) fn group_answered(&mut self, cx: &mut Cx<'_>, src: &Address, answer: Option<(View, Digest)>) {
+        let Some(leading) = self.merge.as_mut().and_then(|merge| merge.leading.as_mut()) else { return };
+        if !leading.asked.contains(src) {
+            return;
+        }
+        leading.answers.insert(src.clone(), answer);
+        if leading.answers.len() == leading.asked.len() {
+            self.combine_merge(cx);
+        }
+    }
+
+    /// All groups have answered, or time is up: those that have become one.
+    pub(in crate::protocols::gms) fn combine_merge(&mut self, cx: &mut Cx<'_>) {
+        cx.disarm(MERGE_RESPONSES);
+        let Some(merge) = &mut self.merge else { return };
+        let Some(leading) = merge.leading.take() else { return };
+        let id = merge.id.clone();
+        let local = cx.local().clone();
+        let answers: BTreeMap<Address, (View, Digest)> =
+            leading.answers.into_iter().filter_map(|(src, answer)| Some((src, answer?))).collect();
+        // Alone we have nothing to merge, and without ourselves nobody would lead it.
+        if answers.len() < 2 || !answers.contains_key(&local) {
+            let others = leading.asked.iter().filter(|member| **member != local);
+            Self::cancel_merge(cx, others, &id);
+            return self.end_merge(cx);
+        }
+        // Our own group's answer first, as with the subviews.
+        let mut ordered: Vec<&(View, Digest)> = answers.values().collect();
+        ordered.sort_by_key(|(view, _)| !view.contains(&local));
+        let mut digest = Digest::default();
+        for row in ordered.iter().flat_map(|(_, digest)| &digest.entries) {
+            digest.raise(&row.member, row.highest_delivered, row.highest_received);
+        }
+        let groups: Vec<Vec<Address>> = ordered
+            .iter()
+            .map(|(view, _)| {
+                view.members().iter().filter(|member| digest.get(member).is_some()).cloned().collect()
+            })
+            .collect();
+        let members = self.policy.merge(&groups);
+        let Some(creator) = members.first().cloned() else { return self.end_merge(cx) };
+        let seen = answers.values().map(|(view, _)| view.id().id);
+        let highest = seen.chain(leading.subviews.iter().map(|view| view.id().id)).max().unwrap_or(0);
+        let number = highest.max(self.highest_view) + 1;
+        let subviews: Vec<View> =
+            leading.subviews.into_iter().filter(|view| members.contains(&view.id().creator)).collect();
+        let mut rows = Digest::default();
+        for member in &members {
+            if let Some(row) = digest.get(member) {
+                rows.set(member.clone(), row.highest_delivered, row.highest_received);
+            }
+        }
+        let view = View::merged(ViewId { creator, id: number }, members, subviews);
+        let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), Some(&rows));
+        for coordinator in answers.keys().filter(|member| **member != local) {
+            let mut header = Self::header(GmsKind::InstallMergeView);
+            header.merge_id = Some(id.clone());
+            let payload = Payload::Bytes(Some(payload.clone()));
+            Self::send(cx, Some(coordinator), header, Flags::NONE, payload);
+        }
+        let silent = leading.asked.iter().filter(|member| !answers.contains_key(member));
+        Self::cancel_merge(cx, silent, &id);
+        self.bring_merge_view(cx, view, Some(&rows));
+    }
+
+    fn cancel_merge<'m>(cx: &mut Cx<'_>, members: impl Iterator<Item = &'m Address>, id: &MergeId) {
+        for member in members {
+            let mut header = Self::header(GmsKind::CancelMerge);
+            header.merge_id = Some(id.clone());
+            Self::send(cx, Some(member), header, Flags::NONE, Payload::Empty);
+        }
+    }
+}
+
+/// The smallest of those that lead their own view; if nobody does, the smallest of the views' creators.
+fn leader(views: &BTreeMap<Address, View>) -> Option<Address> {
+    let leads = |(member, view): &(&Address, &View)| view.coordinator() == Some(member);
+    let actual = views.iter().filter(leads).map(|(member, _)| member).min();
+    actual.or_else(|| views.values().map(|view| &view.id().creator).min()).cloned()
+}
+
+/// The views without members that do not have the view's owner in their own: they would not answer it.
+fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
+    views
+        .iter()
+        .map(|(owner, view)| {
+            let members: Vec<Address> = view
+                .members()
+                .iter()
+                .filter(|member| {
+                    *member == owner || views.get(member).is_none_or(|theirs| theirs.contains(owner))
+                })
+                .cloned()
+                .collect();
+            (owner.clone(), View::new(view.id().clone(), members))
+        })
+        .collect()
+}
+
+/// Whom to ask for which members: every view's creator for its group, and members that no creator's view covers for
+/// themselves.
+fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Address>> {
+    let mut groups: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
+    for view in views.values() {
+        let members = groups.entry(view.id().creator.clone()).or_default();
+        for member in view.members() {
+            if !members.contains(member) {
+                members.push(member.clone());
+            }
+        }
+    }
+    let mut uncovered: BTreeSet<&Address> = views.values().flat_map(View::members).collect();
+    for view in groups.keys().filter_map(|creator| views.get(creator)) {
+        for member in view.members() {
+            uncovered.remove(member);
+        }
+    }
+    for member in uncovered {
+        groups.entry(member.clone()).or_insert_with(|| vec![member.clone()]);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{member, view};
+
+    #[test]
+    fn actual_coordinators_lead_before_smaller_participants() {
+        let views = BTreeMap::from([
+            (member(1), view(3, &[5, 1])),
+            (member(5), view(3, &[5, 1])),
+            (member(2), view(4, &[2, 3])),
+        ]);
+        assert_eq!(leader(&views), Some(member(2)));
+    }
+
+    /// S000-86: every coordinator of a subgroup sees another member as coordinator.
+    #[test]
+    fn without_any_actual_coordinator_a_creator_leads() {
+        let views = BTreeMap::from([(member(1), view(3, &[2, 1])), (member(2), view(4, &[1, 2]))]);
+        assert_eq!(leader(&views), Some(member(1)));
+    }
+
+    #[test]
+    fn who_does_not_see_us_is_not_asked_through_us() {
+        let views = BTreeMap::from([
+            (member(1), view(3, &[1, 2])),
+            (member(2), view(3, &[1, 2])),
+            (member(3), view(2, &[1, 2, 3])),
+        ]);
+        let sane = sanitized(&views);
+        assert_eq!(sane[&member(3)].members(), [member(3)]);
+        let groups = groups_to_ask(&sane);
+        assert_eq!(groups[&member(1)], [member(1), member(2), member(3)]);
+        assert_eq!(groups[&member(3)], [member(3)], "no creator's own view covers it");
+    }
+}

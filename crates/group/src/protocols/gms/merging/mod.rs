@@ -1,0 +1,216 @@
+//! Merging: groups that formed or drifted apart become one (facts 12.7).
+//!
+//! One of the coordinators leads. It asks every group for its members and how far their messages have got, makes one
+//! view of them, and every coordinator brings that view to its own group. While a merge lasts, nobody makes other
+//! views; it ends by itself after twice the merge timeout.
+
+mod leader;
+
+use std::time::Duration;
+
+use leader::Leading;
+
+use super::{Gms, MERGE_DIGESTS, MERGE_END, MERGE_RESPONSES};
+use crate::wire::{self, ViewForm};
+use crate::{
+    Address, Answer, Control, Cx, Digest, DropReason, Flags, GmsHeader, GmsKind, MergeId, Message, Payload,
+    Query, View,
+};
+
+/// A merge in which we take part.
+pub(super) struct Merge {
+    id: MergeId,
+    /// What the leader collects.
+    leading: Option<Leading>,
+    /// What the coordinator of a group collects.
+    collecting: Option<Collecting>,
+}
+
+/// A group's digests on the way to the merge leader.
+struct Collecting {
+    leader: Address,
+    members: Vec<Address>,
+    digest: Digest,
+}
+
+/// Merges to remember, so that a late message does not start one again. As many as can overlap in twice a timeout.
+const MERGES_DONE_MAX: usize = 20;
+
+impl Gms {
+    /// Takes part in a merge. Returns false if another runs, or this one is over.
+    fn begin_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId) -> bool {
+        match &self.merge {
+            Some(merge) => merge.id == *id,
+            None if self.merges_done.contains(id) => false,
+            None => {
+                self.merge = Some(Merge { id: id.clone(), leading: None, collecting: None });
+                cx.control(&Control::SuspendStable(self.merge_limit()));
+                cx.arm(MERGE_END, self.merge_limit());
+                true
+            }
+        }
+    }
+
+    fn merge_limit(&self) -> Duration {
+        self.config.merge_timeout * 2
+    }
+
+    pub(super) fn end_merge(&mut self, cx: &mut Cx<'_>) {
+        let Some(merge) = self.merge.take() else { return };
+        self.merges_done.push_back(merge.id);
+        while self.merges_done.len() > MERGES_DONE_MAX {
+            self.merges_done.pop_front();
+        }
+        for key in [MERGE_RESPONSES, MERGE_DIGESTS, MERGE_END] {
+            cx.disarm(key);
+        }
+        cx.control(&Control::ResumeStable);
+        if self.is_coordinating {
+            self.request_view(cx);
+        }
+    }
+
+    fn takes_part(&self, header: &GmsHeader) -> bool {
+        self.merge.as_ref().is_some_and(|merge| Some(&merge.id) == header.merge_id.as_ref())
+    }
+
+    pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader) {
+        if self.takes_part(header) {
+            self.end_merge(cx);
+        }
+    }
+
+    pub(super) fn merge_req(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &GmsHeader,
+        message: &Message,
+        src: &Address,
+    ) {
+        let members = match message.payload_bytes().map(wire::decode_address_list) {
+            Some(Ok(members)) => members,
+            None => Vec::new(),
+            Some(Err(_)) => return cx.count_drop(DropReason::Malformed, || "members to merge".to_owned()),
+        };
+        if let Some(id) = &header.merge_id {
+            self.join_merge(cx, id, src, &members);
+        }
+    }
+
+    /// A leader asks for our group.
+    fn join_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId, leader: &Address, asked: &[Address]) {
+        if !self.is_server() || self.is_leaving() {
+            return;
+        }
+        if !self.begin_merge(cx, id) {
+            return;
+        }
+        let local = cx.local().clone();
+        let Some(view) = cx.view() else { return };
+        let members: Vec<Address> = view
+            .members()
+            .iter()
+            .filter(|member| asked.contains(member) || **member == local)
+            .cloned()
+            .collect();
+        let Some(Answer::Digest(digest)) = cx.ask(&Query::DigestOf(&local)) else { return };
+        let is_alone = members.len() == 1;
+        if let Some(merge) = &mut self.merge {
+            merge.collecting = Some(Collecting { leader: leader.clone(), members, digest });
+        }
+        if is_alone {
+            return self.answer_merge(cx);
+        }
+        let mut header = Self::header(GmsKind::GetDigestReq);
+        header.merge_id = Some(id.clone());
+        Self::send(cx, None, header, Flags::OOB, Payload::Empty);
+        cx.arm(MERGE_DIGESTS, self.config.merge_timeout / 2);
+    }
+
+    /// Our coordinator collects digests for a merge.
+    pub(super) fn digest_req(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
+        if !self.is_server() || !cx.view().is_some_and(|view| view.contains(src)) {
+            return;
+        }
+        if let Some(id) = &header.merge_id
+            && !self.begin_merge(cx, id)
+        {
+            return;
+        }
+        let local = cx.local().clone();
+        if let Some(Answer::Digest(digest)) = cx.ask(&Query::DigestOf(&local)) {
+            let payload = wire::encode_view_and_digest(None, Some(&digest));
+            let flags = Flags::OOB | Flags::NO_FC;
+            Self::send(
+                cx,
+                Some(src),
+                Self::header(GmsKind::GetDigestRsp),
+                flags,
+                Payload::Bytes(Some(payload)),
+            );
+        }
+    }
+
+    pub(super) fn digest_rsp(&mut self, cx: &mut Cx<'_>, message: &Message, src: &Address) {
+        let Some((_, Some(digest))) = Self::view_and_digest(cx, message) else { return };
+        let Some(collecting) = self.merge.as_mut().and_then(|merge| merge.collecting.as_mut()) else {
+            return;
+        };
+        if !collecting.members.contains(src) {
+            return;
+        }
+        if let Some(row) = digest.get(src) {
+            collecting.digest.set(src.clone(), row.highest_delivered, row.highest_received);
+        }
+        if collecting.digest.entries.len() == collecting.members.len() {
+            self.answer_merge(cx);
+        }
+    }
+
+    /// All members of our group have answered, or time is up: the leader hears of those that have.
+    pub(super) fn answer_merge(&mut self, cx: &mut Cx<'_>) {
+        cx.disarm(MERGE_DIGESTS);
+        let Some(view) = cx.view().cloned() else { return };
+        let Some(merge) = &mut self.merge else { return };
+        let Some(collected) = merge.collecting.take() else { return };
+        let mut digest = Digest::default();
+        for member in &collected.members {
+            if let Some(row) = collected.digest.get(member) {
+                digest.set(member.clone(), row.highest_delivered, row.highest_received);
+            }
+        }
+        let members: Vec<Address> = digest.entries.iter().map(|row| row.member.clone()).collect();
+        let answer = View::new(view.id().clone(), members);
+        let id = merge.id.clone();
+        if cx.is_local(&collected.leader) {
+            let local = cx.local().clone();
+            return self.group_answered(cx, &local, Some((answer, digest)));
+        }
+        let mut header = Self::header(GmsKind::MergeRsp);
+        header.merge_id = Some(id);
+        let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(answer)), Some(&digest));
+        Self::send(cx, Some(&collected.leader), header, Flags::OOB, Payload::Bytes(Some(payload)));
+    }
+
+    pub(super) fn install_merge_view(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, message: &Message) {
+        if !self.takes_part(header) {
+            return;
+        }
+        let Some((Some(ViewForm::Full(view)), digest)) = Self::view_and_digest(cx, message) else { return };
+        self.bring_merge_view(cx, view, digest.as_ref());
+    }
+
+    /// The coordinator of a group brings the merged view to it.
+    fn bring_merge_view(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
+        let Some(previous) = cx.view().cloned() else { return };
+        if !view.contains(cx.local()) || view.id().id <= previous.id().id {
+            return self.end_merge(cx);
+        }
+        if let Some(digest) = digest {
+            cx.control(&Control::MergeDigest(digest));
+        }
+        self.announce(cx, &previous, view, digest);
+        self.end_merge(cx);
+        self.acks_may_be_complete(cx);
+    }
+}
