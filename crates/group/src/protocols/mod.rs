@@ -18,3 +18,6 @@ pub use discovery::{Discovery, DiscoveryConfig, FilePingConfig, MpingConfig, Sou
 pub mod gms;
 
 pub use gms::{DefaultPolicy, Gms, GmsConfig, MembershipPolicy};
+pub mod merge3;
+
+pub use merge3::{Merge3, Merge3Config};

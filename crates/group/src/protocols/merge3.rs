@@ -1,0 +1,373 @@
+//! MERGE3: notices that members of one cluster have different views (facts section 13).
+//!
+//! Every member now and then tells all others that it can reach, inside and outside its view, the id of its view.
+//! Whoever sees ids that differ asks for the views behind them and hands those to GMS.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::wire;
+use crate::{
+    Address, Control, Cx, DropReason, Event, HeaderBody, Merge3Header, Merge3Kind, Message, MessageBatch,
+    Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, TimerKey, Transient, View, ViewId,
+};
+
+crate::properties! {
+    /// MERGE3's properties.
+    Merge3Config {
+        /// The shortest time between two announcements of a member's view.
+        min_interval: Duration = Duration::from_secs(1),
+        /// Announcements come after a random part of this time, plus half of it.
+        max_interval: Duration = Duration::from_secs(10),
+        /// How often the announced ids are compared. 0 = 1.6 times `max_interval`.
+        check_interval: Duration = Duration::ZERO,
+        /// Members asked for their views at most, so that hundreds of groups do not ask each other all at once.
+        /// 0 = no limit.
+        max_participants_in_merge: usize = 100,
+    }
+}
+
+/// Announced ids that are remembered between two checks. A flood of invented members must not grow them.
+const ANNOUNCED_MAX: usize = 10_000;
+
+const ANNOUNCE: TimerKey = TimerKey(1);
+const CHECK: TimerKey = TimerKey(2);
+const COLLECT: TimerKey = TimerKey(3);
+
+/// The protocol.
+pub struct Merge3 {
+    config: Merge3Config,
+    announced: BTreeMap<Address, ViewId>,
+    /// Whom we have told since the last tick.
+    told: BTreeSet<PhysAddr>,
+    /// Views that were asked for, as they come in.
+    collected: Option<BTreeMap<Address, View>>,
+    asked: BTreeSet<Address>,
+    merges: u64,
+}
+
+impl Merge3 {
+    /// The protocol before the first view.
+    pub fn new(config: Merge3Config) -> Self {
+        Self {
+            config,
+            announced: BTreeMap::new(),
+            told: BTreeSet::new(),
+            collected: None,
+            asked: BTreeSet::new(),
+            merges: 0,
+        }
+    }
+
+    fn check_interval(&self) -> Duration {
+        match self.config.check_interval {
+            Duration::ZERO => self.config.max_interval.mul_f64(1.6),
+            interval => interval,
+        }
+    }
+
+    fn arm_announce(&self, cx: &mut Cx<'_>) {
+        let most = self.config.max_interval;
+        let random = cx.rng().duration(Duration::from_millis(1), most) + most / 2;
+        cx.arm(ANNOUNCE, random.max(self.config.min_interval));
+    }
+
+    fn info(cx: &Cx<'_>, dest: Option<Address>) -> Option<Message> {
+        let shared = cx.shared();
+        let header = Merge3Header {
+            kind: Merge3Kind::Info,
+            view_id: Some(cx.view()?.id().clone()),
+            name: Some(shared.name.to_string()),
+            phys: Some(shared.phys),
+        };
+        Some(message(cx, dest, header, Payload::Empty))
+    }
+
+    fn announce(&mut self, cx: &mut Cx<'_>) {
+        if cx.view().is_none() {
+            return;
+        }
+        self.told.clear();
+        if cx.shared().has_multicast {
+            if let Some(info) = Self::info(cx, None) {
+                cx.send(info);
+            }
+        } else {
+            cx.lower(Event::FindMembers { is_initial: false, timeout: self.config.min_interval });
+        }
+    }
+
+    /// Without multicast, whoever discovery hears of is told.
+    fn tell(&mut self, cx: &mut Cx<'_>, phys: PhysAddr) {
+        if cx.shared().has_multicast || phys == cx.shared().phys || self.told.len() >= ANNOUNCED_MAX {
+            return;
+        }
+        if self.told.insert(phys)
+            && let Some(info) = Self::info(cx, Some(Address::Ip(phys)))
+        {
+            cx.send(info);
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: Merge3Header, message: &Message) {
+        let Some(src) = message.src.clone() else { return cx.discard(message, DropReason::Malformed) };
+        cx.absorb(message);
+        if cx.view().is_none() {
+            return;
+        }
+        match header.kind {
+            Merge3Kind::Info => {
+                cx.book().learn(&src, header.name.as_deref(), header.phys);
+                let Some(id) = header.view_id else { return };
+                if self.announced.contains_key(&src) || self.announced.len() < ANNOUNCED_MAX {
+                    self.announced.insert(src, id);
+                }
+            }
+            Merge3Kind::ViewRequest => {
+                let payload = wire::encode_view_option(cx.view());
+                let header =
+                    Merge3Header { kind: Merge3Kind::ViewResponse, view_id: None, name: None, phys: None };
+                let answer = self::message(cx, Some(src), header, Payload::Bytes(Some(payload)));
+                cx.send(answer);
+            }
+            Merge3Kind::ViewResponse => {
+                let view = message.payload_bytes().map(wire::decode_view_option);
+                let Some(Ok(Some(view))) = view else {
+                    return cx.count_drop(DropReason::Malformed, || format!("view of {src}"));
+                };
+                if let Some(collected) = &mut self.collected
+                    && self.asked.remove(&src)
+                {
+                    collected.insert(src, view);
+                    if self.asked.is_empty() {
+                        self.conclude(cx);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares what members have announced; where it differs, asks for the views.
+    fn check(&mut self, cx: &mut Cx<'_>) {
+        let Some(view) = cx.view().cloned() else { return };
+        let local = cx.local().clone();
+        let mut announced = std::mem::take(&mut self.announced);
+        announced.insert(local.clone(), view.id().clone());
+        let mut smallest: BTreeMap<&ViewId, &Address> = BTreeMap::new();
+        for (member, id) in &announced {
+            // Members come in ascending order: the first of each id is its smallest.
+            smallest.entry(id).or_insert(member);
+        }
+        if smallest.len() < 2 {
+            return;
+        }
+        let mut asked: Vec<Address> = smallest.keys().map(|id| id.creator.clone()).collect();
+        asked.extend(smallest.values().map(|&member| member.clone()));
+        asked.sort();
+        asked.dedup();
+        if self.config.max_participants_in_merge > 0 {
+            asked.truncate(self.config.max_participants_in_merge);
+        }
+        asked.retain(|member| *member != local);
+        self.collected = Some(BTreeMap::from([(local, view)]));
+        for member in &asked {
+            let header =
+                Merge3Header { kind: Merge3Kind::ViewRequest, view_id: None, name: None, phys: None };
+            let request = message(cx, Some(member.clone()), header, Payload::Empty);
+            cx.send(request);
+        }
+        self.asked = asked.into_iter().collect();
+        cx.arm(COLLECT, self.check_interval() / 10);
+    }
+
+    /// The views are here, or those that will come.
+    fn conclude(&mut self, cx: &mut Cx<'_>) {
+        cx.disarm(COLLECT);
+        self.asked.clear();
+        let Some(views) = self.collected.take() else { return };
+        let different: BTreeSet<&ViewId> = views.values().map(View::id).collect();
+        if different.len() > 1 {
+            self.merges += 1;
+            cx.raise(Event::MergeViews(views.into_iter().collect()));
+        }
+    }
+}
+
+/// Without flags and unreliable: the layer sits below those that retransmit.
+fn message(cx: &Cx<'_>, dest: Option<Address>, header: Merge3Header, payload: Payload) -> Message {
+    let mut message =
+        Message::new(dest, payload).with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));
+    if message.is_multicast() {
+        message.transient |= Transient::DONT_LOOPBACK;
+    }
+    message.src = Some(cx.local().clone());
+    message
+}
+
+impl Protocol for Merge3 {
+    fn name(&self) -> &'static str {
+        "MERGE3"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::MERGE3
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        batch.messages.retain_mut(|message| match message.headers.take(ProtocolId::MERGE3) {
+            Some(HeaderBody::Merge3(header)) => {
+                self.receive(cx, *header, message);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::Heard(data) = event
+            && let Some(phys) = data.phys
+        {
+            self.tell(cx, phys);
+        }
+        Pass::On
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            for key in [ANNOUNCE, CHECK, COLLECT] {
+                cx.disarm(key);
+            }
+            self.announced.clear();
+            self.told.clear();
+            self.asked.clear();
+            self.collected = None;
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(_) = control
+            && !cx.is_armed(ANNOUNCE)
+        {
+            self.arm_announce(cx);
+            cx.arm(CHECK, self.check_interval());
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        match key {
+            ANNOUNCE => {
+                self.announce(cx);
+                self.arm_announce(cx);
+            }
+            CHECK => {
+                self.check(cx);
+                cx.arm(CHECK, self.check_interval());
+            }
+            _ => self.conclude(cx),
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("views", self.announced.len());
+        out.put("num_merge_events", self.merges);
+    }
+
+    fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
+        match name {
+            "sendInfo" => self.announce(cx),
+            "checkInconsistencies" => self.check(cx),
+            _ => return None,
+        }
+        Some(Ok(String::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PingData;
+    use crate::harness::{Harness, member, phys, view};
+
+    fn harness() -> Harness {
+        let mut harness = Harness::new(Merge3::new(Merge3Config::default()));
+        harness.install(view(4, &[1, 2]));
+        harness
+    }
+
+    fn from(n: u64, kind: Merge3Kind, id: Option<ViewId>, payload: Payload) -> Message {
+        let header =
+            Merge3Header { kind, view_id: id, name: Some("X".to_owned()), phys: Some(phys(n as u16)) };
+        let mut message = Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));
+        message.src = Some(member(n));
+        message
+    }
+
+    fn dests(harness: &mut Harness) -> Vec<Address> {
+        harness.take_down().into_iter().filter_map(|message| message.dest).collect()
+    }
+
+    #[test]
+    fn without_multicast_every_member_heard_of_is_told_once_per_tick() {
+        let mut harness = harness();
+        let heard = PingData {
+            sender: member(3),
+            is_server: true,
+            is_coordinator: true,
+            name: None,
+            phys: Some(phys(3)),
+            wanted: None,
+        };
+        harness.raise(Event::Heard(heard.clone())).raise(Event::Heard(heard));
+        let to = Address::Ip(phys(3));
+        assert_eq!(dests(&mut harness), [to]);
+        harness.advance(Duration::from_secs(15));
+        assert!(matches!(harness.take_down_events()[..], [Event::FindMembers { is_initial: false, .. }, ..]));
+    }
+
+    #[test]
+    fn equal_ids_are_peace() {
+        let mut harness = harness();
+        harness.up(from(2, Merge3Kind::Info, Some(view(4, &[1, 2]).id().clone()), Payload::Empty));
+        harness.advance(Duration::from_secs(16));
+        assert_eq!(dests(&mut harness), []);
+    }
+
+    #[test]
+    fn different_ids_lead_to_the_views_and_to_gms() {
+        let mut harness = harness();
+        let theirs = view(7, &[4, 3]);
+        harness.up(from(3, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
+        harness.advance(Duration::from_secs(16));
+        assert_eq!(dests(&mut harness), [member(3), member(4)], "the smallest that said so, and the creator");
+        let payload = Payload::Bytes(Some(wire::encode_view_option(Some(&theirs))));
+        harness.up(from(4, Merge3Kind::ViewResponse, None, payload));
+        assert_eq!(harness.take_up_events(), [Event::View(view(4, &[1, 2]))]);
+        harness.advance(Duration::from_millis(1_600));
+        let found = vec![(member(1), view(4, &[1, 2])), (member(4), theirs)];
+        assert_eq!(harness.take_up_events(), [Event::MergeViews(found)], "3 is not waited for longer");
+    }
+
+    #[test]
+    fn a_request_is_answered_with_our_view() {
+        let mut harness = harness();
+        harness.up(from(3, Merge3Kind::ViewRequest, None, Payload::Empty));
+        let sent = harness.take_down();
+        let bytes = sent[0].payload_bytes().unwrap();
+        assert_eq!(wire::decode_view_option(bytes), Ok(Some(view(4, &[1, 2]))));
+    }
+
+    #[test]
+    fn nothing_is_sent_after_leaving() {
+        let mut harness = harness();
+        harness.lower(Event::Disconnect);
+        harness.take_down_events();
+        harness.advance(Duration::from_secs(60));
+        assert_eq!(harness.take_down(), []);
+        assert_eq!(harness.take_down_events(), []);
+    }
+}
