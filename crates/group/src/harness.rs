@@ -42,6 +42,7 @@ struct Seen {
     controls: Vec<String>,
     digest: Option<Digest>,
     raise: Option<Event>,
+    learn: Option<u64>,
 }
 
 /// The layer below: collects what comes down. Answers `Query::Digest` if the test says so.
@@ -71,6 +72,9 @@ impl Protocol for Floor {
             for message in batch {
                 cx.deliver(message);
             }
+        }
+        if let Some(n) = self.0.lock().unwrap().learn.take() {
+            cx.book().learn(&member(n), None, Some(phys(n as u16)));
         }
         if let Some(event) = self.0.lock().unwrap().raise.take() {
             cx.raise(event);
@@ -185,6 +189,13 @@ impl Harness {
             self.stack.handle_send(self.now, message);
         }
         self.stack.run(self.now);
+        self
+    }
+
+    /// Member `n`'s address becomes known.
+    pub(crate) fn learn(&mut self, n: u64) -> &mut Self {
+        self.seen.lock().unwrap().learn = Some(n);
+        self.stack.operation(self.now, "FLOOR", "learn", &[]);
         self
     }
 

@@ -21,3 +21,15 @@ pub use gms::{DefaultPolicy, Gms, GmsConfig, MembershipPolicy};
 pub mod merge3;
 
 pub use merge3::{Merge3, Merge3Config};
+pub mod fd_all3;
+
+pub use fd_all3::{FdAll3, FdAll3Config};
+pub mod verify_suspect;
+
+pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
+pub mod fd_sock2;
+
+pub use fd_sock2::{FdSock2, FdSock2Config};
+pub mod flow;
+
+pub use flow::{FlowConfig, FlowControl, FlowKind, QueueConfig};

@@ -1,0 +1,273 @@
+//! FD_ALL3: everybody tells everybody that it lives; who is silent is suspected (facts 14.2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::{
+    Address, Control, Cx, Event, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
+    TimerKey, Transient, View,
+};
+
+crate::properties! {
+    /// FD_ALL3's properties.
+    FdAll3Config {
+        /// How long a member may be silent.
+        timeout: Duration = Duration::from_secs(40),
+        /// How often a heartbeat is sent, and how often silence is looked for.
+        interval: Duration = Duration::from_secs(8),
+        /// Whether a member whose every message passes here is alive. Heartbeats alone are not enough under load,
+        /// because they queue behind data.
+        msg_counts_as_heartbeat: bool = true,
+    }
+}
+
+/// Slots of the bitmap. A larger `timeout / interval` behaves as this one.
+const SLOTS_MAX: u32 = 64;
+
+const HEARTBEAT: TimerKey = TimerKey(1);
+const CHECK: TimerKey = TimerKey(2);
+
+/// The last intervals of a member: a bit for each in which it was heard.
+struct Heard {
+    slots: u64,
+    at: u32,
+}
+
+/// The protocol.
+pub struct FdAll3 {
+    config: FdAll3Config,
+    members: BTreeMap<Address, Heard>,
+    suspects: BTreeSet<Address>,
+    has_multicast: bool,
+    heartbeats_sent: u64,
+    heartbeats_received: u64,
+    suspicions: u64,
+}
+
+impl FdAll3 {
+    /// The protocol before the first view.
+    pub fn new(config: FdAll3Config) -> Self {
+        Self {
+            config,
+            members: BTreeMap::new(),
+            suspects: BTreeSet::new(),
+            has_multicast: false,
+            heartbeats_sent: 0,
+            heartbeats_received: 0,
+            suspicions: 0,
+        }
+    }
+
+    fn slots(&self) -> u32 {
+        let interval = self.config.interval.as_millis().max(1);
+        (self.config.timeout.as_millis().div_ceil(interval) as u32).clamp(1, SLOTS_MAX)
+    }
+
+    fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        let local = cx.local().clone();
+        self.members.retain(|member, _| view.contains(member));
+        self.suspects.retain(|member| view.contains(member));
+        for member in view.members().iter().filter(|member| **member != local) {
+            self.members.entry(member.clone()).or_insert(Heard { slots: u64::MAX, at: 0 });
+        }
+        if self.members.is_empty() {
+            cx.disarm(HEARTBEAT);
+            cx.disarm(CHECK);
+        } else if !cx.is_armed(HEARTBEAT) {
+            self.heartbeat(cx);
+            cx.arm(HEARTBEAT, self.config.interval);
+            cx.arm(CHECK, self.config.interval);
+        }
+    }
+
+    fn heartbeat(&mut self, cx: &mut Cx<'_>) {
+        if std::mem::take(&mut self.has_multicast) && self.config.msg_counts_as_heartbeat {
+            return;
+        }
+        self.heartbeats_sent += 1;
+        let mut message = Message::empty(None).with_header(ProtocolId::FD_ALL3, HeaderBody::Heartbeat);
+        message.transient |= Transient::DONT_LOOPBACK;
+        message.src = Some(cx.local().clone());
+        cx.send(message);
+    }
+
+    fn heard(&mut self, cx: &mut Cx<'_>, member: &Address) {
+        let Some(heard) = self.members.get_mut(member) else { return };
+        heard.slots |= 1 << heard.at;
+        if !self.suspects.is_empty() && self.suspects.remove(member) {
+            cx.raise(Event::Unsuspect(vec![member.clone()]));
+        }
+    }
+
+    fn check(&mut self, cx: &mut Cx<'_>) {
+        let slots = self.slots();
+        let mask = if slots == 64 { u64::MAX } else { (1 << slots) - 1 };
+        let mut silent = Vec::new();
+        for (member, heard) in &mut self.members {
+            if heard.slots & mask == 0 {
+                silent.push(member.clone());
+            }
+            heard.at = (heard.at + 1) % slots;
+            heard.slots &= !(1 << heard.at);
+        }
+        let before = self.suspects.len();
+        self.suspects.extend(silent);
+        if self.suspects.len() > before {
+            self.suspicions += (self.suspects.len() - before) as u64;
+        }
+        if !self.suspects.is_empty() && would_lead(cx, &self.suspects) {
+            // Said again with every check: whoever was to act on it may have crashed meanwhile.
+            cx.raise(Event::Suspect(self.suspects.iter().cloned().collect()));
+        }
+    }
+}
+
+/// Whether we are first in the view without these members: only that one acts on a suspicion.
+pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
+    cx.view().is_some_and(|view| {
+        view.members().iter().find(|member| !suspects.contains(member)) == Some(cx.local())
+    })
+}
+
+impl Protocol for FdAll3 {
+    fn name(&self) -> &'static str {
+        "FD_ALL3"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::FD_ALL3
+    }
+
+    fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.has_multicast |= batch.is_multicast();
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let src = batch.src().filter(|src| !cx.is_local(src)).cloned();
+        let before = batch.len();
+        batch.messages.retain_mut(|message| {
+            !matches!(message.headers.take(ProtocolId::FD_ALL3), Some(HeaderBody::Heartbeat))
+        });
+        let heartbeats = before - batch.len();
+        self.heartbeats_received += heartbeats as u64;
+        if let Some(src) = src
+            && (heartbeats > 0 || self.config.msg_counts_as_heartbeat)
+        {
+            self.heard(cx, &src);
+        }
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        match event {
+            Event::Unsuspect(members) => {
+                for member in members {
+                    self.suspects.remove(member);
+                    if let Some(heard) = self.members.get_mut(member) {
+                        heard.slots |= 1 << heard.at;
+                    }
+                }
+            }
+            Event::Disconnect => {
+                self.members.clear();
+                self.suspects.clear();
+                cx.disarm(HEARTBEAT);
+                cx.disarm(CHECK);
+            }
+            _ => {}
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            self.view(cx, view);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if key == HEARTBEAT {
+            self.heartbeat(cx);
+            cx.arm(HEARTBEAT, self.config.interval);
+        } else {
+            self.check(cx);
+            cx.arm(CHECK, self.config.interval);
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("num_heartbeats_sent", self.heartbeats_sent);
+        out.put("num_heartbeats_received", self.heartbeats_received);
+        out.put("num_suspect_events", self.suspicions);
+        out.put("suspected_members", format!("{:?}", self.suspects));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member, view};
+
+    fn harness(numbers: &[u64]) -> Harness {
+        let mut harness = Harness::new(FdAll3::new(FdAll3Config::default()));
+        harness.install(view(1, numbers));
+        harness.take_up_events();
+        harness
+    }
+
+    fn from(n: u64) -> Message {
+        let mut message = Message::bytes(Some(member(1)), "x");
+        message.src = Some(member(n));
+        message
+    }
+
+    #[test]
+    fn the_first_heartbeat_is_immediate_and_then_one_per_interval() {
+        let mut harness = harness(&[1, 2]);
+        assert_eq!(harness.take_down().len(), 1);
+        harness.advance(Duration::from_secs(16));
+        assert_eq!(harness.take_down().len(), 2);
+        harness.send(Message::empty(None)).take_down();
+        harness.advance(Duration::from_secs(8));
+        assert_eq!(harness.take_down().len(), 0, "a multicast stands for the heartbeat");
+    }
+
+    #[test]
+    fn alone_there_is_nothing_to_say() {
+        let mut harness = harness(&[1]);
+        harness.advance(Duration::from_secs(100));
+        assert_eq!(harness.take_down(), []);
+    }
+
+    #[test]
+    fn who_is_silent_for_the_timeout_is_suspected_and_any_message_counts() {
+        let mut harness = harness(&[1, 2, 3]);
+        for _ in 0..8 {
+            harness.advance(Duration::from_secs(6));
+            harness.up(from(3));
+        }
+        let suspected: Vec<Event> = harness.take_up_events();
+        assert_eq!(suspected[0], Event::Suspect(vec![member(2)]));
+        assert!(suspected.iter().all(|event| *event == Event::Suspect(vec![member(2)])));
+        harness.up(from(2));
+        assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn only_the_member_that_would_lead_acts() {
+        let mut harness = harness(&[2, 3, 1]);
+        harness.advance(Duration::from_secs(39));
+        harness.up(from(3));
+        harness.advance(Duration::from_secs(9));
+        assert_eq!(harness.take_up_events(), [], "3 is alive and comes first");
+    }
+
+    #[test]
+    fn heartbeats_end_here() {
+        let mut harness = harness(&[1, 2]);
+        harness.up(from(2).with_header(ProtocolId::FD_ALL3, HeaderBody::Heartbeat));
+        assert_eq!(harness.take_up(), []);
+    }
+}

@@ -1,0 +1,182 @@
+use super::*;
+use crate::harness::{Harness, member, phys, view};
+
+fn at(n: u16, offset: u16) -> PhysAddr {
+    PhysAddr { port: phys(n).port + 100 + offset, ..phys(n) }
+}
+
+/// Member 1 of cluster `demo`, listening.
+fn harness(numbers: &[u64]) -> Harness {
+    let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
+    harness.stack.handle_connect(harness.now, "demo");
+    harness.stack.run(harness.now);
+    let (token, effect) = harness.take_effects().remove(0);
+    assert_eq!(effect, Effect::Listen { bind: None, ports: vec![7901, 7902, 7903, 7904] });
+    harness.done(token, Outcome::Listening(at(1, 0)));
+    for &n in numbers {
+        harness.learn(n);
+    }
+    harness.install(view(1, numbers));
+    harness.take_up_events();
+    harness
+}
+
+fn frame(header: FdSock2Header) -> bytes::Bytes {
+    let message =
+        Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
+    wire::encode_body(&message)
+}
+
+fn answer(n: u64) -> bytes::Bytes {
+    frame(FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: member(n) })
+}
+
+/// Lets member 1 watch member `n` over connection `conn`.
+fn watch(harness: &mut Harness, n: u64, conn: u64) -> Token {
+    let (token, effect) = harness.take_effects().remove(0);
+    assert!(matches!(effect, Effect::Connect { to, .. } if to == at(n as u16, 0)), "{effect:?}");
+    let conn = ConnId(conn);
+    harness.done(token, Outcome::Connected(conn));
+    let effects = harness.take_effects();
+    assert!(matches!(&effects[..], [(_, Effect::Write { .. })]), "{effects:?}");
+    harness.done(token, Outcome::Frame { conn, frame: answer(n) });
+    token
+}
+
+fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
+    harness
+        .take_down()
+        .into_iter()
+        .filter_map(|mut message| match message.headers.take(ProtocolId::FD_SOCK2) {
+            Some(HeaderBody::FdSock2(header)) => Some(*header),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn the_right_neighbour_is_watched_and_suspected_when_its_connection_breaks() {
+    let mut harness = harness(&[1, 2, 3]);
+    let token = watch(&mut harness, 2, 7);
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+    let effects = harness.take_effects();
+    assert!(matches!(effects[0].1, Effect::Connect { to, .. } if to == at(3, 0)), "the next one is watched");
+}
+
+#[test]
+fn all_ports_of_a_neighbour_are_tried_before_it_is_suspected() {
+    let mut harness = harness(&[1, 2]);
+    for offset in 0..4 {
+        let (token, effect) = harness.take_effects().remove(0);
+        assert!(matches!(effect, Effect::Connect { to, .. } if to == at(2, offset)), "{effect:?}");
+        assert_eq!(suspected(&mut harness), []);
+        harness.done(token, Outcome::Failed("refused".to_owned()));
+    }
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
+}
+
+#[test]
+fn another_member_on_the_port_is_not_the_neighbour() {
+    let mut harness = harness(&[1, 2]);
+    let (token, _) = harness.take_effects().remove(0);
+    harness.done(token, Outcome::Connected(ConnId(7)));
+    harness.take_effects();
+    harness.done(token, Outcome::Frame { conn: ConnId(7), frame: answer(9) });
+    let effects = harness.take_effects();
+    assert!(matches!(effects[0].1, Effect::Close { conn: ConnId(7), .. }));
+    assert!(matches!(effects[1].1, Effect::Connect { to, .. } if to == at(2, 1)));
+}
+
+#[test]
+fn a_neighbour_that_says_nothing_is_tried_on_the_next_port() {
+    let mut harness = harness(&[1, 2]);
+    let (token, _) = harness.take_effects().remove(0);
+    harness.done(token, Outcome::Connected(ConnId(7)));
+    harness.take_effects();
+    harness.advance(Duration::from_secs(1));
+    assert!(matches!(harness.take_effects()[1].1, Effect::Connect { to, .. } if to == at(2, 1)));
+}
+
+#[test]
+fn whoever_asks_is_answered_with_cluster_and_address() {
+    let mut harness = harness(&[1]);
+    let token = Token { layer: 1, number: 0 };
+    harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 0) });
+    harness.done(token, Outcome::Frame { conn: ConnId(4), frame: frame(FdSock2Header::Connect(member(9))) });
+    let effects = harness.take_effects();
+    let Effect::Write { conn: ConnId(4), frame } = &effects[0].1 else { panic!("{effects:?}") };
+    let empty = wire::message_type(&crate::Payload::Empty);
+    let mut message = wire::decode_body(empty, frame).unwrap();
+    let Some(HeaderBody::FdSock2(header)) = message.headers.take(ProtocolId::FD_SOCK2) else { panic!() };
+    assert_eq!(
+        *header,
+        FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: member(1) }
+    );
+}
+
+#[test]
+fn a_connection_that_the_neighbour_opened_serves_both() {
+    let mut harness = harness(&[1]);
+    let token = Token { layer: 1, number: 0 };
+    harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 0) });
+    harness.done(token, Outcome::Frame { conn: ConnId(4), frame: frame(FdSock2Header::Connect(member(1))) });
+    harness.take_effects();
+    harness.learn(2);
+    harness.install(view(2, &[1, 2]));
+    assert!(matches!(harness.take_effects()[..], [(_, Effect::Write { conn: ConnId(4), .. })]));
+}
+
+#[test]
+fn suspicions_are_repeated_until_the_suspect_is_gone_or_alive() {
+    for is_alive in [true, false] {
+        let mut harness = harness(&[1, 2, 3]);
+        let token = watch(&mut harness, 2, 7);
+        harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(suspected(&mut harness).len(), 2);
+        if is_alive {
+            harness.lower(Event::Unsuspect(vec![member(2)]));
+            assert_eq!(suspected(&mut harness), [FdSock2Header::Unsuspect(vec![member(2)])]);
+        } else {
+            harness.install(view(2, &[1, 3]));
+        }
+        harness.advance(Duration::from_secs(60));
+        assert_eq!(suspected(&mut harness), []);
+    }
+}
+
+#[test]
+fn only_the_member_that_would_lead_passes_a_suspicion_up() {
+    let mut harness = harness(&[2, 3, 1]);
+    let header = FdSock2Header::Suspect(vec![member(2)]);
+    let mut message =
+        Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
+    message.src = Some(member(3));
+    harness.up(message.clone());
+    assert_eq!(harness.take_up_events(), []);
+    message
+        .headers
+        .put(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(FdSock2Header::Suspect(vec![member(3)]))));
+    harness.up(message);
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
+}
+
+#[test]
+fn garbage_closes_the_connection_and_nothing_else() {
+    let mut harness = harness(&[1]);
+    let token = Token { layer: 1, number: 0 };
+    harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 0) });
+    harness.done(token, Outcome::Frame { conn: ConnId(4), frame: vec![0xff; 20].into() });
+    assert!(matches!(harness.take_effects()[..], [(_, Effect::Close { conn: ConnId(4), .. })]));
+}
+
+#[test]
+fn leaving_closes_the_listener_and_every_connection() {
+    let mut harness = harness(&[1, 2]);
+    watch(&mut harness, 2, 7);
+    harness.lower(Event::Disconnect);
+    let effects: Vec<Effect> = harness.take_effects().into_iter().map(|(_, effect)| effect).collect();
+    assert_eq!(effects, [Effect::CloseListener, Effect::Close { conn: ConnId(7), is_graceful: true }]);
+}

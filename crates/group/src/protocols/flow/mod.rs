@@ -1,0 +1,337 @@
+//! Credit flow control (facts section 18): UFC for unicasts, MFC for multicasts, and their non-blocking variants.
+//!
+//! A sender has `max_credits` bytes per receiver; what the receiver's application has consumed comes back. No layer
+//! blocks: messages without credits wait here in order, and [`Protocol::held`] tells the channel how much that is, so
+//! that it can make senders wait. UFC_NB and MFC_NB let `max_queue_size` bytes wait before that happens; nothing else
+//! about them differs.
+
+mod granting;
+mod multicast;
+mod unicast;
+
+use std::time::Duration;
+
+use granting::Granting;
+use multicast::MulticastCredits;
+use unicast::UnicastCredits;
+
+use crate::{
+    Address, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, Message, MessageBatch, Pass,
+    Payload, ProbeOut, Protocol, ProtocolId, TimerKey, View,
+};
+
+crate::properties! {
+    /// What flow control can be told. All members have to use the same credits (facts 18.3).
+    FlowConfig {
+        /// Bytes that may be on their way to a receiver and unconsumed there.
+        max_credits: crate::config::Bytes = crate::config::Bytes(4_000_000),
+        /// A receiver returns credits when its sender has at most this part of them left.
+        min_threshold: f64 = 0.4,
+        /// The same in bytes; 0 = by `min_threshold`.
+        min_credits: crate::config::Bytes = crate::config::Bytes(0),
+        /// After waiting this long a sender asks for credits, and again after every further such time.
+        max_block_time: Duration = Duration::from_secs(5),
+    }
+}
+
+crate::properties! {
+    /// What the non-blocking variants can be told besides.
+    QueueConfig {
+        /// Bytes that may wait for credits before senders have to.
+        max_queue_size: crate::config::Bytes = crate::config::Bytes(10_000_000),
+    }
+}
+
+/// Which messages are controlled, and under which name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowKind {
+    /// Unicasts.
+    Ufc,
+    /// Multicasts.
+    Mfc,
+    /// Unicasts, with a queue.
+    UfcNb,
+    /// Multicasts, with a queue.
+    MfcNb,
+}
+
+impl FlowKind {
+    const fn is_multicast(self) -> bool {
+        matches!(self, Self::Mfc | Self::MfcNb)
+    }
+
+    const fn has_queue(self) -> bool {
+        matches!(self, Self::UfcNb | Self::MfcNb)
+    }
+}
+
+const BLOCKED: TimerKey = TimerKey(1);
+
+enum Credits {
+    Unicast(UnicastCredits),
+    Multicast(MulticastCredits),
+}
+
+/// The protocol.
+pub struct FlowControl {
+    kind: FlowKind,
+    config: FlowConfig,
+    queue: QueueConfig,
+    credits: Credits,
+    granting: Granting,
+    requests: u64,
+    replenishments: u64,
+    blockings: u64,
+}
+
+impl FlowControl {
+    /// Flow control of a kind; `queue` counts for the non-blocking kinds only.
+    pub fn new(kind: FlowKind, config: FlowConfig, queue: QueueConfig) -> Self {
+        let max = config.max_credits.0;
+        let min = match config.min_credits.0 {
+            0 => (max as f64 * config.min_threshold) as u64,
+            min => min,
+        };
+        let credits = if kind.is_multicast() {
+            Credits::Multicast(MulticastCredits::new(max))
+        } else {
+            Credits::Unicast(UnicastCredits::new(max))
+        };
+        Self {
+            kind,
+            config,
+            queue,
+            credits,
+            granting: Granting::new(max, min.min(max)),
+            requests: 0,
+            replenishments: 0,
+            blockings: 0,
+        }
+    }
+
+    fn is_controlled(&self, message: &Message) -> bool {
+        message.is_multicast() == self.kind.is_multicast() && !message.flags.has(Flags::NO_FC)
+    }
+
+    /// The non-blocking variants never wrote headers of their own: credits are the same messages.
+    fn tell(&self, cx: &mut Cx<'_>, dest: &Address, header: FcHeader, credits: u64) {
+        let mut message = Message::new(Some(dest.clone()), Payload::Long(credits as i64))
+            .with_flags(Flags::OOB | Flags::DONT_BUNDLE)
+            .with_header(self.id(), HeaderBody::Fc(header));
+        message.src = Some(cx.local().clone());
+        cx.send(message);
+    }
+
+    fn replenish(&mut self, cx: &mut Cx<'_>, sender: &Address, credits: u64) {
+        if cx.is_local(sender) {
+            return self.replenished(cx, sender, credits);
+        }
+        self.replenishments += 1;
+        self.tell(cx, sender, FcHeader::Replenish, credits);
+    }
+
+    /// Credits have come back: what waited for them goes out.
+    fn replenished(&mut self, cx: &mut Cx<'_>, receiver: &Address, credits: u64) {
+        match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.replenish(receiver, credits),
+            Credits::Multicast(multicast) => multicast.replenish(receiver, credits),
+        }
+        self.release(cx);
+    }
+
+    fn release(&mut self, cx: &mut Cx<'_>) {
+        let is_blocked = match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.release(cx),
+            Credits::Multicast(multicast) => multicast.release(cx),
+        };
+        if !is_blocked {
+            cx.disarm(BLOCKED);
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: FcHeader, message: &Message) {
+        cx.absorb(message);
+        let (Some(src), Payload::Long(credits)) = (message.src.clone(), &message.payload) else {
+            return cx.count_drop(DropReason::Malformed, || "credits".to_owned());
+        };
+        let Ok(credits) = u64::try_from(*credits) else {
+            return cx.count_drop(DropReason::Malformed, || format!("{credits} credits from {src}"));
+        };
+        match header {
+            FcHeader::Replenish => self.replenished(cx, &src, credits),
+            FcHeader::CreditRequest => {
+                let granted = self.granting.requested(&src, credits);
+                if granted > 0 {
+                    self.replenish(cx, &src, granted);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>) {
+        let asked = match &self.credits {
+            Credits::Unicast(unicast) => unicast.missing(),
+            Credits::Multicast(multicast) => multicast.missing(),
+        };
+        for (receiver, credits) in asked {
+            if !cx.is_local(&receiver) {
+                self.requests += 1;
+                self.tell(cx, &receiver, FcHeader::CreditRequest, credits);
+            }
+        }
+    }
+
+    fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        self.granting.view(view);
+        match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.view(cx, view),
+            Credits::Multicast(multicast) => multicast.view(view),
+        }
+        self.release(cx);
+    }
+}
+
+impl Protocol for FlowControl {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            FlowKind::Ufc => "UFC",
+            FlowKind::Mfc => "MFC",
+            FlowKind::UfcNb => "UFC_NB",
+            FlowKind::MfcNb => "MFC_NB",
+        }
+    }
+
+    /// The non-blocking variants interoperate with the plain ones, which are all that JGroups 5.5 has.
+    fn id(&self) -> ProtocolId {
+        if self.kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC }
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if batch.messages.first().is_none_or(|first| first.is_multicast() != self.kind.is_multicast()) {
+            return;
+        }
+        let mut is_blocked = false;
+        let mut messages = std::mem::take(&mut batch.messages);
+        messages.retain_mut(|message| {
+            let length = message.length() as u64;
+            if length == 0 || !self.is_controlled(message) {
+                return true;
+            }
+            let may_pass = match &mut self.credits {
+                Credits::Unicast(unicast) => unicast.take(message, length),
+                Credits::Multicast(multicast) => multicast.take(cx.local(), message, length),
+            };
+            is_blocked |= !may_pass;
+            may_pass
+        });
+        batch.messages = messages;
+        if is_blocked && !cx.is_armed(BLOCKED) {
+            self.blockings += 1;
+            cx.arm(BLOCKED, self.config.max_block_time);
+        }
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let id = self.id();
+        let mut delivered = 0;
+        batch.messages.retain_mut(|message| match message.headers.take(id) {
+            Some(HeaderBody::Fc(header)) => {
+                self.receive(cx, header, message);
+                false
+            }
+            _ => {
+                if self.is_controlled(message) {
+                    message.credit = message.credit.max(message.length() as u32);
+                    delivered += u64::from(message.credit);
+                }
+                true
+            }
+        });
+        if delivered > 0
+            && let Some(src) = batch.src()
+        {
+            self.granting.delivered(src, delivered);
+        }
+    }
+
+    fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
+        if is_multicast == self.kind.is_multicast()
+            && let Some(granted) = self.granting.consumed(src, credit)
+        {
+            let src = src.clone();
+            self.replenish(cx, &src, granted);
+        }
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            cx.disarm(BLOCKED);
+            *self = Self::new(self.kind, self.config.clone(), self.queue.clone());
+        }
+        Pass::On
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        // Above GMS in JGroups' stacks; where it sits below, the control call has done it already.
+        if let Event::View(view) = event {
+            self.view(cx, view);
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            self.view(cx, view);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        self.ask(cx);
+        cx.arm(BLOCKED, self.config.max_block_time);
+    }
+
+    fn held(&self, dest: Option<&Address>) -> u64 {
+        match (&self.credits, dest) {
+            (Credits::Unicast(unicast), Some(dest)) => unicast.held(dest),
+            (Credits::Multicast(multicast), None) => multicast.held(),
+            _ => 0,
+        }
+    }
+
+    fn hold_limit(&self, is_multicast: bool) -> Option<u64> {
+        (self.kind.has_queue() && is_multicast == self.kind.is_multicast())
+            .then_some(self.queue.max_queue_size.0)
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        if self.kind.has_queue() {
+            out.put("max_queue_size", self.queue.max_queue_size.0);
+        }
+        out.put("num_blockings", self.blockings);
+        out.put("num_credit_requests_sent", self.requests);
+        out.put("num_credit_responses_sent", self.replenishments);
+        match &self.credits {
+            Credits::Unicast(unicast) => unicast.probe(out),
+            Credits::Multicast(multicast) => multicast.probe(out),
+        }
+    }
+
+    fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
+        // JGroups' way out for an operator who sees senders stuck.
+        if name != "unblock" {
+            return None;
+        }
+        match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.refill(),
+            Credits::Multicast(multicast) => multicast.refill(),
+        }
+        self.release(cx);
+        Some(Ok(String::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use super::*;
+use crate::Transient;
+use crate::config::Bytes;
+use crate::harness::{Harness, member, view};
+
+const MAX: u64 = 1_000;
+
+fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
+    let config = FlowConfig { max_credits: Bytes(MAX), ..FlowConfig::default() };
+    let mut harness =
+        Harness::new(FlowControl::new(kind, config, QueueConfig { max_queue_size: Bytes(5_000) }));
+    harness.install(view(1, numbers));
+    harness.take_up_events();
+    harness
+}
+
+fn to(dest: Option<u64>, bytes: usize) -> Message {
+    Message::bytes(dest.map(member), vec![0; bytes])
+}
+
+fn numbered(n: u32) -> Message {
+    Message::bytes(Some(member(2)), [&n.to_be_bytes()[..], &[0; 96]].concat())
+}
+
+fn from(n: u64, bytes: usize, is_multicast: bool) -> Message {
+    let mut message = to((!is_multicast).then_some(1), bytes);
+    message.src = Some(member(n));
+    message
+}
+
+fn credits(kind: ProtocolId, n: u64, header: FcHeader, credits: i64) -> Message {
+    let mut message =
+        Message::new(Some(member(1)), Payload::Long(credits)).with_header(kind, HeaderBody::Fc(header));
+    message.src = Some(member(n));
+    message
+}
+
+fn told(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {
+    harness
+        .take_down()
+        .into_iter()
+        .filter_map(|message| {
+            let header =
+                message.headers.get(ProtocolId::UFC).or_else(|| message.headers.get(ProtocolId::MFC));
+            match (header, message.payload) {
+                (Some(HeaderBody::Fc(header)), Payload::Long(credits)) => {
+                    Some((message.dest?.uuid()?.most, *header, credits))
+                }
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// S000-2: max_credits bytes go out, the next message waits until credits have come back.
+#[test]
+fn a_sender_without_credits_waits_for_them() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.send_batch((0..10).map(numbered).collect());
+    assert_eq!(harness.take_down().len(), 10);
+    harness.send(numbered(10)).send(numbered(11));
+    assert_eq!(harness.take_down(), []);
+    assert_eq!(harness.stack.held(Some(&member(2))), 200);
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 100));
+    assert_eq!(harness.take_down().len(), 1);
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 700));
+    assert_eq!(harness.take_down().len(), 1);
+    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+}
+
+/// S000-3 and S000-85: credits go back after the application has consumed, not before.
+#[test]
+fn a_receiver_gives_credits_back_for_what_is_consumed() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.up_batch(vec![from(2, 400, false), from(2, 300, false)]);
+    let delivered = harness.take_up();
+    assert_eq!(delivered.iter().map(|message| message.credit).collect::<Vec<_>>(), [400, 300]);
+    assert_eq!(told(&mut harness), [], "nothing has been consumed yet");
+    harness.consumed(&member(2), false, 400);
+    assert_eq!(told(&mut harness), [], "600 of 1000 are left, the threshold is 400");
+    harness.consumed(&member(2), false, 300);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 700)]);
+}
+
+/// S000-4: a slow member does not hold up unicasts to others.
+#[test]
+fn unicasts_to_others_are_not_held_up() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2, 3]);
+    harness.send(to(Some(2), 1_000)).send(to(Some(2), 1)).take_down();
+    harness.send(to(Some(3), 500));
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+/// S000-5: the member with the fewest credits decides over multicasts.
+#[test]
+fn multicasts_go_at_the_pace_of_the_slowest_member() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
+    harness.send(to(None, 900)).send(to(None, 200));
+    assert_eq!(harness.take_down().len(), 1);
+    harness.consumed(&member(1), true, 900);
+    harness.up(credits(ProtocolId::MFC, 2, FcHeader::Replenish, 900));
+    assert_eq!(harness.take_down(), []);
+    harness.up(credits(ProtocolId::MFC, 3, FcHeader::Replenish, 900));
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+#[test]
+fn our_own_copy_costs_credits_unless_it_does_not_come_back() {
+    let mut harness = harness(FlowKind::Mfc, &[1]);
+    let mut silent = to(None, 1_000);
+    silent.transient |= Transient::DONT_LOOPBACK;
+    harness.send(silent.clone()).send(silent);
+    assert_eq!(harness.take_down().len(), 2);
+    harness.send(to(None, 1_000)).send(to(None, 1_000));
+    assert_eq!(harness.take_down().len(), 1, "the second waits until the first copy is consumed");
+    harness.consumed(&member(1), true, 1_000);
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+#[test]
+fn a_sender_that_has_waited_long_asks_and_asks_again() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.send(to(Some(2), 800)).send(to(Some(2), 300)).take_down();
+    harness.advance(Duration::from_millis(4_999));
+    assert_eq!(told(&mut harness), []);
+    harness.advance(Duration::from_millis(1));
+    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)]);
+    harness.advance(Duration::from_secs(5));
+    assert_eq!(told(&mut harness).len(), 1);
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 800)).take_down();
+    harness.advance(Duration::from_secs(60));
+    assert_eq!(told(&mut harness), []);
+}
+
+/// S000-6: asking does not put more than max_credits before a slow application.
+#[test]
+fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.up(from(2, 900, false));
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::CreditRequest, 900));
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 100)]);
+    harness.up(credits(ProtocolId::UFC, 9, FcHeader::CreditRequest, 700));
+    assert_eq!(told(&mut harness), [(9, FcHeader::Replenish, 700)], "also who is not a member yet");
+}
+
+#[test]
+fn who_leaves_is_not_waited_for() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
+    harness.send(to(None, 1_000)).take_down();
+    harness.consumed(&member(1), true, 1_000);
+    harness.up(credits(ProtocolId::MFC, 2, FcHeader::Replenish, 1_000));
+    harness.send(to(None, 1_000));
+    assert_eq!(harness.take_down(), []);
+    harness.install(view(2, &[1, 2]));
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+#[test]
+fn empty_messages_and_those_without_flow_control_pass() {
+    for kind in [FlowKind::Ufc, FlowKind::Mfc] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        let mut harness = harness(kind, &[1, 2]);
+        harness.send(to(dest, 1_000)).send(to(dest, 1)).take_down();
+        harness.send(to(dest, 0)).send(to(dest, 50).with_flags(Flags::NO_FC));
+        assert_eq!(harness.take_down().len(), 2);
+    }
+}
+
+#[test]
+fn a_message_larger_than_all_credits_goes_when_nothing_is_outstanding() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.send(to(Some(2), 5_000)).send(to(Some(2), 1));
+    assert_eq!(harness.take_down().len(), 1);
+}
+
+/// S000-8, S000-9 and S000-11: the non-blocking kinds do the same under another limit.
+#[test]
+fn the_non_blocking_kinds_say_how_much_may_wait() {
+    let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
+    assert_eq!(harness.stack.hold_limit(false), Some(5_000));
+    assert_eq!(harness.stack.hold_limit(true), None);
+    harness.send(to(Some(2), 1_000)).send(to(Some(2), 10));
+    assert_eq!(harness.stack.held(Some(&member(2))), 10);
+}
+
+/// S000-10: whatever comes back when, messages leave in order.
+#[test]
+fn order_survives_a_million_bytes_of_random_stalls() {
+    let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
+    let mut rng = crate::Rng::new(7);
+    let mut next = 0;
+    let mut seen = Vec::new();
+    while seen.len() < 10_000 {
+        for _ in 0..rng.below(30) {
+            harness.send(numbered(next));
+            next += 1;
+        }
+        if rng.chance(0.7) {
+            harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, rng.below(2_000) as i64));
+        }
+        for message in harness.take_down() {
+            seen.push(u32::from_be_bytes(message.payload_bytes().unwrap()[..4].try_into().unwrap()));
+        }
+    }
+    assert!(seen.iter().copied().eq(0..seen.len() as u32));
+}
+
+/// S000-84: the two layers never take each other's headers.
+#[test]
+fn credits_of_one_layer_pass_the_other() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2]);
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 100));
+    assert_eq!(harness.take_up().len(), 1);
+}
+
+#[test]
+fn negative_credits_are_refused() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, -5));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 1);
+}

@@ -1,0 +1,110 @@
+//! The sender's side of UFC: credits and a queue per destination, so that a slow member holds up nobody else.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Address, Cx, Message, ProbeOut, View};
+
+struct Receiver {
+    left: u64,
+    queue: VecDeque<Message>,
+    queued: u64,
+}
+
+/// Credits per destination. Who is not in the view is not controlled: nothing could release what waits for it.
+pub(super) struct UnicastCredits {
+    max: u64,
+    receivers: BTreeMap<Address, Receiver>,
+    /// Destinations with something in the queue.
+    blocked: usize,
+}
+
+impl UnicastCredits {
+    pub(super) const fn new(max: u64) -> Self {
+        Self { max, receivers: BTreeMap::new(), blocked: 0 }
+    }
+
+    pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        for member in view.members() {
+            if !self.receivers.contains_key(member) {
+                let receiver = Receiver { left: self.max, queue: VecDeque::new(), queued: 0 };
+                self.receivers.insert(member.clone(), receiver);
+            }
+        }
+        let max = self.max;
+        let gone = self.receivers.extract_if(.., |member, _| !view.contains(member));
+        for (_, mut receiver) in gone {
+            receiver.left = max;
+            self.blocked -= usize::from(!receiver.queue.is_empty());
+            // It may be alive, and just not see us: the layers below know what to do with what is for it.
+            receiver.queue.into_iter().for_each(|message| cx.send(message));
+        }
+    }
+
+    /// Whether the message may go now; if not it has been taken into the queue.
+    pub(super) fn take(&mut self, message: &mut Message, length: u64) -> bool {
+        let Some(receiver) = message.dest.as_ref().and_then(|dest| self.receivers.get_mut(dest)) else {
+            return true;
+        };
+        let cost = length.min(self.max);
+        if receiver.queue.is_empty() && receiver.left >= cost {
+            receiver.left -= cost;
+            return true;
+        }
+        self.blocked += usize::from(receiver.queue.is_empty());
+        receiver.queued += length;
+        receiver.queue.push_back(std::mem::replace(message, Message::empty(None)));
+        false
+    }
+
+    pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
+        if let Some(receiver) = self.receivers.get_mut(member) {
+            receiver.left = receiver.left.saturating_add(credits).min(self.max);
+        }
+    }
+
+    pub(super) fn refill(&mut self) {
+        for receiver in self.receivers.values_mut() {
+            receiver.left = self.max;
+        }
+    }
+
+    /// Sends what has credits now. Returns whether something still waits.
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
+        if self.blocked == 0 {
+            return false;
+        }
+        for receiver in self.receivers.values_mut().filter(|receiver| !receiver.queue.is_empty()) {
+            while let Some(message) = receiver.queue.front() {
+                let length = message.length() as u64;
+                let cost = length.min(self.max);
+                if receiver.left < cost {
+                    break;
+                }
+                receiver.left -= cost;
+                receiver.queued -= length;
+                if let Some(message) = receiver.queue.pop_front() {
+                    cx.send(message);
+                }
+            }
+            self.blocked -= usize::from(receiver.queue.is_empty());
+        }
+        self.blocked > 0
+    }
+
+    /// Whom to ask for credits, and how many.
+    pub(super) fn missing(&self) -> Vec<(Address, u64)> {
+        let waiting = self.receivers.iter().filter(|(_, receiver)| !receiver.queue.is_empty());
+        waiting.map(|(member, receiver)| (member.clone(), self.max - receiver.left)).collect()
+    }
+
+    pub(super) fn held(&self, dest: &Address) -> u64 {
+        self.receivers.get(dest).map_or(0, |receiver| receiver.queued)
+    }
+
+    pub(super) fn probe(&self, out: &mut ProbeOut) {
+        out.put("queued_bytes", self.receivers.values().map(|receiver| receiver.queued).sum::<u64>());
+        let credits =
+            self.receivers.iter().map(|(member, receiver)| format!("{member}: {}\n", receiver.left));
+        out.put("credits", credits.collect::<String>());
+    }
+}

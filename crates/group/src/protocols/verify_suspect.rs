@@ -1,0 +1,224 @@
+//! VERIFY_SUSPECT2: a suspected member is asked once more before it is given up (facts 14.4). VERIFY_SUSPECT is the
+//! same under older numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{
+    Address, Control, Cx, DropReason, Event, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    ProtocolId, Time, TimerKey, Transient, VerifySuspectHeader,
+};
+
+crate::properties! {
+    /// VERIFY_SUSPECT2's properties.
+    VerifySuspectConfig {
+        /// How long a suspect has to answer.
+        timeout: Duration = Duration::from_secs(1),
+        /// How many questions are sent at once, against loss.
+        num_msgs: u32 = 1,
+        /// Whether the answer is multicast, for suspects whose unicasts do not get through.
+        use_mcast_rsps: bool = false,
+    }
+}
+
+const GIVE_UP: TimerKey = TimerKey(1);
+
+/// The protocol.
+pub struct VerifySuspect {
+    is_first_version: bool,
+    config: VerifySuspectConfig,
+    /// Suspects, and when they are given up. Members of a view only.
+    suspects: BTreeMap<Address, Time>,
+}
+
+impl VerifySuspect {
+    /// VERIFY_SUSPECT2.
+    pub fn new(config: VerifySuspectConfig) -> Self {
+        Self { is_first_version: false, config, suspects: BTreeMap::new() }
+    }
+
+    /// VERIFY_SUSPECT.
+    pub fn first_version(config: VerifySuspectConfig) -> Self {
+        Self { is_first_version: true, ..Self::new(config) }
+    }
+
+    fn message(&self, cx: &Cx<'_>, dest: Option<Address>, is_answer: bool) -> Message {
+        let header = VerifySuspectHeader { is_answer, from: Some(cx.local().clone()) };
+        let mut message =
+            Message::empty(dest).with_header(self.id(), HeaderBody::VerifySuspect(Box::new(header)));
+        if message.is_multicast() {
+            message.transient |= Transient::DONT_LOOPBACK;
+        }
+        message.src = Some(cx.local().clone());
+        message
+    }
+
+    fn verify(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
+        for member in members {
+            if cx.is_local(member) || self.suspects.contains_key(member) {
+                continue;
+            }
+            let until = cx.now() + self.config.timeout;
+            self.suspects.insert(member.clone(), until);
+            for _ in 0..self.config.num_msgs.max(1) {
+                let question = self.message(cx, Some(member.clone()), false);
+                cx.send(question);
+            }
+        }
+        self.arm(cx);
+    }
+
+    fn arm(&self, cx: &mut Cx<'_>) {
+        match self.suspects.values().min() {
+            Some(&at) => {
+                let after = at.since(cx.now());
+                cx.arm(GIVE_UP, after);
+            }
+            None => cx.disarm(GIVE_UP),
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: &VerifySuspectHeader, message: &Message) {
+        cx.absorb(message);
+        let Some(from) = header.from.clone().or_else(|| message.src.clone()) else {
+            return cx.count_drop(DropReason::Malformed, || "verification without sender".to_owned());
+        };
+        if !header.is_answer {
+            let dest = (!self.config.use_mcast_rsps).then_some(from);
+            let answer = self.message(cx, dest, true);
+            return cx.send(answer);
+        }
+        if self.suspects.remove(&from).is_some() {
+            self.arm(cx);
+            cx.lower(Event::Unsuspect(vec![from.clone()]));
+            cx.raise(Event::Unsuspect(vec![from]));
+        }
+    }
+}
+
+impl Protocol for VerifySuspect {
+    fn name(&self) -> &'static str {
+        if self.is_first_version { "VERIFY_SUSPECT" } else { "VERIFY_SUSPECT2" }
+    }
+
+    fn id(&self) -> ProtocolId {
+        if self.is_first_version { ProtocolId::VERIFY_SUSPECT } else { ProtocolId::VERIFY_SUSPECT2 }
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let id = self.id();
+        batch.messages.retain_mut(|message| match message.headers.take(id) {
+            Some(HeaderBody::VerifySuspect(header)) => {
+                self.receive(cx, &header, message);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        match event {
+            Event::Suspect(members) => {
+                self.verify(cx, members);
+                Pass::Stop
+            }
+            Event::Unsuspect(members) => {
+                self.suspects.retain(|member, _| !members.contains(member));
+                self.arm(cx);
+                Pass::On
+            }
+            _ => Pass::On,
+        }
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            self.suspects.clear();
+            cx.disarm(GIVE_UP);
+        }
+        Pass::On
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if let Control::View(view) = control {
+            self.suspects.retain(|member, _| view.contains(member));
+            self.arm(cx);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        let now = cx.now();
+        let dead: Vec<Address> =
+            self.suspects.iter().filter(|&(_, &at)| at <= now).map(|(member, _)| member.clone()).collect();
+        self.suspects.retain(|_, at| *at > now);
+        if !dead.is_empty() {
+            cx.raise(Event::Suspect(dead));
+        }
+        self.arm(cx);
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("suspects", self.suspects.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member, view};
+
+    fn harness() -> Harness {
+        let mut harness = Harness::new(VerifySuspect::new(VerifySuspectConfig::default()));
+        harness.install(view(1, &[1, 2, 3]));
+        harness.take_up_events();
+        harness
+    }
+
+    fn header(is_answer: bool, from: u64) -> Message {
+        let header = VerifySuspectHeader { is_answer, from: Some(member(from)) };
+        let mut message = Message::empty(Some(member(1)))
+            .with_header(ProtocolId::VERIFY_SUSPECT2, HeaderBody::VerifySuspect(Box::new(header)));
+        message.src = Some(member(from));
+        message
+    }
+
+    #[test]
+    fn a_suspect_that_does_not_answer_is_passed_up() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(2)]));
+        assert_eq!(harness.take_down()[0].dest, Some(member(2)));
+        assert_eq!(harness.take_up_events(), []);
+        harness.advance(Duration::from_secs(1));
+        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn second_suspicion_is_ignored_while_the_first_is_verified() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(2)])).advance(Duration::from_millis(500));
+        harness.raise(Event::Suspect(vec![member(2)]));
+        assert_eq!(harness.take_down().len(), 1);
+        harness.advance(Duration::from_millis(500));
+        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn an_answer_ends_the_suspicion_above_and_below() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(2)])).up(header(true, 2));
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
+        assert_eq!(harness.take_down_events(), [Event::Unsuspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn we_answer_that_we_live() {
+        let mut harness = harness();
+        harness.up(header(false, 3));
+        let sent = harness.take_down();
+        assert_eq!(sent[0].dest, Some(member(3)));
+    }
+}
