@@ -101,6 +101,7 @@ enum Given {
     Stable(Digest),
     SuspendStable(Duration),
     ResumeStable,
+    Barrier(bool),
 }
 
 impl Protocol for Ceiling {
@@ -122,6 +123,8 @@ impl Protocol for Ceiling {
                 Given::Stable(digest) => cx.control(&Control::Stable(&digest)),
                 Given::SuspendStable(most) => cx.control(&Control::SuspendStable(most)),
                 Given::ResumeStable => cx.control(&Control::ResumeStable),
+                Given::Barrier(true) => cx.control(&Control::CloseBarrier),
+                Given::Barrier(false) => cx.control(&Control::OpenBarrier),
             }
         }
         None
@@ -245,6 +248,11 @@ impl Harness {
     }
     pub(crate) fn resume_stable(&mut self) -> &mut Self {
         self.give(Given::ResumeStable)
+    }
+
+    /// Closes or opens the barrier.
+    pub(crate) fn barrier(&mut self, is_closed: bool) -> &mut Self {
+        self.give(Given::Barrier(is_closed))
     }
 
     /// What the floor answers when asked for the digest.

@@ -33,3 +33,29 @@ pub use fd_sock2::{FdSock2, FdSock2Config};
 pub mod flow;
 
 pub use flow::{FlowConfig, FlowControl, FlowKind, QueueConfig};
+pub mod frag;
+
+pub use frag::{Frag, FragConfig, FragKind};
+pub mod barrier;
+
+pub use barrier::{Barrier, BarrierConfig};
+pub mod state_transfer;
+
+pub use state_transfer::{StateTransfer, StateTransferConfig};
+pub mod rsvp;
+
+pub use rsvp::{Rsvp, RsvpConfig};
+pub mod sequencer;
+
+pub use sequencer::{Sequencer, SequencerConfig};
+pub mod faults;
+
+pub use faults::{
+    Delay, DelayConfig, Discard, DiscardConfig, Duplicate, DuplicateConfig, Shuffle, ShuffleConfig,
+};
+pub mod delivery_time;
+
+pub use delivery_time::{DeliveryTime, DeliveryTimeConfig};
+pub mod red;
+
+pub use red::{Red, RedConfig};

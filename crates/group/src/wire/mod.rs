@@ -3,6 +3,7 @@
 //! Every length is checked before memory is taken; bytes that are not what they should be give a [`WireError`].
 
 mod addresses;
+mod exceptions;
 mod headers;
 mod messages;
 mod objects;
@@ -14,6 +15,7 @@ mod views;
 #[cfg(test)]
 mod vectors;
 
+pub use exceptions::{decode_exception, encode_exception};
 pub use headers::magic_of_header;
 pub use messages::{decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};

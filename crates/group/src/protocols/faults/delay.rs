@@ -1,0 +1,128 @@
+//! DELAY: holds every message up for a random or constant time.
+
+use std::collections::BTreeMap;
+
+use super::NO_HEADER;
+use crate::{Cx, MessageBatch, ProbeOut, Protocol, ProtocolId, Time, TimerKey};
+
+crate::properties! {
+    /// DELAY's properties.
+    DelayConfig {
+        /// Milliseconds that incoming messages are held up at most.
+        in_delay: u32 = 0,
+        /// Milliseconds that outgoing messages are held up at most.
+        out_delay: u32 = 0,
+        /// Whether every message is held up for exactly that time.
+        constant_delay: bool = false,
+    }
+}
+
+/// Batches held at most; beyond it they pass at once.
+const HELD_MAX: usize = 100_000;
+
+const NEXT: TimerKey = TimerKey(1);
+
+/// The protocol.
+pub struct Delay {
+    config: DelayConfig,
+    /// Due time, a number that keeps the order, the way, and the batch.
+    held: BTreeMap<(Time, u64), (bool, MessageBatch)>,
+    next: u64,
+}
+
+impl Delay {
+    /// Holds messages up as the configuration says.
+    pub const fn new(config: DelayConfig) -> Self {
+        Self { config, held: BTreeMap::new(), next: 0 }
+    }
+
+    fn hold(&mut self, cx: &mut Cx<'_>, is_up: bool, batch: &mut MessageBatch) {
+        let most = if is_up { self.config.in_delay } else { self.config.out_delay };
+        if most == 0 || self.held.len() >= HELD_MAX {
+            return;
+        }
+        let most = std::time::Duration::from_millis(u64::from(most));
+        let delay = if self.config.constant_delay {
+            most
+        } else {
+            cx.rng().duration(std::time::Duration::ZERO, most)
+        };
+        self.next += 1;
+        self.held.insert((cx.now() + delay, self.next), (is_up, std::mem::take(batch)));
+        self.arm(cx);
+    }
+
+    fn arm(&self, cx: &mut Cx<'_>) {
+        if let Some((&(at, _), _)) = self.held.first_key_value() {
+            let after = at.since(cx.now());
+            cx.arm(NEXT, after);
+        }
+    }
+}
+
+impl Protocol for Delay {
+    fn name(&self) -> &'static str {
+        "DELAY"
+    }
+
+    fn id(&self) -> ProtocolId {
+        NO_HEADER
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.hold(cx, true, batch);
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.hold(cx, false, batch);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        let now = cx.now();
+        while let Some(entry) = self.held.first_entry()
+            && entry.key().0 <= now
+        {
+            match entry.remove() {
+                (true, batch) => cx.deliver_batch(batch),
+                (false, batch) => batch.messages.into_iter().for_each(|message| cx.send(message)),
+            }
+        }
+        self.arm(cx);
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("held_batches", self.held.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Message;
+    use crate::harness::{Harness, member};
+
+    #[test]
+    fn a_constant_delay_keeps_order() {
+        let config = DelayConfig { in_delay: 20, constant_delay: true, ..DelayConfig::default() };
+        let mut harness = Harness::new(Delay::new(config));
+        for n in 0..3 {
+            let mut message = Message::bytes(Some(member(1)), vec![n]);
+            message.src = Some(member(2));
+            harness.up(message);
+        }
+        harness.advance(Duration::from_millis(19));
+        assert_eq!(harness.take_up(), []);
+        harness.advance(Duration::from_millis(1));
+        let order: Vec<u8> = harness.take_up().iter().map(|m| m.payload_bytes().unwrap()[0]).collect();
+        assert_eq!(order, [0, 1, 2]);
+    }
+}

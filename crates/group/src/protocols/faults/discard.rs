@@ -1,0 +1,169 @@
+//! DISCARD: loses messages by chance, by count, or from certain members.
+
+use crate::{Address, Cx, DropReason, Message, MessageBatch, ProbeOut, Protocol, ProtocolId};
+
+crate::properties! {
+    /// DISCARD's properties, in JGroups' spelling.
+    #[allow(non_snake_case)]
+    DiscardConfig {
+        /// The chance of losing a message that comes in, from 0 to 1.
+        up: f64 = 0.0,
+        /// The chance of losing a message that goes out.
+        down: f64 = 0.0,
+        /// Whether our own messages to ourselves get through.
+        excludeItself: bool = true,
+        /// Whether everything is lost.
+        discard_all: bool = false,
+        /// How many of the next unicasts that go out are lost.
+        drop_down_unicasts: u32 = 0,
+        /// How many of the next multicasts that go out are lost.
+        drop_down_multicasts: u32 = 0,
+    }
+}
+
+/// The protocol.
+pub struct Discard {
+    config: DiscardConfig,
+    /// Members whose messages are lost, by logical name or address.
+    ignored: Vec<String>,
+    lost_up: u64,
+    lost_down: u64,
+}
+
+impl Discard {
+    /// Loses what the configuration says.
+    pub const fn new(config: DiscardConfig) -> Self {
+        Self { config, ignored: Vec::new(), lost_up: 0, lost_down: 0 }
+    }
+
+    fn is_ignored(&self, cx: &Cx<'_>, member: &Address) -> bool {
+        !self.ignored.is_empty() && {
+            let name = cx.shared().book.display(member);
+            let address = member.to_string();
+            self.ignored.iter().any(|ignored| *ignored == name || *ignored == address)
+        }
+    }
+
+    fn loses_up(&self, cx: &mut Cx<'_>, message: &Message) -> bool {
+        let Some(src) = &message.src else { return false };
+        if cx.is_local(src) {
+            return false;
+        }
+        self.config.discard_all || self.is_ignored(cx, src) || cx.rng().chance(self.config.up)
+    }
+
+    fn loses_down(&mut self, cx: &mut Cx<'_>, message: &Message) -> bool {
+        let left = match &message.dest {
+            Some(dest) if self.config.excludeItself && cx.is_local(dest) => return false,
+            Some(_) => &mut self.config.drop_down_unicasts,
+            None => &mut self.config.drop_down_multicasts,
+        };
+        if *left > 0 {
+            *left -= 1;
+            return true;
+        }
+        let is_ignored = message.dest.as_ref().is_some_and(|dest| self.is_ignored(cx, dest));
+        self.config.discard_all || is_ignored || cx.rng().chance(self.config.down)
+    }
+}
+
+impl Protocol for Discard {
+    fn name(&self) -> &'static str {
+        "DISCARD"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::DISCARD
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        batch.messages.retain(|message| {
+            let is_lost = self.loses_up(cx, message);
+            if is_lost {
+                self.lost_up += 1;
+                cx.discard(message, DropReason::Injected);
+            }
+            !is_lost
+        });
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        batch.messages.retain(|message| {
+            let is_lost = self.loses_down(cx, message);
+            if is_lost {
+                self.lost_down += 1;
+                cx.discard(message, DropReason::Injected);
+            }
+            !is_lost
+        });
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
+    /// `ignore` with members' names adds them, `ignoreNobody` forgets them.
+    fn operation(&mut self, _cx: &mut Cx<'_>, name: &str, args: &[&str]) -> Option<Result<String, String>> {
+        match name {
+            "ignore" => self.ignored.extend(args.iter().map(|&name| name.to_owned())),
+            "ignoreNobody" => self.ignored.clear(),
+            _ => return None,
+        }
+        Some(Ok(self.ignored.join(", ")))
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("ignored_members", self.ignored.join(", "));
+        out.put("dropped_up_messages", self.lost_up);
+        out.put("dropped_down_messages", self.lost_down);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member};
+
+    fn from(n: u64) -> Message {
+        let mut message = Message::bytes(Some(member(1)), "x");
+        message.src = Some(member(n));
+        message
+    }
+
+    #[test]
+    fn a_tenth_is_lost_each_way_but_nothing_of_our_own() {
+        let config = DiscardConfig { up: 0.1, down: 0.1, ..DiscardConfig::default() };
+        let mut harness = Harness::new(Discard::new(config));
+        harness.up_batch(vec![from(2); 1_000]);
+        let up = harness.take_up().len();
+        assert!((850..950).contains(&up), "{up}");
+        harness.send_batch(vec![Message::bytes(Some(member(2)), "x"); 1_000]);
+        let down = harness.take_down().len();
+        assert!((850..950).contains(&down), "{down}");
+        harness.send_batch(vec![Message::bytes(Some(member(1)), "x"); 100]);
+        assert_eq!(harness.take_down().len(), 100);
+    }
+
+    #[test]
+    fn ignored_members_are_cut_off_both_ways_until_they_are_not() {
+        let mut harness = Harness::new(Discard::new(DiscardConfig::default()));
+        let name = member(2).to_string();
+        harness.stack.operation(harness.now, "DISCARD", "ignore", &[&name]);
+        harness.up(from(2)).up(from(3)).send(Message::bytes(Some(member(2)), "x"));
+        assert_eq!(harness.take_up().len(), 1);
+        assert_eq!(harness.take_down(), []);
+        harness.stack.operation(harness.now, "DISCARD", "ignoreNobody", &[]);
+        harness.up(from(2));
+        assert_eq!(harness.take_up().len(), 1);
+    }
+
+    #[test]
+    fn attributes_change_at_run_time() {
+        let mut harness = Harness::new(Discard::new(DiscardConfig::default()));
+        assert_eq!(harness.stack.set_attribute("DISCARD", "discard_all", "true"), Some(Ok(())));
+        assert_eq!(harness.up(from(2)).take_up(), []);
+    }
+}

@@ -1,0 +1,91 @@
+//! DUPL: repeats messages.
+
+use super::NO_HEADER;
+use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId};
+
+crate::properties! {
+    /// DUPL's properties.
+    DuplicateConfig {
+        /// How many more times an incoming message is delivered.
+        incoming_copies: u32 = 1,
+        /// How many more times an outgoing message is sent.
+        outgoing_copies: u32 = 1,
+        /// Whether unicasts are repeated.
+        copy_unicast_msgs: bool = true,
+        /// Whether multicasts are repeated.
+        copy_multicast_msgs: bool = true,
+    }
+}
+
+/// The protocol.
+pub struct Duplicate {
+    config: DuplicateConfig,
+}
+
+impl Duplicate {
+    /// Repeats as the configuration says.
+    pub const fn new(config: DuplicateConfig) -> Self {
+        Self { config }
+    }
+
+    fn copies(&self, message: &Message, copies: u32) -> u32 {
+        let is_wanted = if message.is_multicast() {
+            self.config.copy_multicast_msgs
+        } else {
+            self.config.copy_unicast_msgs
+        };
+        if is_wanted { copies } else { 0 }
+    }
+}
+
+impl Protocol for Duplicate {
+    fn name(&self) -> &'static str {
+        "DUPL"
+    }
+
+    fn id(&self) -> ProtocolId {
+        NO_HEADER
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        for message in &batch.messages {
+            for _ in 0..self.copies(message, self.config.incoming_copies) {
+                cx.deliver(message.clone());
+            }
+        }
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        for message in &batch.messages {
+            for _ in 0..self.copies(message, self.config.outgoing_copies) {
+                cx.send(message.clone());
+            }
+        }
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member};
+
+    #[test]
+    fn every_message_goes_twice_both_ways() {
+        let mut harness = Harness::new(Duplicate::new(DuplicateConfig::default()));
+        let mut message = Message::bytes(Some(member(1)), "x");
+        message.src = Some(member(2));
+        harness.up(message).send(Message::bytes(None, "x"));
+        assert_eq!(harness.take_up().len(), 2);
+        assert_eq!(harness.take_down().len(), 2);
+    }
+}

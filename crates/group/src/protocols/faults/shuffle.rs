@@ -1,0 +1,117 @@
+//! SHUFFLE: gathers messages and passes them on in random order.
+
+use std::time::Duration;
+
+use super::NO_HEADER;
+use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, TimerKey};
+
+crate::properties! {
+    /// SHUFFLE's properties.
+    ShuffleConfig {
+        /// Whether incoming messages are shuffled.
+        up: bool = true,
+        /// Whether outgoing messages are shuffled.
+        down: bool = false,
+        /// Messages to gather before they are passed on.
+        max_size: usize = 10,
+        /// How long to gather at most.
+        max_time: Duration = Duration::from_millis(1_500),
+    }
+}
+
+const UP: TimerKey = TimerKey(1);
+const DOWN: TimerKey = TimerKey(2);
+
+/// The protocol.
+pub struct Shuffle {
+    config: ShuffleConfig,
+    up: Vec<Message>,
+    down: Vec<Message>,
+}
+
+impl Shuffle {
+    /// Shuffles as the configuration says.
+    pub const fn new(config: ShuffleConfig) -> Self {
+        Self { config, up: Vec::new(), down: Vec::new() }
+    }
+
+    fn pass(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        cx.disarm(key);
+        let mut gathered = std::mem::take(if key == UP { &mut self.up } else { &mut self.down });
+        cx.rng().shuffle(&mut gathered);
+        for message in gathered {
+            if key == UP { cx.deliver(message) } else { cx.send(message) }
+        }
+    }
+
+    fn gather(&mut self, cx: &mut Cx<'_>, key: TimerKey, batch: &mut MessageBatch) {
+        let gathered = if key == UP { &mut self.up } else { &mut self.down };
+        gathered.append(&mut batch.messages);
+        if gathered.len() >= self.config.max_size {
+            self.pass(cx, key);
+        } else if !cx.is_armed(key) {
+            cx.arm(key, self.config.max_time);
+        }
+    }
+}
+
+impl Protocol for Shuffle {
+    fn name(&self) -> &'static str {
+        "SHUFFLE"
+    }
+
+    fn id(&self) -> ProtocolId {
+        NO_HEADER
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if self.config.up {
+            self.gather(cx, UP, batch);
+        }
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if self.config.down {
+            self.gather(cx, DOWN, batch);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        self.pass(cx, key);
+    }
+
+    fn stop(&mut self, cx: &mut Cx<'_>) {
+        self.pass(cx, DOWN);
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member};
+
+    #[test]
+    fn nothing_is_lost_or_added_and_the_order_changes() {
+        let mut harness = Harness::new(Shuffle::new(ShuffleConfig::default()));
+        for n in 0..25 {
+            let mut message = Message::bytes(Some(member(1)), vec![n]);
+            message.src = Some(member(2));
+            harness.up(message);
+        }
+        harness.advance(Duration::from_millis(1_500));
+        let mut order: Vec<u8> = harness.take_up().iter().map(|m| m.payload_bytes().unwrap()[0]).collect();
+        assert_ne!(order, (0..25).collect::<Vec<u8>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..25).collect::<Vec<u8>>());
+    }
+}

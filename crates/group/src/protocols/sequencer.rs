@@ -1,0 +1,414 @@
+//! SEQUENCER: one order of all multicasts at all members (facts 20.2).
+//!
+//! Members send their multicasts to the coordinator, which broadcasts them; the order in which its broadcasts arrive
+//! is everybody's order. When the coordinator changes, members send what they have not seen come back to the new one,
+//! one message at a time, before anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::wire;
+use crate::{
+    Address, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    ProtocolId, SequencerHeader, SequencerKind, TimerKey, Transient, View,
+};
+
+crate::properties! {
+    /// SEQUENCER's properties.
+    SequencerConfig {
+        /// Messages per sender that are remembered to tell duplicates.
+        delivery_table_max_size: usize = 2_000,
+        /// Messages that go one at a time after a change of coordinator.
+        threshold: u32 = 10,
+    }
+}
+
+/// How long a message sent to the coordinator one at a time may take to come back.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+const RETRY: TimerKey = TimerKey(1);
+
+/// A sender's messages that have been delivered.
+#[derive(Default)]
+struct Delivered {
+    seqnos: BTreeSet<u64>,
+    /// Everything up to here counts as delivered.
+    forgotten: u64,
+}
+
+/// The protocol.
+pub struct Sequencer {
+    config: SequencerConfig,
+    coordinator: Option<Address>,
+    next_seqno: u64,
+    /// Our own messages that have not come back.
+    forwarded: BTreeMap<u64, Bytes>,
+    /// Messages that go one at a time: how many more; while it is not 0, or something is left from before a change of
+    /// coordinator, new messages wait.
+    careful: u32,
+    /// The message that is out alone.
+    alone: Option<u64>,
+    delivered: BTreeMap<Address, Delivered>,
+    broadcasts: u64,
+    forwards: u64,
+}
+
+impl Sequencer {
+    /// The protocol before the first view.
+    pub const fn new(config: SequencerConfig) -> Self {
+        Self {
+            config,
+            coordinator: None,
+            next_seqno: 0,
+            forwarded: BTreeMap::new(),
+            careful: 0,
+            alone: None,
+            delivered: BTreeMap::new(),
+            broadcasts: 0,
+            forwards: 0,
+        }
+    }
+
+    fn leads(&self, cx: &Cx<'_>) -> bool {
+        self.coordinator.as_ref() == Some(cx.local())
+    }
+
+    fn submit(&mut self, cx: &mut Cx<'_>, mut message: Message) {
+        self.next_seqno += 1;
+        let seqno = self.next_seqno;
+        let kind = if self.leads(cx) { SequencerKind::Bcast } else { SequencerKind::WrappedBcast };
+        let header = SequencerHeader { kind, seqno, flush_ack: false };
+        message.src = Some(cx.local().clone());
+        message.headers.put(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+        let wrapped = wire::encode_typed(&message);
+        self.forwarded.insert(seqno, wrapped.clone());
+        if self.leads(cx) {
+            self.broadcast(cx, wrapped, seqno, false);
+        } else if self.careful > 0 || self.alone.is_some() {
+            self.send_alone(cx);
+        } else {
+            self.forward(cx, SequencerKind::Forward, wrapped, seqno);
+        }
+    }
+
+    fn forward(&mut self, cx: &mut Cx<'_>, kind: SequencerKind, wrapped: Bytes, seqno: u64) {
+        let Some(coordinator) = self.coordinator.clone() else { return };
+        self.forwards += 1;
+        let header = SequencerHeader { kind, seqno, flush_ack: false };
+        let mut message = Message::bytes(Some(coordinator), wrapped)
+            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+        message.src = Some(cx.local().clone());
+        cx.send(message);
+    }
+
+    fn broadcast(&mut self, cx: &mut Cx<'_>, wrapped: Bytes, seqno: u64, flush_ack: bool) {
+        self.broadcasts += 1;
+        let header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack };
+        let mut message =
+            Message::bytes(None, wrapped).with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+        if flush_ack {
+            message.flags |= Flags::DONT_BUNDLE;
+        }
+        message.src = Some(cx.local().clone());
+        cx.send(message);
+    }
+
+    /// Sends the oldest message that has not come back, unless one is out already.
+    fn send_alone(&mut self, cx: &mut Cx<'_>) {
+        if self.alone.is_some() {
+            return;
+        }
+        let Some((&seqno, wrapped)) = self.forwarded.first_key_value() else { return cx.disarm(RETRY) };
+        let wrapped = wrapped.clone();
+        self.alone = Some(seqno);
+        self.forward(cx, SequencerKind::Flush, wrapped, seqno);
+        cx.arm(RETRY, RETRY_INTERVAL);
+    }
+
+    /// One of our own messages has come back.
+    fn came_back(&mut self, cx: &mut Cx<'_>, seqno: u64) {
+        self.forwarded.remove(&seqno);
+        if self.alone != Some(seqno) {
+            return;
+        }
+        self.alone = None;
+        cx.disarm(RETRY);
+        self.careful = self.careful.saturating_sub(1);
+        if self.careful > 0 || self.leads(cx) {
+            return self.send_alone(cx);
+        }
+        // Enough have gone one at a time: the rest goes in one sweep.
+        let rest: Vec<(u64, Bytes)> =
+            self.forwarded.iter().map(|(&seqno, wrapped)| (seqno, wrapped.clone())).collect();
+        for (seqno, wrapped) in rest {
+            self.forward(cx, SequencerKind::Forward, wrapped, seqno);
+        }
+    }
+
+    fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        self.delivered.retain(|member, _| view.contains(member));
+        let before = self.coordinator.replace(match view.coordinator() {
+            Some(coordinator) => coordinator.clone(),
+            None => return,
+        });
+        if before == self.coordinator {
+            return;
+        }
+        self.alone = None;
+        cx.disarm(RETRY);
+        if self.leads(cx) {
+            self.careful = 0;
+            let own: Vec<(u64, Bytes)> =
+                self.forwarded.iter().map(|(&seqno, wrapped)| (seqno, wrapped.clone())).collect();
+            for (seqno, wrapped) in own {
+                self.broadcast(cx, wrapped, seqno, false);
+            }
+        } else {
+            self.careful = self.config.threshold.max(self.forwarded.len() as u32);
+            self.send_alone(cx);
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: SequencerHeader, message: Message) -> Option<Message> {
+        match header.kind {
+            SequencerKind::Forward | SequencerKind::Flush => {
+                cx.absorb(&message);
+                let is_flush = header.kind == SequencerKind::Flush;
+                let is_member =
+                    message.src.as_ref().is_some_and(|src| cx.view().is_some_and(|view| view.contains(src)));
+                match message.payload_bytes() {
+                    // Whoever sent it to the wrong member will see the view and send it again.
+                    Some(wrapped) if self.leads(cx) && is_member => {
+                        let wrapped = wrapped.clone();
+                        self.broadcast(cx, wrapped, header.seqno, is_flush);
+                    }
+                    _ => cx.count_drop(DropReason::Unexpected, || {
+                        format!("message to broadcast from {:?}", message.src)
+                    }),
+                }
+                None
+            }
+            SequencerKind::Bcast => {
+                let src = message.src.clone()?;
+                self.accept(cx, &src, header.seqno, message)
+            }
+            SequencerKind::WrappedBcast => {
+                let inner = message.payload_bytes().map(wire::decode_typed);
+                let Some(Ok(mut inner)) = inner else {
+                    cx.discard(&message, DropReason::Malformed);
+                    return None;
+                };
+                let seqno = match inner.headers.take(ProtocolId::SEQUENCER) {
+                    Some(HeaderBody::Sequencer(inner)) => inner.seqno,
+                    _ => header.seqno,
+                };
+                let Some(src) = inner.src.clone() else {
+                    cx.discard(&message, DropReason::Malformed);
+                    return None;
+                };
+                inner.dest = None;
+                // Flow control counts the wrapped message against whoever broadcast it, and it ends here.
+                cx.absorb(&message);
+                self.accept(cx, &src, seqno, inner)
+            }
+        }
+    }
+
+    /// Delivers a message unless it has been delivered.
+    fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, message: Message) -> Option<Message> {
+        if cx.is_local(src) {
+            self.came_back(cx, seqno);
+        }
+        let most = self.config.delivery_table_max_size.max(1);
+        let delivered = self.delivered.entry(src.clone()).or_default();
+        if seqno <= delivered.forgotten || !delivered.seqnos.insert(seqno) {
+            cx.discard(&message, DropReason::Duplicate);
+            return None;
+        }
+        while delivered.seqnos.len() > most {
+            delivered.forgotten = delivered.seqnos.pop_first().unwrap_or(delivered.forgotten);
+        }
+        Some(message)
+    }
+}
+
+impl Protocol for Sequencer {
+    fn name(&self) -> &'static str {
+        "SEQUENCER"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::SEQUENCER
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if !batch.is_multicast() || self.coordinator.is_none() {
+            return;
+        }
+        let messages = std::mem::take(&mut batch.messages);
+        for message in messages {
+            let is_ordered = !message.flags.has(Flags::NO_TOTAL_ORDER)
+                && !message.is_oob()
+                && !message.transient.has(Transient::DONT_LOOPBACK);
+            if is_ordered {
+                self.submit(cx, message);
+            } else {
+                batch.messages.push(message);
+            }
+        }
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if batch.messages.iter().all(|message| message.headers.get(ProtocolId::SEQUENCER).is_none()) {
+            return;
+        }
+        let messages = std::mem::take(&mut batch.messages);
+        for mut message in messages {
+            let delivered = match message.headers.take(ProtocolId::SEQUENCER) {
+                Some(HeaderBody::Sequencer(header)) => self.receive(cx, header, message),
+                _ => Some(message),
+            };
+            // One by one: their sources differ, and their order matters.
+            delivered.into_iter().for_each(|message| cx.deliver(message));
+        }
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::View(view) = event {
+            self.view(cx, view);
+        }
+        Pass::On
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect {
+            cx.disarm(RETRY);
+            *self = Self::new(self.config.clone());
+        }
+        Pass::On
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        if self.alone.take().is_some() {
+            self.send_alone(cx);
+        }
+    }
+
+    fn held(&self, dest: Option<&Address>) -> u64 {
+        if dest.is_some() {
+            return 0;
+        }
+        self.forwarded.values().map(|wrapped| wrapped.len() as u64).sum()
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        for (name, value) in crate::config::Properties::show(&self.config) {
+            out.put(name, value);
+        }
+        out.put("bcast_msgs", self.broadcasts);
+        out.put("forwarded_msgs", self.forwards);
+        out.put("fwd_table_size", self.forwarded.len());
+        out.put("ack_mode", self.careful > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member, view};
+
+    fn harness(numbers: &[u64]) -> Harness {
+        let config = SequencerConfig { threshold: 2, ..SequencerConfig::default() };
+        let mut harness = Harness::new(Sequencer::new(config));
+        harness.install(view(1, numbers)).raise(Event::View(view(1, numbers)));
+        harness.take_up_events();
+        harness
+    }
+
+    fn kinds(harness: &mut Harness) -> Vec<(SequencerKind, u64, Option<Address>)> {
+        harness
+            .take_down()
+            .iter()
+            .filter_map(|message| match message.headers.get(ProtocolId::SEQUENCER) {
+                Some(HeaderBody::Sequencer(header)) => {
+                    Some((header.kind, header.seqno, message.dest.clone()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn wrapped(from: u64, seqno: u64, broadcaster: u64) -> Message {
+        let inner_header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack: false };
+        let mut inner = Message::bytes(None, vec![seqno as u8])
+            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(inner_header));
+        inner.src = Some(member(from));
+        let mut message = Message::bytes(None, wire::encode_typed(&inner))
+            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(inner_header));
+        message.src = Some(member(broadcaster));
+        message
+    }
+
+    #[test]
+    fn the_coordinator_broadcasts_for_everybody() {
+        let mut harness = harness(&[1, 2]);
+        harness.send(Message::bytes(None, "own"));
+        assert_eq!(kinds(&mut harness), [(SequencerKind::WrappedBcast, 1, None)]);
+        let header = SequencerHeader { kind: SequencerKind::Forward, seqno: 5, flush_ack: false };
+        let mut forwarded = Message::bytes(Some(member(1)), "theirs")
+            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+        forwarded.src = Some(member(2));
+        harness.up(forwarded);
+        assert_eq!(kinds(&mut harness), [(SequencerKind::WrappedBcast, 5, None)]);
+    }
+
+    #[test]
+    fn a_new_participant_goes_one_at_a_time_and_then_freely() {
+        let mut harness = harness(&[2, 1]);
+        for _ in 0..4 {
+            harness.send(Message::bytes(None, "x"));
+        }
+        let flush = |seqno| (SequencerKind::Flush, seqno, Some(member(2)));
+        assert_eq!(kinds(&mut harness), [flush(1)]);
+        harness.up(wrapped(1, 1, 2));
+        assert_eq!(kinds(&mut harness), [flush(2)]);
+        harness.up(wrapped(1, 2, 2));
+        let forward = |seqno| (SequencerKind::Forward, seqno, Some(member(2)));
+        assert_eq!(kinds(&mut harness), [forward(3), forward(4)]);
+        harness.send(Message::bytes(None, "x"));
+        assert_eq!(kinds(&mut harness), [forward(5)]);
+    }
+
+    #[test]
+    fn what_has_not_come_back_goes_to_the_next_coordinator_again() {
+        let mut harness = harness(&[2, 3, 1]);
+        harness.send(Message::bytes(None, "x")).take_down();
+        harness.install(view(2, &[3, 1])).raise(Event::View(view(2, &[3, 1])));
+        assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(3)))]);
+        harness.advance(Duration::from_millis(500));
+        assert_eq!(kinds(&mut harness).len(), 1, "and again until it comes back");
+        harness.install(view(3, &[1])).raise(Event::View(view(3, &[1])));
+        assert_eq!(kinds(&mut harness), [(SequencerKind::WrappedBcast, 1, None)]);
+    }
+
+    #[test]
+    fn the_broadcast_message_has_its_own_sender_and_comes_once() {
+        let mut harness = harness(&[2, 3, 1]);
+        harness.up(wrapped(3, 1, 2)).up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
+        let delivered = harness.take_up();
+        assert_eq!(delivered.len(), 2);
+        assert!(delivered.iter().all(|message| message.src == Some(member(3))));
+        assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
+    }
+
+    #[test]
+    fn unicasts_and_unordered_multicasts_pass() {
+        let mut harness = harness(&[2, 1]);
+        harness.send(Message::bytes(Some(member(2)), "x"));
+        harness.send(Message::bytes(None, "x").with_flags(Flags::OOB));
+        harness.send(Message::bytes(None, "x").with_flags(Flags::NO_TOTAL_ORDER));
+        assert_eq!(harness.take_down().len(), 3);
+    }
+}

@@ -1,0 +1,329 @@
+//! STATE_TRANSFER: a member gets the application's state from another, exactly up to a point in everybody's
+//! messages (facts 21.1).
+//!
+//! The provider answers with its digest and the state as of that digest; the requester's windows are set to the
+//! digest, so that the messages after it, and only those, are delivered on top of the state.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::wire;
+use crate::{
+    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
+    Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateTransferHeader, TimerKey,
+};
+
+crate::properties! {
+    /// STATE_TRANSFER has nothing to set.
+    StateTransferConfig {}
+}
+
+/// Requests that wait while another is served. A member asks once.
+const REQUESTS_MAX: usize = 1_000;
+
+/// How long the application may take for its state before the next requester is served.
+const PROVIDE_MAX: Duration = Duration::from_secs(60);
+
+const WAIT: TimerKey = TimerKey(1);
+const PROVIDE: TimerKey = TimerKey(2);
+
+/// The request being served.
+struct Serving {
+    token: u64,
+    from: Address,
+    digest: Digest,
+}
+
+/// The protocol.
+#[derive(Default)]
+pub struct StateTransfer {
+    members: Vec<Address>,
+    /// The provider we wait for, and how long.
+    asked: Option<(Address, Duration)>,
+    serving: Option<Serving>,
+    waiting: VecDeque<Address>,
+    next_token: u64,
+    states_sent: u64,
+    states_received: u64,
+}
+
+impl StateTransfer {
+    /// The protocol.
+    pub fn new(_config: StateTransferConfig) -> Self {
+        Self::default()
+    }
+
+    fn message(cx: &Cx<'_>, dest: &Address, header: StateTransferHeader, payload: Payload) -> Message {
+        let mut message = Message::new(Some(dest.clone()), payload)
+            .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)));
+        message.src = Some(cx.local().clone());
+        message
+    }
+
+    fn get_state(&mut self, cx: &mut Cx<'_>, target: Option<&Address>, timeout: Duration) {
+        let local = cx.local().clone();
+        let provider = match target {
+            Some(target) if *target == local || !self.members.contains(target) => {
+                return self.end(cx, Err(StateError::NotMember(target.clone())));
+            }
+            Some(target) => Some(target.clone()),
+            None => self.members.iter().find(|member| **member != local).cloned(),
+        };
+        // Nobody else: there is no state, and that is no error.
+        let Some(provider) = provider else { return self.end(cx, Ok(None)) };
+        let flags = Flags::DONT_BUNDLE | Flags::OOB | Flags::SKIP_BARRIER;
+        let request =
+            Self::message(cx, &provider, StateTransferHeader::Request, Payload::Empty).with_flags(flags);
+        cx.send(request);
+        self.asked = Some((provider, timeout));
+        if !timeout.is_zero() {
+            cx.arm(WAIT, timeout);
+        }
+    }
+
+    fn end(&mut self, cx: &mut Cx<'_>, result: Result<Option<bytes::Bytes>, StateError>) {
+        cx.disarm(WAIT);
+        self.asked = None;
+        cx.raise(Event::StateReceived(result));
+    }
+
+    fn serve_next(&mut self, cx: &mut Cx<'_>) {
+        if self.serving.is_some() {
+            return;
+        }
+        let Some(from) = self.waiting.pop_front() else { return };
+        let Some(Answer::Digest(digest)) = cx.ask(&Query::Digest) else {
+            let payload = Payload::Bytes(Some(wire::encode_exception("the provider has no view yet")));
+            let answer = Self::message(cx, &from, StateTransferHeader::Exception, payload);
+            return cx.send(answer);
+        };
+        self.next_token += 1;
+        let token = self.next_token;
+        cx.control(&Control::SuspendStable(PROVIDE_MAX));
+        cx.arm(PROVIDE, PROVIDE_MAX);
+        cx.raise(Event::StateRequested { token, from: from.clone() });
+        self.serving = Some(Serving { token, from, digest });
+    }
+
+    fn provide(&mut self, cx: &mut Cx<'_>, token: u64, state: &Result<Option<bytes::Bytes>, String>) {
+        let Some(serving) = self.serving.take_if(|serving| serving.token == token) else { return };
+        cx.disarm(PROVIDE);
+        let answer = match state {
+            Ok(state) => {
+                self.states_sent += 1;
+                let header = StateTransferHeader::Response(Some(serving.digest));
+                Self::message(cx, &serving.from, header, Payload::Bytes(state.clone()))
+            }
+            Err(why) => {
+                let payload = Payload::Bytes(Some(wire::encode_exception(why)));
+                Self::message(cx, &serving.from, StateTransferHeader::Exception, payload)
+            }
+        };
+        cx.send(answer);
+        cx.control(&Control::ResumeStable);
+        self.serve_next(cx);
+    }
+
+    fn receive(&mut self, cx: &mut Cx<'_>, header: StateTransferHeader, message: &Message) {
+        cx.absorb(message);
+        let Some(src) = message.src.clone() else { return };
+        match header {
+            StateTransferHeader::Request => {
+                if self.waiting.len() >= REQUESTS_MAX || self.waiting.contains(&src) {
+                    return cx.count_drop(DropReason::QueueFull, || format!("state request of {src}"));
+                }
+                self.waiting.push_back(src);
+                self.serve_next(cx);
+            }
+            StateTransferHeader::Response(digest) => {
+                if self.asked.as_ref().is_none_or(|(provider, _)| *provider != src) {
+                    return cx.count_drop(DropReason::Unexpected, || format!("state from {src}"));
+                }
+                self.states_received += 1;
+                cx.control(&Control::CloseBarrier);
+                if let Some(digest) = &digest {
+                    cx.control(&Control::OverwriteDigest(digest));
+                }
+                self.end(cx, Ok(message.payload_bytes().cloned()));
+                cx.control(&Control::OpenBarrier);
+            }
+            StateTransferHeader::Exception => {
+                if self.asked.as_ref().is_some_and(|(provider, _)| *provider == src) {
+                    let why = message.payload_bytes().map(wire::decode_exception);
+                    let why = why.and_then(Result::ok).unwrap_or_else(|| "no reason was given".to_owned());
+                    self.end(cx, Err(StateError::Refused(why)));
+                }
+            }
+        }
+    }
+
+    fn view(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
+        self.members = members.to_vec();
+        self.waiting.retain(|member| members.contains(member));
+        if self.asked.as_ref().is_some_and(|(provider, _)| !members.contains(provider)) {
+            self.end(cx, Err(StateError::ProviderLeft));
+        }
+    }
+}
+
+impl Protocol for StateTransfer {
+    fn name(&self) -> &'static str {
+        "STATE_TRANSFER"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::STATE_TRANSFER
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if batch.messages.iter().all(|message| message.headers.get(ProtocolId::STATE_TRANSFER).is_none()) {
+            return;
+        }
+        // What came before the state in this batch is delivered before it.
+        let messages = std::mem::take(&mut batch.messages);
+        let mut is_first = true;
+        for mut message in messages {
+            match message.headers.take(ProtocolId::STATE_TRANSFER) {
+                Some(HeaderBody::StateTransfer(header)) => {
+                    is_first = false;
+                    self.receive(cx, *header, &message);
+                }
+                _ if is_first => batch.messages.push(message),
+                _ => cx.deliver(message),
+            }
+        }
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::View(view) = event {
+            self.view(cx, view.members());
+        }
+        Pass::On
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        match event {
+            Event::GetState { target, timeout } => {
+                self.get_state(cx, target.as_ref(), *timeout);
+                Pass::Stop
+            }
+            Event::ProvideState { token, state } => {
+                self.provide(cx, *token, state);
+                Pass::Stop
+            }
+            Event::Disconnect => {
+                if self.asked.is_some() {
+                    self.end(cx, Err(StateError::ProviderLeft));
+                }
+                cx.disarm(PROVIDE);
+                *self = Self::default();
+                Pass::On
+            }
+            _ => Pass::On,
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if key == PROVIDE {
+            let token = self.serving.as_ref().map_or(0, |serving| serving.token);
+            self.provide(cx, token, &Err("the application took too long".to_owned()));
+        } else if let Some((_, timeout)) = self.asked {
+            self.end(cx, Err(StateError::TimedOut(timeout)));
+        }
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        out.put("num_state_reqs", self.states_sent);
+        out.put("num_states_received", self.states_received);
+        out.put("waiting_requesters", self.waiting.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, digest, member, view};
+
+    fn harness(numbers: &[u64]) -> Harness {
+        let mut harness = Harness::new(StateTransfer::default());
+        harness.raise(Event::View(view(1, numbers)));
+        harness.answer_digest(digest(&[(1, 5, 5), (2, 7, 8)]));
+        harness.take_up_events();
+        harness
+    }
+
+    fn from(n: u64, header: StateTransferHeader, payload: Payload) -> Message {
+        let mut message = Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)));
+        message.src = Some(member(n));
+        message
+    }
+
+    fn get(target: Option<u64>) -> Event {
+        Event::GetState { target: target.map(member), timeout: Duration::from_secs(10) }
+    }
+
+    #[test]
+    fn the_state_comes_with_the_providers_digest() {
+        let mut harness = harness(&[1, 2]);
+        harness.up(from(2, StateTransferHeader::Request, Payload::Empty));
+        let events = harness.take_up_events();
+        let [Event::StateRequested { token, .. }] = events[..] else { panic!("{events:?}") };
+        harness.lower(Event::ProvideState { token, state: Ok(Some("state".into())) });
+        let mut sent = harness.take_down();
+        let header = sent[0].headers.take(ProtocolId::STATE_TRANSFER).unwrap();
+        let wanted = StateTransferHeader::Response(Some(digest(&[(1, 5, 5), (2, 7, 8)])));
+        assert_eq!(header, HeaderBody::StateTransfer(Box::new(wanted)));
+        assert_eq!(sent[0].payload_bytes().unwrap(), "state");
+    }
+
+    #[test]
+    fn requesters_are_served_one_after_the_other() {
+        let mut harness = harness(&[1, 2, 3]);
+        harness.up(from(2, StateTransferHeader::Request, Payload::Empty));
+        harness.up(from(3, StateTransferHeader::Request, Payload::Empty));
+        assert_eq!(harness.take_up_events().len(), 1);
+        harness.lower(Event::ProvideState { token: 1, state: Err("not now".to_owned()) });
+        let events = harness.take_up_events();
+        assert!(matches!(&events[..], [Event::StateRequested { from, .. }] if *from == member(3)));
+    }
+
+    #[test]
+    fn windows_are_set_to_the_digest_before_the_state_is_handed_up() {
+        let mut harness = harness(&[1, 2]);
+        harness.lower(get(None));
+        assert_eq!(harness.take_down()[0].dest, Some(member(2)));
+        harness.take_controls();
+        let header = StateTransferHeader::Response(Some(digest(&[(2, 9, 9)])));
+        harness.up(from(2, header, Payload::Bytes(Some("state".into()))));
+        assert_eq!(harness.take_up_events(), [Event::StateReceived(Ok(Some("state".into())))]);
+        let controls = harness.take_controls();
+        assert_eq!(controls[0], "CloseBarrier");
+        assert!(controls[1].starts_with("OverwriteDigest"));
+        assert_eq!(controls[2], "OpenBarrier");
+    }
+
+    #[test]
+    fn alone_there_is_no_state_and_strangers_have_none() {
+        let mut harness = harness(&[1]);
+        harness.lower(get(None)).lower(get(Some(9)));
+        let not_member = Event::StateReceived(Err(StateError::NotMember(member(9))));
+        assert_eq!(harness.take_up_events(), [Event::StateReceived(Ok(None)), not_member]);
+    }
+
+    #[test]
+    fn a_provider_that_refuses_leaves_or_is_silent_ends_the_wait() {
+        let mut harness = harness(&[1, 2]);
+        harness.lower(get(None));
+        let why = Payload::Bytes(Some(wire::encode_exception("no")));
+        harness.up(from(2, StateTransferHeader::Exception, why));
+        let refused = StateError::Refused("java.lang.IllegalStateException: no".to_owned());
+        assert_eq!(harness.take_up_events(), [Event::StateReceived(Err(refused))]);
+        harness.lower(get(None)).advance(Duration::from_secs(10));
+        let late = StateError::TimedOut(Duration::from_secs(10));
+        assert_eq!(harness.take_up_events(), [Event::StateReceived(Err(late))]);
+        harness.lower(get(None)).raise(Event::View(view(2, &[1])));
+        let events = harness.take_up_events();
+        assert!(events.contains(&Event::StateReceived(Err(StateError::ProviderLeft))), "{events:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Exceptions as state transfer carries them (facts 7.5): class, message, stack, cause.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::primitives::{NESTING_MAX, Reader, Result, put_string};
+
+/// Frames of a stack trace that are read over; Java writes as many as there are.
+const FRAMES_MAX: usize = 4_096;
+
+/// The payload for a failure with this text: an `IllegalStateException` without stack or cause.
+pub fn encode_exception(text: &str) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_slice(&[0, 0]);
+    put_string(&mut out, Some("java.lang.IllegalStateException"));
+    put_string(&mut out, Some(text));
+    out.put_u16(0);
+    out.put_u8(0);
+    out.freeze()
+}
+
+/// The class and message of an exception and of its causes, for people.
+///
+/// # Errors
+///
+/// If the bytes are not an exception.
+pub fn decode_exception(bytes: &Bytes) -> Result<String> {
+    let mut reader = Reader::new(bytes.clone());
+    let mut text = String::new();
+    for depth in 0..NESTING_MAX {
+        if reader.bool("whether the exception is null")? {
+            break;
+        }
+        reader.bool("whether the exception is wrapped")?;
+        let class = reader.string("exception class")?.unwrap_or_default();
+        let message = reader.string("exception message")?;
+        if depth > 0 {
+            text.push_str(", caused by ");
+        }
+        text.push_str(&class);
+        if let Some(message) = message {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        let frames = usize::from(reader.u16("stack depth")?).min(FRAMES_MAX);
+        for _ in 0..frames {
+            for what in ["class of a frame", "method of a frame", "file of a frame"] {
+                reader.string(what)?;
+            }
+            reader.compressed_int("line of a frame")?;
+        }
+        if !reader.bool("whether there is a cause")? {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unhex(text: &str) -> Bytes {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_vectors_of_the_facts_read_as_class_and_message() {
+        let vectors = include_str!("../../tests/vectors/02-objects.hex");
+        let text = |name: &str| {
+            let line = vectors.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+            decode_exception(&unhex(line)).unwrap()
+        };
+        assert_eq!(text("exception"), "java.lang.IllegalStateException: boom");
+        assert_eq!(text("exception.ite"), "java.lang.IllegalStateException: boom");
+        assert_eq!(
+            text("exception.cause"),
+            "java.io.IOException: outer, caused by java.lang.IllegalStateException: boom"
+        );
+    }
+
+    #[test]
+    fn what_we_write_reads_back_and_cut_bytes_are_errors() {
+        let bytes = encode_exception("no state yet");
+        assert_eq!(decode_exception(&bytes).unwrap(), "java.lang.IllegalStateException: no state yet");
+        for end in 0..bytes.len() {
+            assert!(decode_exception(&bytes.slice(..end)).is_err());
+        }
+    }
+}
