@@ -1,1 +1,25 @@
-//! Configuration files: XML stacks with property substitution, read into one tree with source positions
+//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, read into a description with the
+//! place of every attribute (facts sections 1.5 and 9).
+//!
+//! ```
+//! use consort_conf::{Variables, load_stack};
+//!
+//! let variables = Variables::new().with("jgroups.tcpping.initial_hosts", "10.0.0.1[7800]");
+//! let stack = load_stack("tcp.xml", &variables)?;
+//! assert_eq!(stack.config.protocols[0].short_name(), "TCP");
+//! assert_eq!(stack.config.protocols[1].get("initial_hosts"), Some("10.0.0.1[7800]"));
+//! # Ok::<(), consort_conf::ConfigError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod known;
+mod stacks;
+mod variables;
+mod xml;
+
+pub use error::ConfigError;
+pub use known::{Ignored, check};
+pub use stacks::{STOCK, Stack, load_stack, parse_stack};
+pub use variables::Variables;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use consort_group::{Indication, PhysAddr, Stack, Time, ViewId};
+use consort_group::{Indication, Message, PhysAddr, Stack, Time, ViewId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
@@ -34,6 +34,9 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What the stack tells goes here. Called by the driver's task, so it must not wait; it may use the stack.
 pub trait Application: Send {
+    /// A message of the application goes into the stack.
+    fn sending(&mut self, _message: &Message) {}
+
     /// Messages, a view, the end of joining, and so on.
     fn indication(&mut self, stack: &mut Stack, now: Time, indication: Indication);
 
@@ -78,6 +81,20 @@ impl Driver {
     ///
     /// If the runtime does not take the sockets. They are closed then.
     pub fn spawn(stack: Stack, edge: BoundEdge, app: impl Application + 'static) -> io::Result<DriverHandle> {
+        Self::spawn_with(stack, edge, |_| app)
+    }
+
+    /// The same for an application that submits commands itself. The handle it is given does not keep the driver
+    /// from closing: what it holds is part of the driver.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::spawn`].
+    pub fn spawn_with<A: Application + 'static>(
+        stack: Stack,
+        edge: BoundEdge,
+        app: impl FnOnce(&Submitter) -> A,
+    ) -> io::Result<DriverHandle> {
         let signals = Arc::new(Signals::default());
         let side = Side::new(signals.clone(), edge.side_settings());
         let (done, is_done) = watch::channel(false);
@@ -86,7 +103,7 @@ impl Driver {
             stack,
             edge: edge.open(&signals)?,
             side,
-            app: Box::new(app),
+            app: Box::new(app(&Submitter { signals: signals.clone() })),
             clock,
             signals: signals.clone(),
             taken: Vec::new(),
@@ -102,6 +119,29 @@ impl Driver {
         let join = tokio::spawn(tokio::task::unconstrained(task));
         let shared = Shared { signals, join: Mutex::new(Some(join)), is_done, clock };
         Ok(DriverHandle { shared: Arc::new(shared) })
+    }
+}
+
+/// A way to give a driver commands that does not keep it running.
+#[derive(Clone)]
+pub struct Submitter {
+    signals: Arc<Signals>,
+}
+
+impl Submitter {
+    /// As [`DriverHandle::submit`].
+    ///
+    /// # Errors
+    ///
+    /// If the driver is closed; the command is handed back.
+    pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
+        self.signals.push(command)
+    }
+}
+
+impl std::fmt::Debug for Submitter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Submitter")
     }
 }
 
@@ -148,6 +188,16 @@ impl DriverHandle {
     /// they are, if it is closed.
     pub fn submit_all(&self, commands: &mut Vec<Command>) -> bool {
         self.shared.signals.push_all(commands)
+    }
+
+    /// Begins to close, as dropping the last handle does.
+    pub fn stop(&self) {
+        self.shared.signals.close();
+    }
+
+    /// A way to submit that does not keep the driver running.
+    pub fn submitter(&self) -> Submitter {
+        Submitter { signals: self.shared.signals.clone() }
     }
 
     /// The driver's clock, for what is measured outside in the stack's time.
@@ -282,6 +332,9 @@ impl Task {
     fn take_commands(&mut self, now: Time) -> bool {
         let count = self.commands.len().min(COMMANDS_PER_CYCLE);
         for command in self.commands.drain(..count) {
+            if let Command::Send(message) = &command {
+                self.app.sending(message);
+            }
             carry_out(&mut self.stack, now, command);
         }
         !self.commands.is_empty()

@@ -4,6 +4,7 @@
 //! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
 //! sockets, the stack is built with their address, and [`Driver::spawn`] sets both to work.
 
+mod attributes;
 mod bind_addr;
 mod clock;
 mod complaints;
@@ -22,7 +23,7 @@ mod udp;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
 pub use clock::Clock;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
-pub use driver::{Application, Driver, DriverHandle, EdgeState};
+pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
 pub use edge::{BindError, BoundEdge};
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;

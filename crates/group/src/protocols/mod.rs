@@ -2,7 +2,7 @@
 
 pub mod transport;
 
-pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig};
+pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig, UnknownBundler};
 pub mod nakack;
 
 pub use nakack::{NakAck, NakAckConfig, NakAckKind};
@@ -59,3 +59,4 @@ pub use delivery_time::{DeliveryTime, DeliveryTimeConfig};
 pub mod red;
 
 pub use red::{Red, RedConfig};
+pub mod registry;

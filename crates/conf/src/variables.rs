@@ -1,0 +1,130 @@
+//! Variables in configurations: `${name}`, `${name:default}`, `${first,second:default}` (facts 9; JGroups' system
+//! properties).
+
+use std::collections::BTreeMap;
+
+/// Values for `${name}`. What a JVM gets as `-Dname=value`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Variables {
+    values: BTreeMap<String, String>,
+}
+
+impl Variables {
+    /// None at all: every default holds.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The environment: every variable under its own name, and with its underscores as dots in lower case, so that
+    /// `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr` (the first underscore only becomes a dot where JGroups has one).
+    pub fn from_env() -> Self {
+        let mut variables = Self::default();
+        for (name, value) in std::env::vars() {
+            if let Some(rest) = name.strip_prefix("JGROUPS_") {
+                let rest = rest.to_lowercase();
+                variables.values.insert(format!("jgroups.{rest}"), value.clone());
+                for section in ["tcpping", "tcp", "udp", "mping", "bundler", "thread_pool", "file"] {
+                    if let Some(rest) = rest.strip_prefix(section).and_then(|rest| rest.strip_prefix('_')) {
+                        variables.values.insert(format!("jgroups.{section}.{rest}"), value.clone());
+                    }
+                }
+            }
+            variables.values.insert(name, value);
+        }
+        variables
+    }
+
+    /// The same with one more.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.values.insert(name.into(), value.into());
+    }
+
+    /// A variable's value.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// A text with every `${…}` replaced.
+    ///
+    /// # Errors
+    ///
+    /// If a variable has neither value nor default, or a brace is not closed; the text is for people.
+    pub fn substitute(&self, text: &str) -> Result<String, String> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find("${") {
+            out.push_str(&rest[..start]);
+            let inner = &rest[start + 2..];
+            let end = closing_brace(inner)
+                .ok_or_else(|| format!("`{}` is not closed by a brace", &rest[start..]))?;
+            out.push_str(&self.variable(&inner[..end])?);
+            rest = &inner[end + 1..];
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn variable(&self, expression: &str) -> Result<String, String> {
+        let (names, default) = match expression.split_once(':') {
+            Some((names, default)) => (names, Some(default)),
+            None => (expression, None),
+        };
+        let value = names.split(',').find_map(|name| self.get(name.trim()));
+        match (value, default) {
+            (Some(value), _) => Ok(value.to_owned()),
+            (None, Some(default)) => self.substitute(default),
+            (None, None) => Err(format!("variable `{names}` is not set and has no default")),
+        }
+    }
+}
+
+/// Where the brace that was opened before the text is closed.
+fn closing_brace(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => return Some(at),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_defaults_and_alternatives() {
+        let variables = Variables::new().with("b", "2").with("jgroups.x", "y");
+        for (text, wanted) in [
+            ("plain", "plain"),
+            ("${b}", "2"),
+            ("${a:1}", "1"),
+            ("${a,b:1}", "2"),
+            ("x${b:0}y${c:}z", "x2yz"),
+            ("${a:${b}}", "2"),
+            ("${a:localhost[7800]}", "localhost[7800]"),
+            ("${jgroups.x:n}", "y"),
+            ("$b and {b}", "$b and {b}"),
+        ] {
+            assert_eq!(variables.substitute(text).as_deref(), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_an_error() {
+        let variables = Variables::new();
+        assert_eq!(variables.substitute("${a}").unwrap_err(), "variable `a` is not set and has no default");
+        assert_eq!(variables.substitute("x${a:1").unwrap_err(), "`${a:1` is not closed by a brace");
+    }
+}

@@ -1,0 +1,212 @@
+//! XML into elements with places. A stack is flat: one element per protocol, attributes only.
+
+use consort_group::config::{Position, ProtocolConfig};
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+use crate::error::ConfigError;
+use crate::variables::Variables;
+
+/// Elements of a file at most. The longest stack has a tenth of it.
+const ELEMENTS_MAX: usize = 1_000;
+
+/// What stands in a file, in order.
+pub(crate) enum Element {
+    Protocol(ProtocolConfig),
+    /// The content of another file.
+    Include(String, Position),
+}
+
+struct Source<'t> {
+    name: &'t str,
+    text: &'t str,
+    variables: &'t Variables,
+}
+
+impl Source<'_> {
+    fn position(&self, offset: usize) -> Position {
+        let mut end = offset.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = &self.text[..end];
+        let line = before.matches('\n').count() as u32 + 1;
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count() as u32 + 1;
+        Position { line, column }
+    }
+
+    fn fail(&self, offset: usize, what: impl Into<String>) -> ConfigError {
+        ConfigError::new(self.name, self.position(offset), what)
+    }
+
+    /// Where a part of the text begins.
+    fn offset_of(&self, part: &str) -> usize {
+        (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
+    }
+
+    fn attributes(
+        &self,
+        tag: &BytesStart<'_>,
+        at: usize,
+    ) -> Result<Vec<(String, String, Position)>, ConfigError> {
+        let mut attributes: Vec<(String, String, Position)> = Vec::new();
+        for attribute in tag.attributes() {
+            let attribute =
+                attribute.map_err(|error| self.fail(at, format!("in the attributes: {error}")))?;
+            let offset = self.offset_of(attribute.key.as_ref());
+            let name = attribute.key.as_ref().to_owned();
+            if name == "xmlns" || name.starts_with("xmlns:") || name.starts_with("xsi:") {
+                continue;
+            }
+            let text = quick_xml::escape::unescape(&attribute.value)
+                .map_err(|error| self.fail(offset, format!("attribute {name}: {error}")))?;
+            let value = self
+                .variables
+                .substitute(&text)
+                .map_err(|why| self.fail(offset, format!("attribute {name}: {why}")))?;
+            attributes.push((name, value.trim().to_owned(), self.position(offset)));
+        }
+        Ok(attributes)
+    }
+
+    fn element(&self, tag: &BytesStart<'_>, at: usize) -> Result<Element, ConfigError> {
+        let name = tag.name().as_ref().to_owned();
+        let position = self.position(at);
+        let attributes = self.attributes(tag, at)?;
+        if name == "include" {
+            let file = attributes.into_iter().find(|(name, _, _)| name == "file");
+            let (_, file, _) = file.ok_or_else(|| self.fail(at, "an include needs the attribute `file`"))?;
+            return Ok(Element::Include(file, position));
+        }
+        Ok(Element::Protocol(ProtocolConfig { name, attributes, position }))
+    }
+}
+
+/// Reads a file's text.
+pub(crate) fn read(name: &str, text: &str, variables: &Variables) -> Result<Vec<Element>, ConfigError> {
+    let source = Source { name, text, variables };
+    let mut reader = Reader::from_str(text);
+    let mut elements = Vec::new();
+    let mut depth = 0;
+    let mut has_root = false;
+    loop {
+        let at = reader.buffer_position() as usize;
+        let event = reader.read_event().map_err(|error| {
+            source.fail(reader.error_position() as usize, format!("this is not XML: {error}"))
+        })?;
+        match event {
+            Event::Start(tag) | Event::Empty(tag) if elements.len() >= ELEMENTS_MAX => {
+                drop(tag);
+                return Err(source.fail(at, format!("more than {ELEMENTS_MAX} elements")));
+            }
+            Event::Start(tag) => {
+                match depth {
+                    0 => root(&source, &tag, at, &mut has_root)?,
+                    1 => elements.push(source.element(&tag, at)?),
+                    _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+                }
+                depth += 1;
+            }
+            Event::Empty(tag) => match depth {
+                0 => root(&source, &tag, at, &mut has_root)?,
+                1 => elements.push(source.element(&tag, at)?),
+                _ => return Err(source.fail(at, "an element within a protocol is not understood")),
+            },
+            Event::End(_) => depth -= 1,
+            Event::Text(text) if !text.trim().is_empty() => {
+                return Err(source.fail(at, "text outside of attributes is not understood"));
+            }
+            Event::CData(_) | Event::GeneralRef(_) => {
+                return Err(source.fail(at, "text outside of attributes is not understood"));
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    if depth > 0 {
+        return Err(source.fail(text.len(), "the file ends within an element"));
+    }
+    if !has_root {
+        return Err(source.fail(0, "there is no <config> element"));
+    }
+    Ok(elements)
+}
+
+fn root(
+    source: &Source<'_>,
+    tag: &BytesStart<'_>,
+    at: usize,
+    has_root: &mut bool,
+) -> Result<(), ConfigError> {
+    let name = tag.local_name().as_ref().to_owned();
+    if name != "config" || std::mem::replace(has_root, true) {
+        return Err(source.fail(at, format!("<{name}> where one <config> was expected")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn protocols(text: &str) -> Vec<ProtocolConfig> {
+        read("my.xml", text, &Variables::new())
+            .unwrap()
+            .into_iter()
+            .filter_map(|element| match element {
+                Element::Protocol(protocol) => Some(protocol),
+                Element::Include(..) => None,
+            })
+            .collect()
+    }
+
+    fn error(text: &str) -> String {
+        read("my.xml", text, &Variables::new()).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn elements_and_attributes_have_their_places() {
+        let text = "<!-- stack -->\n<config xmlns=\"urn:org:jgroups\">\n  <TCP\n    bind_port=\"${p:7800}\"/>\n</config>";
+        let found = protocols(text);
+        assert_eq!(found[0].name, "TCP");
+        assert_eq!(found[0].position, Position { line: 3, column: 3 });
+        let place = Position { line: 4, column: 5 };
+        assert_eq!(found[0].attributes, [("bind_port".to_owned(), "7800".to_owned(), place)]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert!(
+            error("<config>\n<TCP\n</config>").starts_with("my.xml:"),
+            "{}",
+            error("<config>\n<TCP\n</config>")
+        );
+        assert_eq!(error("<stack/>"), "my.xml:1:1: <stack> where one <config> was expected");
+        assert_eq!(error(""), "my.xml:1:1: there is no <config> element");
+        assert_eq!(
+            error("<config>\n <TCP x=\"${y}\"/></config>"),
+            "my.xml:2:7: attribute x: variable `y` is not set and has no default"
+        );
+        assert_eq!(
+            error("<config><TCP><deep/></TCP></config>"),
+            "my.xml:1:14: an element within a protocol is not understood"
+        );
+        assert!(error("<config>TCP(bind_port=7800):PING</config>").contains("text outside of attributes"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = read("my.xml", &text, &Variables::new());
+        }
+
+        #[test]
+        fn no_markup_makes_it_panic(parts in prop::collection::vec(
+            prop::sample::select(vec!["<config>", "</config>", "<TCP ", "a=\"${b}\"", "/>", "<!--", "-->", "&x;",
+                "<![CDATA[", "]]>", ">", "\"", "x", " ", "<include file=\"y\"/>"]), 0..30)) {
+            let _ = read("my.xml", &parts.concat(), &Variables::new());
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The protocols by the names that configurations use, one line each.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::discovery::Source;
+use super::*;
+use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
+use crate::{Protocol, Version};
+
+/// Looks up a host name, for TCPPING.
+pub type Resolve<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<IpAddr>, String>;
+
+/// An attribute has a value that does not fit it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{protocol}: {what}")]
+pub struct ValueError {
+    /// The protocol.
+    pub protocol: String,
+    /// What is wrong, with the attribute's name.
+    pub what: String,
+    /// Where.
+    pub position: Position,
+}
+
+/// A protocol's attributes while it is being made.
+struct Making<'c, 'r> {
+    config: &'c ProtocolConfig,
+    resolve: Resolve<'r>,
+}
+
+impl Making<'_, '_> {
+    fn fail(&self, position: Position, what: String) -> ValueError {
+        ValueError { protocol: self.config.short_name().to_owned(), what, position }
+    }
+
+    /// A config struct with everything set that it knows.
+    fn properties<P: Properties + Default>(&self) -> Result<P, ValueError> {
+        let mut properties = P::default();
+        for (name, value, position) in &self.config.attributes {
+            if let Some(Err(why)) = properties.set(name, value) {
+                return Err(self.fail(*position, format!("attribute {name}: {why}")));
+            }
+        }
+        Ok(properties)
+    }
+
+    fn one<V: Property>(&self, name: &str, default: V) -> Result<V, ValueError> {
+        match self.config.attributes.iter().find(|(own, _, _)| own == name) {
+            Some((_, value, position)) => {
+                V::parse(value).map_err(|why| self.fail(*position, format!("attribute {name}: {why}")))
+            }
+            None => Ok(default),
+        }
+    }
+
+    fn tcpping(&mut self) -> Result<Source, ValueError> {
+        let hosts: Vec<HostPort> =
+            self.one("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 7800 }])?;
+        let range: u16 = self.one("port_range", 1)?;
+        let position = self.config.position;
+        Source::tcpping(&hosts, range, &mut *self.resolve).map_err(|why| self.fail(position, why))
+    }
+}
+
+type Make = fn(&mut Making<'_, '_>) -> Result<Box<dyn Protocol>, ValueError>;
+
+/// A protocol that configurations can name.
+pub struct Entry {
+    /// The name without package.
+    pub name: &'static str,
+    /// What can be set, of what this layer uses itself.
+    pub properties: fn() -> Vec<PropertyInfo>,
+    make: Make,
+}
+
+macro_rules! entries {
+    ($($name:literal: [$($properties:ty),+] $make:expr;)+) => {
+        /// All protocols but the transports.
+        pub const ENTRIES: &[Entry] = &[$(Entry {
+            name: $name,
+            properties: || [$(<$properties as Properties>::list()),+].concat(),
+            make: |making| {
+                let make: fn(&mut Making<'_, '_>, $(entries!(@ignore $properties)),+) -> Result<_, ValueError> = $make;
+                let layer = make(making, $(entries!(@properties making $properties)),+)?;
+                Ok(Box::new(layer))
+            },
+        }),+];
+    };
+    (@ignore $properties:ty) => { $properties };
+    (@properties $making:ident $properties:ty) => { $making.properties::<$properties>()? };
+}
+
+crate::properties! {
+    /// TCPPING's own properties.
+    TcpPingConfig {
+        /// Where members may be, as host[port] with commas between them.
+        initial_hosts: String = "localhost[7800]".to_owned(),
+        /// How many ports after each are asked too.
+        port_range: u16 = 1,
+    }
+}
+
+entries! {
+    "PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Ping, c));
+    "TCPPING": [DiscoveryConfig, TcpPingConfig] |m, c, _| Ok(Discovery::new(m.tcpping()?, c));
+    "MPING": [DiscoveryConfig, MpingConfig] |_, c, config| Ok(Discovery::new(Source::Mping { config }, c));
+    "FILE_PING": [DiscoveryConfig, FilePingConfig]
+        |_, c, config| Ok(Discovery::new(Source::FilePing { config, is_reading: false }, c));
+    "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
+    "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
+    "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
+    "FD_SOCK2": [FdSock2Config] |_, c| Ok(FdSock2::new(c));
+    "FD_ALL3": [FdAll3Config] |_, c| Ok(FdAll3::new(c));
+    "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
+    "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
+    "BARRIER": [BarrierConfig] |_, c| Ok(Barrier::new(c));
+    "NAKACK2": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck2, c));
+    "NAKACK4": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck4, c));
+    "UNICAST3": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast3, c));
+    "UNICAST4": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast4, c));
+    "STABLE": [StableConfig] |_, c| Ok(Stable::new(c));
+    "GMS": [GmsConfig] |_, c| Ok(Gms::new(c));
+    "MFC": [FlowConfig] |_, c| Ok(FlowControl::new(FlowKind::Mfc, c, QueueConfig::default()));
+    "UFC": [FlowConfig] |_, c| Ok(FlowControl::new(FlowKind::Ufc, c, QueueConfig::default()));
+    "MFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::MfcNb, c, queue));
+    "UFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::UfcNb, c, queue));
+    "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
+    "FRAG4": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag4, c));
+    "STATE_TRANSFER": [StateTransferConfig] |_, c| Ok(StateTransfer::new(c));
+    "RSVP": [RsvpConfig] |_, c| Ok(Rsvp::new(c));
+    "SEQUENCER": [SequencerConfig] |_, c| Ok(Sequencer::new(c));
+    "DELIVERY_TIME": [DeliveryTimeConfig] |_, c| Ok(DeliveryTime::new(c));
+    "TIME": [DeliveryTimeConfig] |_, c| Ok(DeliveryTime::named_time(c));
+    "RED": [RedConfig] |_, c| Ok(Red::new(c));
+    "DISCARD": [DiscardConfig] |_, c| Ok(Discard::new(c));
+    "DELAY": [DelayConfig] |_, c| Ok(Delay::new(c));
+    "SHUFFLE": [ShuffleConfig] |_, c| Ok(Shuffle::new(c));
+    "DUPL": [DuplicateConfig] |_, c| Ok(Duplicate::new(c));
+}
+
+/// The transports' names. What their sockets need is set at the edge.
+pub const TRANSPORTS: &[(&str, TransportKind)] = &[
+    ("TCP", TransportKind::Tcp),
+    ("TCP_NIO2", TransportKind::TcpNio2),
+    ("UDP", TransportKind::Udp),
+    ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
+];
+
+/// Every name that a configuration may use.
+pub fn names() -> BTreeSet<&'static str> {
+    TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
+}
+
+/// Makes a layer. `None`: there is no such protocol, or it is a transport. Attributes that the layer does not know
+/// are left alone: whoever reads configurations checks their names.
+pub fn layer(config: &ProtocolConfig, resolve: Resolve<'_>) -> Option<Result<Box<dyn Protocol>, ValueError>> {
+    let entry = ENTRIES.iter().find(|entry| entry.name == config.short_name())?;
+    Some((entry.make)(&mut Making { config, resolve }))
+}
+
+/// Makes the transport's layer and tells its version. `None`: the protocol is not a transport.
+pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version), ValueError>> {
+    let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
+    let mut layer = TransportLayerConfig::new(*kind);
+    let mut nobody = |_: &str| Ok(Vec::new());
+    let making = Making { config, resolve: &mut nobody };
+    let mut make = || {
+        layer.bundler = making.one("bundler_type", layer.bundler)?;
+        layer.max_size = making.one("bundler.max_size", layer.max_size)?;
+        layer.who_has_cache_timeout = making.one("who_has_cache_timeout", layer.who_has_cache_timeout)?;
+        layer.rtt_enabled = making.one("rtt.enabled", layer.rtt_enabled)?;
+        let version = making.one("version", Version::V5_5_7)?;
+        Ok((Transport::new(layer.clone()), version))
+    };
+    Some(make())
+}
+
+impl Property for BundlerKind {
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: UnknownBundler| error.to_string())
+    }
+    fn show(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Property for Version {
+    fn parse(text: &str) -> Result<Self, String> {
+        let numbers: Vec<u16> = text.split('.').map_while(|number| number.parse().ok()).collect();
+        match numbers[..] {
+            [major @ 0..32, minor @ 0..32, micro @ 0..64] => Ok(Self::new(major, minor, micro)),
+            _ => Err(format!("`{text}` is not a version such as 5.5.7")),
+        }
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str, attributes: &[(&str, &str)]) -> ProtocolConfig {
+        let position = Position { line: 3, column: 5 };
+        let attributes =
+            attributes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned(), position)).collect();
+        ProtocolConfig { name: name.to_owned(), attributes, position }
+    }
+
+    fn made(config: &ProtocolConfig) -> Result<Box<dyn Protocol>, ValueError> {
+        layer(config, &mut |_| Ok(vec![[127, 0, 0, 1].into()])).expect("a known protocol")
+    }
+
+    #[test]
+    fn every_protocol_is_made_under_the_name_it_has() {
+        for entry in ENTRIES {
+            assert_eq!(made(&config(entry.name, &[])).unwrap().name(), entry.name);
+        }
+        for (name, _) in TRANSPORTS {
+            assert_eq!(transport(&config(name, &[])).unwrap().unwrap().0.name(), *name);
+        }
+    }
+
+    #[test]
+    fn packages_do_not_matter_and_attributes_do() {
+        let layer = made(&config("pbcast.STABLE", &[("max_bytes", "4M")])).unwrap();
+        let mut out = crate::ProbeOut::default();
+        layer.probe(&mut out);
+        assert!(out.attributes.contains(&("max_bytes".to_owned(), "4000000".to_owned())));
+    }
+
+    #[test]
+    fn a_wrong_value_names_attribute_and_place() {
+        let error = made(&config("UFC", &[("max_credits", "plenty")])).err().unwrap();
+        assert_eq!(error.position, Position { line: 3, column: 5 });
+        assert!(error.to_string().starts_with("UFC: attribute max_credits: `plenty`"), "{error}");
+        let error = transport(&config("TCP", &[("version", "5.x")])).unwrap().err().unwrap();
+        assert_eq!(error.to_string(), "TCP: attribute version: `5.x` is not a version such as 5.5.7");
+    }
+
+    #[test]
+    fn a_host_that_is_not_known_is_an_error() {
+        let config = config("TCPPING", &[("initial_hosts", "nowhere[7800]")]);
+        let error = layer(&config, &mut |host| Err(format!("no address of {host}"))).unwrap().err().unwrap();
+        assert_eq!(error.to_string(), "TCPPING: no address of nowhere");
+    }
+}
