@@ -1,1 +1,32 @@
-//! The asynchronous channel: connect, send, receive, views, state and remote procedure calls
+//! The asynchronous channel: connect, send, receive, views, state and remote procedure calls.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_channel::{Channel, Message};
+//!
+//! let channel = Channel::from_file("tcp.xml")?.name("A").connect("cluster").await?;
+//! channel.send(Message::bytes(None, "hello")).await?;
+//! println!("{}", channel.view_text());
+//! channel.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod channel;
+mod delivery;
+mod error;
+mod gate;
+mod receiver;
+
+pub mod rpc;
+
+pub use builder::ChannelBuilder;
+pub use channel::Channel;
+pub use consort_group::{Address, Flags, Message, Payload, PhysAddr, StateError, Transient, View, ViewId};
+pub use delivery::{DeliveryPolicy, UnknownPolicy};
+pub use error::{ConnectError, RpcError, SendError};
+pub use gate::SEND_AHEAD_BYTES;
+pub use receiver::{Delivery, Receiver, Silent};

@@ -89,7 +89,7 @@ fn finish(
             match protocol.attributes.iter_mut().find(|(own, _, _)| own == attribute) {
                 Some((_, own, _)) => value.clone_into(own),
                 None => {
-                    protocol.attributes.push(((*attribute).to_owned(), value.to_owned(), protocol.position))
+                    protocol.attributes.push(((*attribute).to_owned(), value.to_owned(), protocol.position));
                 }
             }
         }

@@ -1,0 +1,224 @@
+//! Making a channel: configuration, name and receiver, then connect.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use consort_conf::{ConfigError, Variables};
+use consort_group::config::StackConfig;
+use consort_group::protocols::registry;
+use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
+use consort_net::{BoundEdge, Command, Driver, TransportConfig};
+
+use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
+use crate::delivery::{Deliverer, DeliveryPolicy};
+use crate::error::ConnectError;
+use crate::receiver::{Receiver, Silent};
+use crate::rpc::Interceptor;
+
+type OnOpen = Box<dyn FnOnce(WeakChannel) + Send>;
+
+/// A channel that is being made. [`ChannelBuilder::connect`] opens it.
+pub struct ChannelBuilder {
+    config: StackConfig,
+    name: Option<String>,
+    address: Option<Address>,
+    receiver: Arc<dyn Receiver>,
+    interceptor: Option<Arc<dyn Interceptor>>,
+    on_open: Vec<OnOpen>,
+    inserted: Vec<(String, Box<dyn Protocol>)>,
+}
+
+impl Channel {
+    /// A channel by a configuration file, or by the name of one that comes along (`tcp.xml`, `udp.xml`, …).
+    /// Variables in it are looked up in the environment.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration cannot be read or names what nobody knows.
+    pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
+        Self::from_file_with(name, &Variables::from_env())
+    }
+
+    /// The same with these variables.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::from_file`].
+    pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
+        let stack = consort_conf::load_stack(name, variables)?;
+        for ignored in &stack.ignored {
+            tracing::debug!(
+                protocol = ignored.protocol,
+                attribute = ignored.attribute,
+                place = %ignored.position,
+                "has no effect here"
+            );
+        }
+        Ok(Self::from_config(stack.config))
+    }
+
+    /// A channel by a description that has been read and checked already.
+    pub fn from_config(config: StackConfig) -> ChannelBuilder {
+        ChannelBuilder {
+            config,
+            name: None,
+            address: None,
+            receiver: Arc::new(Silent),
+            interceptor: None,
+            on_open: Vec::new(),
+            inserted: Vec::new(),
+        }
+    }
+}
+
+impl ChannelBuilder {
+    /// The logical name. Default: the host's name and a random number.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The member's address. Default: a random one, which is what keeps a restarted member apart from its
+    /// predecessor.
+    #[must_use]
+    pub fn address(mut self, address: Address) -> Self {
+        self.address = Some(address);
+        self
+    }
+
+    /// Who hears of messages and views.
+    #[must_use]
+    pub fn receiver(mut self, receiver: impl Receiver) -> Self {
+        self.receiver = Arc::new(receiver);
+        self
+    }
+
+    /// Puts a layer above the named one, as [`Stack::insert_above`] does in a running stack.
+    #[must_use]
+    pub fn insert_above(mut self, layer: impl Into<String>, protocol: Box<dyn Protocol>) -> Self {
+        self.inserted.push((layer.into(), protocol));
+        self
+    }
+
+    pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
+        std::mem::replace(&mut self.receiver, Arc::new(Silent))
+    }
+
+    pub(crate) fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
+        self.interceptor = Some(interceptor);
+        self
+    }
+
+    pub(crate) fn on_open(mut self, on_open: impl FnOnce(WeakChannel) + Send + 'static) -> Self {
+        self.on_open.push(Box::new(on_open));
+        self
+    }
+
+    /// Opens the sockets and joins the cluster; returns when this member is in a view.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; nothing is left open.
+    pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
+        let config = self.config;
+        // Host names may have to be looked up, which blocks.
+        let made = tokio::task::spawn_blocking(move || make(&config)).await;
+        let Made { edge, version, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;
+        for (above, protocol) in self.inserted {
+            let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
+                return Err(ConnectError::NoSuchLayer(above));
+            };
+            layers.insert(at + 1, protocol);
+        }
+        let seed = random_seed();
+        let mut rng = Rng::new(seed);
+        let local = self.address.unwrap_or_else(|| Address::random(&mut rng));
+        let name: Arc<str> = self.name.unwrap_or_else(|| default_name(&mut rng)).into();
+        let phys = edge.phys_addr();
+        let setup = StackSetup {
+            local: local.clone(),
+            name: name.clone(),
+            phys,
+            has_multicast: edge.has_multicast(),
+            seed: rng.next_u64(),
+            version,
+        };
+        let shared = Arc::new(Shared::new(local, name, phys, cluster));
+        let (receiver, interceptor) = (self.receiver, self.interceptor);
+        let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
+            let deliverer = Deliverer::new(policy, receiver, driver.clone());
+            Upcalls::new(shared.clone(), deliverer, interceptor, driver.clone())
+        })
+        .map_err(ConnectError::Runtime)?;
+        let wait = shared.wait_connected();
+        let channel = Channel::new(shared, driver.clone());
+        for on_open in self.on_open {
+            on_open(channel.downgrade());
+        }
+        let _ = driver.submit(Command::Connect(cluster.to_owned()));
+        let outcome = wait.await;
+        if !matches!(outcome, Ok(Ok(()))) {
+            driver.shutdown().await;
+        }
+        match outcome {
+            Ok(Ok(())) => Ok(channel),
+            Ok(Err(reason)) => Err(ConnectError::Join { cluster: cluster.to_owned(), reason }),
+            Err(_) => Err(ConnectError::Closed),
+        }
+    }
+}
+
+/// What a configuration makes.
+struct Made {
+    edge: BoundEdge,
+    version: Version,
+    layers: Vec<Box<dyn Protocol>>,
+    policy: DeliveryPolicy,
+}
+
+fn make(config: &StackConfig) -> Result<Made, ConnectError> {
+    let source = &config.source;
+    let fail = |error| ConnectError::Config(ConfigError::value(source, &error));
+    let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
+    let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
+    let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
+    let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
+    let edge = BoundEdge::bind(&edge, version)?;
+    let own = edge.phys_addr().ip;
+    let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
+    for protocol in &config.protocols[1..] {
+        let mut resolve = |host: &str| resolve(host, own);
+        let layer = registry::layer(protocol, &mut resolve)
+            .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
+        layers.push(layer.map_err(fail)?);
+    }
+    Ok(Made { edge, version, layers, policy })
+}
+
+/// A host's addresses; of those, the ones of our own family if it has any.
+fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
+    let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
+    let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    all.dedup();
+    let is_ours = |ip: &IpAddr| own.is_none_or(|own| own.is_ipv4() == ip.is_ipv4());
+    if all.iter().any(is_ours) {
+        all.retain(is_ours);
+    }
+    Ok(all)
+}
+
+/// Seeds come from the system's randomness, by way of the standard library's hash keys.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn default_name(rng: &mut Rng) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .unwrap_or_default();
+    let host = host.trim().split('.').next().unwrap_or_default();
+    format!("{}-{}", if host.is_empty() { "member" } else { host }, rng.below(65_536))
+}

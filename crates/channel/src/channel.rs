@@ -1,0 +1,419 @@
+//! The channel: an application's handle on its member of a cluster.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{
+    Address, AddressBook, Event, Flags, Indication, Message, PhysAddr, Stack, StateError, Time, View,
+};
+use consort_net::{Application, Command, DriverHandle, EdgeState, Submitter};
+use tokio::sync::{oneshot, watch};
+
+use crate::delivery::{Deliverer, Notice};
+use crate::error::SendError;
+use crate::gate::{Gate, Passage, weight};
+use crate::receiver::Delivery;
+use crate::rpc::Interceptor;
+
+/// How long closing waits for the cluster to let us go. GMS gives up after its leave_timeout (1 s by default) itself;
+/// this only guards against a stack without GMS.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// RSVP tickets that wait at most: one per caller inside `send`, so only a leak could reach it.
+const TICKETS_MAX: usize = 1_000_000;
+
+pub(crate) struct Shared {
+    pub(crate) local: Address,
+    pub(crate) name: Arc<str>,
+    pub(crate) phys: PhysAddr,
+    pub(crate) cluster: Arc<str>,
+    pub(crate) gate: Gate,
+    pub(crate) view: watch::Sender<Option<View>>,
+    pub(crate) book: Mutex<AddressBook>,
+    next_ticket: AtomicU32,
+    waits: Mutex<Waits>,
+}
+
+/// Callers that wait for an event from the stack.
+#[derive(Default)]
+struct Waits {
+    connected: Option<oneshot::Sender<Result<(), String>>>,
+    disconnected: Vec<oneshot::Sender<()>>,
+    state: Option<oneshot::Sender<Result<Option<Bytes>, StateError>>>,
+    tickets: BTreeMap<u32, oneshot::Sender<bool>>,
+}
+
+impl Shared {
+    pub(crate) fn new(local: Address, name: Arc<str>, phys: PhysAddr, cluster: &str) -> Self {
+        Self {
+            local,
+            name,
+            phys,
+            cluster: cluster.into(),
+            gate: Gate::default(),
+            view: watch::Sender::new(None),
+            book: Mutex::default(),
+            next_ticket: AtomicU32::new(1),
+            waits: Mutex::default(),
+        }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wait_connected(&self) -> oneshot::Receiver<Result<(), String>> {
+        let (done, wait) = oneshot::channel();
+        self.waits().connected = Some(done);
+        wait
+    }
+}
+
+/// The last handle of a channel that goes ends its member.
+struct Owner {
+    shared: Arc<Shared>,
+    driver: DriverHandle,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.gate.close();
+        let _ = self.driver.submit(Command::Disconnect);
+        self.driver.stop();
+    }
+}
+
+/// A member of a cluster. Cheap to clone; when the last clone is dropped the member leaves and everything it had
+/// open is closed. [`Channel::close`] does the same and waits for it.
+#[derive(Clone)]
+pub struct Channel {
+    owner: Arc<Owner>,
+}
+
+/// A channel that does not keep its member alive.
+#[derive(Clone)]
+pub(crate) struct WeakChannel {
+    shared: Arc<Shared>,
+    driver: Submitter,
+}
+
+impl std::fmt::Debug for WeakChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "channel of {}", self.shared.name)
+    }
+}
+
+impl WeakChannel {
+    pub(crate) fn address(&self) -> &Address {
+        &self.shared.local
+    }
+
+    /// Sends without waiting for room: answers to requests must not wait behind requests.
+    pub(crate) fn submit(&self, message: Message) {
+        self.shared.gate.force(&message.dest, weight(message.length()));
+        // A closed channel has nobody to answer any more.
+        let _ = self.driver.submit(Command::Send(message));
+    }
+}
+
+impl Channel {
+    pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle) -> Self {
+        Self { owner: Arc::new(Owner { shared, driver }) }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakChannel {
+        WeakChannel { shared: self.owner.shared.clone(), driver: self.owner.driver.submitter() }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.owner.shared
+    }
+
+    /// Our member address.
+    pub fn address(&self) -> &Address {
+        &self.shared().local
+    }
+
+    /// Our logical name.
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// The cluster's name.
+    pub fn cluster(&self) -> &str {
+        &self.shared().cluster
+    }
+
+    /// Where we are reached.
+    pub fn physical_address(&self) -> PhysAddr {
+        self.shared().phys
+    }
+
+    /// The current view.
+    pub fn view(&self) -> Option<View> {
+        self.shared().view.borrow().clone()
+    }
+
+    /// The view, to wait for changes of it.
+    pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
+        self.shared().view.subscribe()
+    }
+
+    /// Whether a member is in the current view.
+    pub fn has_member(&self, member: &Address) -> bool {
+        self.shared().view.borrow().as_ref().is_some_and(|view| view.contains(member))
+    }
+
+    /// Whether we are the coordinator.
+    pub fn is_coordinator(&self) -> bool {
+        self.shared().view.borrow().as_ref().and_then(View::coordinator) == Some(self.address())
+    }
+
+    fn book(&self) -> MutexGuard<'_, AddressBook> {
+        self.shared().book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A member's logical name, or its address where no name is known.
+    pub fn name_of(&self, member: &Address) -> String {
+        self.book().display(member)
+    }
+
+    /// The member with this logical name.
+    pub fn member_named(&self, name: &str) -> Option<Address> {
+        let view = self.view()?;
+        let book = self.book();
+        view.members().iter().find(|member| book.name(member).is_some_and(|own| **own == *name)).cloned()
+    }
+
+    /// The view as JGroups prints it: `[A|1] (2) [A, B]`.
+    pub fn view_text(&self) -> String {
+        self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
+    }
+
+    /// Sends a message; waits while its destination lacks credits. With flag RSVP it also waits until everybody it
+    /// goes to has acknowledged it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
+    pub async fn send(&self, mut message: Message) -> Result<(), SendError> {
+        let bytes = weight(message.length());
+        let gate = &self.shared().gate;
+        match gate.try_pass(&message.dest, bytes) {
+            Passage::Open => {}
+            Passage::Closed => return Err(SendError::Closed),
+            Passage::Full => {
+                if !gate.pass(&message.dest, bytes).await {
+                    return Err(SendError::Closed);
+                }
+            }
+        }
+        if !message.flags.has(Flags::RSVP) {
+            return self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed);
+        }
+        let wait = self.ticket(&mut message);
+        self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
+        match wait.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(SendError::NotAcknowledged),
+            Err(_) => Err(SendError::Closed),
+        }
+    }
+
+    /// Sends a message if there is room for it; never waits, not even with RSVP.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Full`] or [`SendError::Closed`]; the message was not sent.
+    pub fn try_send(&self, message: Message) -> Result<(), SendError> {
+        match self.shared().gate.try_pass(&message.dest, weight(message.length())) {
+            Passage::Open => self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed),
+            Passage::Full => Err(SendError::Full),
+            Passage::Closed => Err(SendError::Closed),
+        }
+    }
+
+    fn ticket(&self, message: &mut Message) -> oneshot::Receiver<bool> {
+        let (done, wait) = oneshot::channel();
+        let mut waits = self.shared().waits();
+        assert!(waits.tickets.len() < TICKETS_MAX, "tickets are returned");
+        loop {
+            let ticket = self.shared().next_ticket.fetch_add(1, Relaxed);
+            if ticket != 0 && !waits.tickets.contains_key(&ticket) {
+                message.ticket = ticket;
+                waits.tickets.insert(ticket, done);
+                return wait;
+            }
+        }
+    }
+
+    /// Fetches the application's state from a member (`None` = the first other member) and hands it to
+    /// [`crate::Receiver::set_state`], exactly between the messages that it includes and those that it does not.
+    /// Returns the state as well; `None` if there is nobody to ask.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]; the receiver's state was not touched.
+    pub async fn fetch_state(
+        &self,
+        target: Option<Address>,
+        timeout: Duration,
+    ) -> Result<Option<Bytes>, StateError> {
+        let (done, wait) = oneshot::channel();
+        self.shared().waits().state = Some(done);
+        if self.owner.driver.submit(Command::Event(Event::GetState { target, timeout })).is_err() {
+            return Err(StateError::ProviderLeft);
+        }
+        // The stack's own timer ends it; the rest is a guard against a stack without state transfer.
+        match tokio::time::timeout(timeout + Duration::from_secs(1), wait).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StateError::ProviderLeft),
+            Err(_) => Err(StateError::NoProtocol),
+        }
+    }
+
+    /// Runs `call` on the stack's own task between two cycles, for management: attributes, operations, inserting
+    /// layers. `None` if the channel is closed.
+    pub async fn with_stack<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Stack, Time) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (done, wait) = oneshot::channel();
+        let call = Command::Call(Box::new(move |stack, now| {
+            let _ = done.send(call(stack, now));
+        }));
+        self.owner.driver.submit(call).ok()?;
+        wait.await.ok()
+    }
+
+    /// Leaves the cluster and closes everything: when it returns no task, socket or timer of this member is left.
+    pub async fn close(self) {
+        let (done, wait) = oneshot::channel();
+        self.shared().gate.close();
+        self.shared().waits().disconnected.push(done);
+        if self.owner.driver.submit(Command::Disconnect).is_ok() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
+        }
+        self.owner.driver.shutdown().await;
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "channel of {} in {}", self.name(), self.cluster())
+    }
+}
+
+/// The channel's side of the driver: runs on the driver's task.
+pub(crate) struct Upcalls {
+    shared: Arc<Shared>,
+    deliverer: Deliverer,
+    interceptor: Option<Arc<dyn Interceptor>>,
+    driver: Submitter,
+    /// Bytes handed to the stack in this cycle.
+    handed: BTreeMap<Option<Address>, u64>,
+    book_changes: u64,
+}
+
+impl Upcalls {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        deliverer: Deliverer,
+        interceptor: Option<Arc<dyn Interceptor>>,
+        driver: Submitter,
+    ) -> Self {
+        Self { shared, deliverer, interceptor, driver, handed: BTreeMap::new(), book_changes: u64::MAX }
+    }
+
+    fn event(&self, event: Event) {
+        let shared = &self.shared;
+        match event {
+            Event::View(view) => {
+                if let Some(interceptor) = &self.interceptor {
+                    interceptor.view(&view);
+                }
+                shared.view.send_replace(Some(view.clone()));
+                self.deliverer.notify(Notice::View(view));
+            }
+            Event::Suspect(members) => {
+                if let Some(interceptor) = &self.interceptor {
+                    interceptor.suspected(&members);
+                }
+                self.deliverer.notify(Notice::Suspected(members));
+            }
+            Event::Connected(result) => {
+                if let Some(done) = shared.waits().connected.take() {
+                    let _ = done.send(result);
+                }
+            }
+            Event::Disconnected => {
+                for done in shared.waits().disconnected.drain(..) {
+                    let _ = done.send(());
+                }
+            }
+            Event::RsvpDone { ticket, is_complete } => {
+                if let Some(done) = shared.waits().tickets.remove(&ticket) {
+                    let _ = done.send(is_complete);
+                }
+            }
+            Event::StateRequested { token, .. } => self.deliverer.notify(Notice::StateRequested { token }),
+            Event::StateReceived(result) => {
+                if let Ok(state) = &result {
+                    self.deliverer.notify(Notice::SetState(state.clone()));
+                }
+                if let Some(done) = shared.waits().state.take() {
+                    let _ = done.send(result);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Application for Upcalls {
+    fn sending(&mut self, message: &Message) {
+        let bytes = weight(message.length());
+        match self.handed.get_mut(&message.dest) {
+            Some(handed) => *handed += bytes,
+            None => {
+                self.handed.insert(message.dest.clone(), bytes);
+            }
+        }
+    }
+
+    fn indication(&mut self, _stack: &mut Stack, _now: Time, indication: Indication) {
+        match indication {
+            Indication::Batch(batch) => match &self.interceptor {
+                Some(interceptor) if batch.messages.iter().any(|message| interceptor.takes(message)) => {
+                    let mut delivery = Delivery::new(batch, &self.driver);
+                    interceptor.answers(delivery.take_if(|message| interceptor.takes(message)));
+                    if !delivery.messages().is_empty() {
+                        self.deliverer.deliver(delivery.into_rest());
+                    }
+                }
+                _ => self.deliverer.deliver(batch),
+            },
+            Indication::Event(event) => self.event(event),
+        }
+    }
+
+    fn after_cycle(&mut self, stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {
+        self.shared.gate.settle(&mut self.handed, stack);
+        let book = &stack.shared().book;
+        if book.changes() != self.book_changes {
+            self.book_changes = book.changes();
+            self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).clone_from(book);
+        }
+    }
+
+    fn closed(&mut self) {
+        self.shared.gate.close();
+        if let Some(interceptor) = &self.interceptor {
+            interceptor.closed();
+        }
+        *self.shared.waits() = Waits::default();
+    }
+}

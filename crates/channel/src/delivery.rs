@@ -1,0 +1,279 @@
+//! How messages reach the receiver: off the stack's path, at most one call at a time per sender.
+//!
+//! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches while one
+//! of them is being processed and hands them over together; `submit` gives every batch a task of its own, so that
+//! order between batches is up to the receiver; `unbatch` is `max` with one message per call; `direct` calls the
+//! receiver on the driver's own task.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use consort_group::{Address, Event, MessageBatch, View};
+use consort_net::{Command, Submitter};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::receiver::{Delivery, Receiver};
+
+/// Which task calls the receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeliveryPolicy {
+    /// One call at a time per sender, batches that wait are merged.
+    #[default]
+    Max,
+    /// A task per batch.
+    Submit,
+    /// The driver's task. The receiver must be quick: the whole member waits for it.
+    Direct,
+    /// As `Max`, one message per call.
+    Unbatch,
+}
+
+/// There is no such policy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown message_processing_policy `{0}`; there are: max, submit, direct, unbatch")]
+pub struct UnknownPolicy(pub String);
+
+impl FromStr for DeliveryPolicy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        match name {
+            "max" => Ok(Self::Max),
+            "submit" => Ok(Self::Submit),
+            "direct" => Ok(Self::Direct),
+            "unbatch" => Ok(Self::Unbatch),
+            _ => Err(UnknownPolicy(name.to_owned())),
+        }
+    }
+}
+
+/// Messages merged into one call at most. A call should end in well under a millisecond, so that a view or another
+/// sender's messages do not wait for it.
+const MERGED_MESSAGES_MAX: usize = 1_024;
+
+/// A sender's regular messages, multicasts and unicasts apart, as JGroups keeps them apart.
+type Lane = (Address, bool);
+
+/// Numbers batches and events in the order in which the stack gave them.
+type Ordinal = u64;
+
+/// What is not a message.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    View(View),
+    Suspected(Vec<Address>),
+    /// Answer with our state as of here.
+    StateRequested {
+        token: u64,
+    },
+    /// Our state as of here.
+    SetState(Option<Bytes>),
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: Ordinal,
+    /// Batches given to the receiver's tasks and not consumed yet.
+    unfinished: BTreeSet<Ordinal>,
+    /// Present while a task works for the lane.
+    lanes: BTreeMap<Lane, Vec<(Ordinal, MessageBatch)>>,
+    /// Present while a task works through the notices.
+    notices: Option<VecDeque<(Ordinal, Notice)>>,
+    /// Present while a state is being set: what comes after the state must not reach the receiver before it.
+    behind_state: Option<VecDeque<MessageBatch>>,
+}
+
+/// Hands batches to the receiver.
+#[derive(Clone)]
+pub(crate) struct Deliverer {
+    policy: DeliveryPolicy,
+    receiver: Arc<dyn Receiver>,
+    driver: Submitter,
+    runtime: Handle,
+    waiting: Arc<Mutex<Waiting>>,
+    finished: Arc<Notify>,
+}
+
+impl Deliverer {
+    pub(crate) fn new(policy: DeliveryPolicy, receiver: Arc<dyn Receiver>, driver: Submitter) -> Self {
+        let (waiting, finished) = (Arc::default(), Arc::default());
+        Self { policy, receiver, driver, runtime: Handle::current(), waiting, finished }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn deliver(&self, batch: MessageBatch) {
+        let mut waiting = self.lock();
+        if let Some(behind) = &mut waiting.behind_state {
+            return behind.push_back(batch);
+        }
+        self.start(&mut waiting, batch);
+    }
+
+    fn start(&self, waiting: &mut Waiting, batch: MessageBatch) {
+        if self.policy == DeliveryPolicy::Direct {
+            return self.call(batch);
+        }
+        let ordinal = waiting.next;
+        waiting.next += 1;
+        waiting.unfinished.insert(ordinal);
+        let has_lane =
+            matches!(self.policy, DeliveryPolicy::Max | DeliveryPolicy::Unbatch) && !batch.is_oob();
+        let this = self.clone();
+        match batch.src().filter(|_| has_lane) {
+            Some(src) => {
+                let lane = (src.clone(), batch.is_multicast());
+                if let Some(batches) = waiting.lanes.get_mut(&lane) {
+                    return batches.push((ordinal, batch));
+                }
+                waiting.lanes.insert(lane.clone(), Vec::new());
+                self.runtime.spawn(async move { this.serve(&lane, ordinal, batch).await });
+            }
+            None => {
+                self.runtime.spawn(async move {
+                    this.call(batch);
+                    this.finish(&[ordinal]);
+                });
+            }
+        }
+    }
+
+    /// Calls the receiver until nothing waits for the lane.
+    async fn serve(&self, lane: &Lane, ordinal: Ordinal, first: MessageBatch) {
+        let mut batches = vec![(ordinal, first)];
+        loop {
+            let (ordinals, ready): (Vec<_>, Vec<_>) = std::mem::take(&mut batches).into_iter().unzip();
+            for batch in merged(ready) {
+                self.call(batch);
+                tokio::task::consume_budget().await;
+            }
+            self.finish(&ordinals);
+            let mut waiting = self.lock();
+            match waiting.lanes.get_mut(lane) {
+                Some(next) if !next.is_empty() => batches.append(next),
+                _ => {
+                    waiting.lanes.remove(lane);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn finish(&self, ordinals: &[Ordinal]) {
+        let mut waiting = self.lock();
+        for ordinal in ordinals {
+            waiting.unfinished.remove(ordinal);
+        }
+        let is_awaited = waiting.notices.is_some();
+        drop(waiting);
+        if is_awaited {
+            self.finished.notify_waiters();
+        }
+    }
+
+    fn call(&self, batch: MessageBatch) {
+        if self.policy == DeliveryPolicy::Unbatch {
+            for message in batch.messages {
+                self.receiver.receive_batch(Delivery::new(MessageBatch::of(message), &self.driver));
+            }
+        } else {
+            self.receiver.receive_batch(Delivery::new(batch, &self.driver));
+        }
+    }
+
+    /// Tells the receiver, in order with other notices. State is given and taken exactly between the messages that
+    /// came before the notice and those that came after it.
+    pub(crate) fn notify(&self, notice: Notice) {
+        let mut waiting = self.lock();
+        if matches!(notice, Notice::SetState(_)) {
+            waiting.behind_state.get_or_insert_default();
+        }
+        let ordinal = waiting.next;
+        waiting.next += 1;
+        if let Some(notices) = &mut waiting.notices {
+            return notices.push_back((ordinal, notice));
+        }
+        waiting.notices = Some(VecDeque::from([(ordinal, notice)]));
+        drop(waiting);
+        let this = self.clone();
+        self.runtime.spawn(async move { this.serve_notices().await });
+    }
+
+    async fn serve_notices(&self) {
+        loop {
+            let next = {
+                let mut waiting = self.lock();
+                let next = waiting.notices.as_mut().and_then(VecDeque::pop_front);
+                if next.is_none() {
+                    waiting.notices = None;
+                }
+                next
+            };
+            let Some((ordinal, notice)) = next else { return };
+            match notice {
+                Notice::View(view) => self.receiver.view_accepted(&view),
+                Notice::Suspected(members) => {
+                    members.iter().for_each(|member| self.receiver.suspected(member));
+                }
+                Notice::StateRequested { token } => {
+                    self.all_before(ordinal).await;
+                    let state = self.receiver.state();
+                    let _ = self.driver.submit(Command::Event(Event::ProvideState { token, state }));
+                }
+                Notice::SetState(state) => {
+                    self.all_before(ordinal).await;
+                    self.receiver.set_state(state);
+                    let mut waiting = self.lock();
+                    for batch in waiting.behind_state.take().unwrap_or_default() {
+                        self.start(&mut waiting, batch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Until all batches that came before `ordinal` have been consumed.
+    async fn all_before(&self, ordinal: Ordinal) {
+        loop {
+            let finished = self.finished.notified();
+            if self.lock().unfinished.first().is_none_or(|&oldest| oldest > ordinal) {
+                return;
+            }
+            finished.await;
+        }
+    }
+}
+
+fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
+    let mut merged: Vec<MessageBatch> = Vec::with_capacity(batches.len());
+    for mut batch in batches {
+        match merged.last_mut() {
+            Some(last) if last.len() + batch.len() <= MERGED_MESSAGES_MAX => {
+                last.messages.append(&mut batch.messages);
+            }
+            _ => merged.push(batch),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use consort_group::Message;
+
+    #[test]
+    fn merging_keeps_order_and_stays_bounded() {
+        let batch = |n: usize| MessageBatch { messages: vec![Message::empty(None); n] };
+        let sizes: Vec<usize> = merged(vec![batch(1_000), batch(24), batch(1), batch(2_000)])
+            .iter()
+            .map(MessageBatch::len)
+            .collect();
+        assert_eq!(sizes, [1_024, 1, 2_000]);
+    }
+}

@@ -1,0 +1,131 @@
+//! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
+//! control. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use consort_group::{Address, Stack};
+use tokio::sync::Notify;
+
+/// Bytes that may be ahead of flow control per destination where the stack sets no limit of its own. Enough to fill
+/// packets while the application goes on; small beside the credits (2 MB and 4 MB in the stock stacks), so that a
+/// sender without credits waits almost at once.
+pub const SEND_AHEAD_BYTES: u64 = 1_000_000;
+
+/// What one message counts at least: a flood of empty messages has to wait as well.
+const MESSAGE_BYTES_MIN: u64 = 64;
+
+/// `None` = multicasts.
+type Dest = Option<Address>;
+
+#[derive(Default, Debug)]
+struct Lane {
+    /// Sent by the application, not yet handed to the stack.
+    submitted: u64,
+    /// Waiting inside the stack.
+    held: u64,
+}
+
+#[derive(Default, Debug)]
+struct Lanes {
+    lanes: BTreeMap<Dest, Lane>,
+    limit_unicast: Option<u64>,
+    limit_multicast: Option<u64>,
+    is_closed: bool,
+}
+
+/// Lets messages pass while there is room for their destination.
+#[derive(Default, Debug)]
+pub(crate) struct Gate {
+    lanes: Mutex<Lanes>,
+    changed: Notify,
+}
+
+/// What the gate says to a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Passage {
+    Open,
+    Full,
+    Closed,
+}
+
+pub(crate) fn weight(length: usize) -> u64 {
+    (length as u64).max(MESSAGE_BYTES_MIN)
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves room for `bytes`, if there is any. A message larger than the whole limit passes when nothing is ahead
+    /// of it.
+    pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> Passage {
+        let mut lanes = self.lock();
+        if lanes.is_closed {
+            return Passage::Closed;
+        }
+        let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
+        let limit = limit.unwrap_or(SEND_AHEAD_BYTES);
+        match lanes.lanes.get_mut(dest) {
+            Some(lane) => {
+                let ahead = lane.submitted.saturating_add(lane.held);
+                if ahead > 0 && ahead.saturating_add(bytes) > limit {
+                    return Passage::Full;
+                }
+                lane.submitted += bytes;
+            }
+            None => {
+                lanes.lanes.insert(dest.clone(), Lane { submitted: bytes, held: 0 });
+            }
+        }
+        Passage::Open
+    }
+
+    /// Reserves room whether there is any or not.
+    pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
+        self.lock().lanes.entry(dest.clone()).or_default().submitted += bytes;
+    }
+
+    /// Waits for room and reserves it. False if the channel closes meanwhile.
+    pub(crate) async fn pass(&self, dest: &Dest, bytes: u64) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            match self.try_pass(dest, bytes) {
+                Passage::Open => return true,
+                Passage::Closed => return false,
+                Passage::Full => changed.await,
+            }
+        }
+    }
+
+    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds.
+    pub(crate) fn settle(&self, handed: &mut BTreeMap<Dest, u64>, stack: &Stack) {
+        let mut lanes = self.lock();
+        lanes.limit_unicast = stack.hold_limit(false);
+        lanes.limit_multicast = stack.hold_limit(true);
+        let mut has_freed = false;
+        while let Some((dest, bytes)) = handed.pop_first() {
+            if let Some(lane) = lanes.lanes.get_mut(&dest) {
+                lane.submitted = lane.submitted.saturating_sub(bytes);
+                has_freed = true;
+            }
+        }
+        lanes.lanes.retain(|dest, lane| {
+            let held = stack.held(dest.as_ref());
+            has_freed |= held < lane.held;
+            lane.held = held;
+            lane.submitted + lane.held > 0
+        });
+        drop(lanes);
+        if has_freed {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Nothing passes any more; who waits is told.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,147 @@
+//! What an application implements to hear of messages, views and state.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_group::{Address, Message, MessageBatch, View};
+use consort_net::{Command, Submitter};
+
+/// The application's side of a channel. All methods have defaults; none may block for long, because they run on the
+/// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which is what
+/// slows the senders down.
+pub trait Receiver: Send + Sync + 'static {
+    /// One message.
+    fn receive(&self, message: Message) {
+        let _ = message;
+    }
+
+    /// All messages of one sender that are ready: the whole batch in one call (S000-56). The default hands them to
+    /// [`Receiver::receive`] one by one. Senders get their credits back when the delivery is dropped.
+    fn receive_batch(&self, mut delivery: Delivery) {
+        for message in delivery.take() {
+            self.receive(message);
+        }
+    }
+
+    /// A new view.
+    fn view_accepted(&self, view: &View) {
+        let _ = view;
+    }
+
+    /// A member seems to have crashed; a view without it follows if it has.
+    fn suspected(&self, member: &Address) {
+        let _ = member;
+    }
+
+    /// Gives the application's state to a member that asks for it. The error's text reaches that member.
+    fn state(&self) -> Result<Option<Bytes>, String> {
+        Ok(None)
+    }
+
+    /// Takes a state that was asked for with [`crate::Channel::fetch_state`].
+    fn set_state(&self, state: Option<Bytes>) {
+        let _ = state;
+    }
+}
+
+/// A receiver that ignores everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Receiver for Silent {}
+
+impl<R: Receiver + ?Sized> Receiver for Arc<R> {
+    fn receive(&self, message: Message) {
+        (**self).receive(message);
+    }
+    fn receive_batch(&self, delivery: Delivery) {
+        (**self).receive_batch(delivery);
+    }
+    fn view_accepted(&self, view: &View) {
+        (**self).view_accepted(view);
+    }
+    fn suspected(&self, member: &Address) {
+        (**self).suspected(member);
+    }
+    fn state(&self) -> Result<Option<Bytes>, String> {
+        (**self).state()
+    }
+    fn set_state(&self, state: Option<Bytes>) {
+        (**self).set_state(state);
+    }
+}
+
+/// Messages of one sender. While it lives, the senders' credits for them are not returned.
+#[derive(Debug)]
+pub struct Delivery {
+    batch: MessageBatch,
+    credit: Option<Credit>,
+}
+
+#[derive(Debug)]
+struct Credit {
+    src: Address,
+    is_multicast: bool,
+    bytes: u64,
+    driver: Submitter,
+}
+
+impl Delivery {
+    pub(crate) fn new(batch: MessageBatch, driver: &Submitter) -> Self {
+        let bytes: u64 = batch.messages.iter().map(|message| u64::from(message.credit)).sum();
+        let credit = batch.src().filter(|_| bytes > 0).map(|src| Credit {
+            src: src.clone(),
+            is_multicast: batch.is_multicast(),
+            bytes,
+            driver: driver.clone(),
+        });
+        Self { batch, credit }
+    }
+
+    /// Who sent them.
+    pub fn src(&self) -> Option<&Address> {
+        self.batch.src()
+    }
+
+    /// The messages, in order.
+    pub fn messages(&self) -> &[Message] {
+        &self.batch.messages
+    }
+
+    /// Takes the messages out; the credits stay until the delivery is dropped.
+    pub fn take(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.batch.messages)
+    }
+
+    /// Takes the messages for which `wanted` says so.
+    pub(crate) fn take_if(&mut self, mut wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
+        if self.batch.messages.iter().all(&mut wanted) {
+            return self.take();
+        }
+        let (taken, left) = self.take().into_iter().partition(wanted);
+        self.batch.messages = left;
+        taken
+    }
+}
+
+impl Delivery {
+    /// What is left, with the credit that belongs to it; the credit of what was taken is returned.
+    pub(crate) fn into_rest(mut self) -> MessageBatch {
+        let rest = std::mem::take(&mut self.batch);
+        let kept: u64 = rest.messages.iter().map(|message| u64::from(message.credit)).sum();
+        if let Some(credit) = &mut self.credit {
+            credit.bytes = credit.bytes.saturating_sub(kept);
+        }
+        rest
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(Credit { src, is_multicast, bytes, driver }) = self.credit.take()
+            && bytes > 0
+        {
+            let _ = driver.submit(Command::Consumed { src, is_multicast, credit: bytes });
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The dispatcher: sends requests, answers those of others, and completes the futures of callers.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use consort_group::{
+    Address, Flags, HeaderBody, Message, Object, Payload, ProtocolId, RpcHeader, RpcKind, RpcMultiHeader,
+    View,
+};
+use tokio::sync::oneshot;
+
+use super::correlator::{Correlator, NewCall, Outcome, RoundTrip};
+use super::request::{RequestOptions, Response, ResponseMode, Responses};
+use super::stats::{CallKind, RpcStats};
+use crate::builder::ChannelBuilder;
+use crate::channel::{Channel, WeakChannel};
+use crate::error::{ConnectError, RpcError, SendError};
+use crate::receiver::{Delivery, Receiver};
+
+/// Carries out requests. A plain closure from message to result is a handler; implement the trait to answer later.
+pub trait RpcHandler: Send + Sync + 'static {
+    /// A request has come; the responder is absent where no answer is expected.
+    fn handle(&self, request: Message, responder: Option<Responder>);
+}
+
+impl<F> RpcHandler for F
+where
+    F: Fn(&Message) -> Result<Payload, String> + Send + Sync + 'static,
+{
+    fn handle(&self, request: Message, responder: Option<Responder>) {
+        let result = self(&request);
+        if let Some(responder) = responder {
+            responder.reply(result);
+        }
+    }
+}
+
+/// Answers one request. Dropped without a reply, the caller runs into its timeout.
+#[derive(Debug)]
+pub struct Responder {
+    channel: WeakChannel,
+    dest: Address,
+    header: RpcHeader,
+    flags: Flags,
+    is_empty: bool,
+}
+
+impl Responder {
+    /// Sends the result, or the text of a failure.
+    pub fn reply(self, result: Result<Payload, String>) {
+        let (kind, payload) = match result {
+            Ok(_) if self.is_empty => (RpcKind::Response, Payload::Empty),
+            Ok(payload) => (RpcKind::Response, payload),
+            Err(text) => (RpcKind::Exception, crate::rpc::failure_payload(&text)),
+        };
+        let mut flags = self.flags.without(Flags::RSVP | Flags::SERIALIZED);
+        let is_wrapped = matches!(&payload, Payload::Object(object)
+            if matches!(**object, Object::Primitive(_) | Object::Serialized(_)));
+        if is_wrapped || kind == RpcKind::Exception {
+            flags |= Flags::SERIALIZED;
+        }
+        let header = RpcHeader { kind, ..self.header };
+        let message = Message::new(Some(self.dest), payload)
+            .with_flags(flags)
+            .with_header(ProtocolId(header.corr_id), HeaderBody::Rpc(header));
+        self.channel.submit(message);
+    }
+}
+
+/// Which messages and events belong to the dispatcher; runs on the driver's own task.
+pub(crate) trait Interceptor: Send + Sync {
+    /// Takes answers out of a batch. Returns whether it took any.
+    fn takes(&self, message: &Message) -> bool;
+    /// Answers that were taken.
+    fn answers(&self, messages: Vec<Message>);
+    /// A view has come.
+    fn view(&self, view: &View);
+    /// Members are suspected.
+    fn suspected(&self, members: &[Address]);
+    /// The channel is closed.
+    fn closed(&self);
+}
+
+struct Inner {
+    id: ProtocolId,
+    correlator: Correlator,
+    stats: RpcStats,
+    handler: Box<dyn RpcHandler>,
+    receiver: Arc<dyn Receiver>,
+    channel: OnceLock<WeakChannel>,
+}
+
+/// Remote procedure calls on a channel. Cheap to clone.
+#[derive(Clone)]
+pub struct RpcDispatcher {
+    inner: Arc<Inner>,
+    channel: Channel,
+}
+
+impl RpcDispatcher {
+    /// Connects a channel whose requests `handler` carries out; what is not an RPC goes to the builder's receiver.
+    pub async fn connect(
+        mut builder: ChannelBuilder,
+        cluster: &str,
+        handler: impl RpcHandler,
+    ) -> Result<Self, ConnectError> {
+        let inner = Arc::new(Inner {
+            id: ProtocolId::REQUEST_CORRELATOR,
+            correlator: Correlator::default(),
+            stats: RpcStats::default(),
+            handler: Box::new(handler),
+            receiver: builder.take_receiver(),
+            channel: OnceLock::new(),
+        });
+        let own = inner.clone();
+        let channel = builder
+            .receiver(inner.clone())
+            .interceptor(inner.clone())
+            .on_open(move |channel| {
+                let _ = own.channel.set(channel);
+            })
+            .connect(cluster)
+            .await?;
+        Ok(Self { inner, channel })
+    }
+
+    /// The channel.
+    pub const fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Counters and round-trip times.
+    pub fn stats(&self) -> &RpcStats {
+        &self.inner.stats
+    }
+
+    /// How many calls wait for answers.
+    pub fn pending(&self) -> usize {
+        self.inner.correlator.len()
+    }
+
+    /// Calls one member.
+    ///
+    /// # Errors
+    ///
+    /// [`RpcError`]; a member that is not in the view is suspected at once.
+    pub async fn call(
+        &self,
+        dest: &Address,
+        request: Payload,
+        options: &RequestOptions,
+    ) -> Result<Payload, RpcError> {
+        if options.mode == ResponseMode::None {
+            self.send(Some(dest), request, options).await?;
+            return Ok(Payload::Empty);
+        }
+        self.inner.stats.count(CallKind::Unicast, true);
+        if !self.channel.has_member(dest) {
+            return Err(RpcError::Suspected(dest.clone()));
+        }
+        let (id, wait) = self.open(vec![dest.clone()], options, false)?;
+        let pending = Pending { inner: &self.inner, id };
+        self.transmit(Some(dest.clone()), request, id, options).await?;
+        let mut responses = self.wait(&pending, wait, options).await;
+        match responses.pop() {
+            Some(response) => response.result,
+            None => Err(RpcError::Closed),
+        }
+    }
+
+    /// Calls everybody in the view, ourselves included, except the exclusion list.
+    ///
+    /// # Errors
+    ///
+    /// Only if nothing could be sent; a member's failure stands in its row.
+    pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
+        let view = self.channel.view().ok_or(RpcError::Closed)?;
+        self.call_members(view.members(), request, options).await
+    }
+
+    /// Calls several members: by one multicast that the others ignore, or with
+    /// [`RequestOptions::anycast`] by one unicast each, all of which share the request's bytes (S000-64).
+    ///
+    /// # Errors
+    ///
+    /// Only if nothing could be sent; a member's failure stands in its row.
+    pub async fn call_members(
+        &self,
+        members: &[Address],
+        request: Payload,
+        options: &RequestOptions,
+    ) -> Result<Responses, RpcError> {
+        let view = self.channel.view().ok_or(RpcError::Closed)?;
+        let wanted: Vec<Address> = members
+            .iter()
+            .filter(|member| view.contains(member) && !options.exclusion.contains(member))
+            .cloned()
+            .collect();
+        let kind = if options.anycast { CallKind::Anycast } else { CallKind::Multicast };
+        let is_sync = options.mode != ResponseMode::None;
+        self.inner.stats.count(kind, is_sync);
+        if wanted.is_empty() {
+            return Err(RpcError::NoMembers);
+        }
+        let mut open = None;
+        if is_sync {
+            open = Some(self.open(wanted.clone(), options, true)?);
+        }
+        let id = open.as_ref().map_or(0, |(id, _)| *id);
+        let pending = Pending { inner: &self.inner, id };
+        if options.anycast {
+            for member in &wanted {
+                self.transmit(Some(member.clone()), request.clone(), id, options).await?;
+            }
+        } else {
+            let mut options = options.clone();
+            options.exclusion =
+                view.members().iter().filter(|member| !wanted.contains(member)).cloned().collect();
+            self.transmit(None, request, id, &options).await?;
+        }
+        match open {
+            Some((_, wait)) => Ok(self.wait(&pending, wait, options).await),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Sends a request that nobody answers; `None` = everybody.
+    ///
+    /// # Errors
+    ///
+    /// If the channel is closed.
+    pub async fn send(
+        &self,
+        dest: Option<&Address>,
+        request: Payload,
+        options: &RequestOptions,
+    ) -> Result<(), RpcError> {
+        let kind = if dest.is_some() { CallKind::Unicast } else { CallKind::Multicast };
+        self.inner.stats.count(kind, false);
+        self.transmit(dest.cloned(), request, 0, options).await
+    }
+
+    fn open(
+        &self,
+        members: Vec<Address>,
+        options: &RequestOptions,
+        is_group: bool,
+    ) -> Result<(u64, oneshot::Receiver<Outcome>), RpcError> {
+        let call = NewCall {
+            members,
+            mode: options.mode,
+            filter: options.filter.clone(),
+            is_group,
+            has_details: self.inner.stats.has_details(),
+        };
+        self.inner.correlator.open(call).ok_or(RpcError::Closed)
+    }
+
+    async fn transmit(
+        &self,
+        dest: Option<Address>,
+        request: Payload,
+        id: u64,
+        options: &RequestOptions,
+    ) -> Result<(), RpcError> {
+        let corr_id = self.inner.id.0;
+        let rpc = RpcHeader { kind: RpcKind::Request, request_id: id, corr_id };
+        let header = if dest.is_none() && !options.exclusion.is_empty() {
+            HeaderBody::RpcMulti(Box::new(RpcMultiHeader { rpc, exclusion: Some(options.exclusion.clone()) }))
+        } else {
+            HeaderBody::Rpc(rpc)
+        };
+        let is_wrapped = matches!(&request, Payload::Object(object)
+            if matches!(**object, Object::Primitive(_) | Object::Serialized(_)));
+        let mut message =
+            Message::new(dest, request).with_flags(options.flags).with_header(self.inner.id, header);
+        if is_wrapped {
+            message.flags |= Flags::SERIALIZED;
+        }
+        self.channel.send(message).await.map_err(|error| match error {
+            SendError::NotAcknowledged => RpcError::TimedOut(options.timeout),
+            _ => RpcError::Closed,
+        })
+    }
+
+    async fn wait(
+        &self,
+        pending: &Pending<'_>,
+        wait: oneshot::Receiver<Outcome>,
+        options: &RequestOptions,
+    ) -> Responses {
+        match tokio::time::timeout(options.timeout, wait).await {
+            Ok(Ok(outcome)) => outcome.responses,
+            Ok(Err(_closed)) => Vec::new(),
+            Err(_elapsed) => {
+                self.inner.correlator.give_up(pending.id, |_| RpcError::TimedOut(options.timeout))
+            }
+        }
+    }
+}
+
+/// A call that its caller dropped is forgotten.
+struct Pending<'a> {
+    inner: &'a Inner,
+    id: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.id != 0 {
+            self.inner.correlator.give_up(self.id, |_| RpcError::Closed);
+        }
+    }
+}
+
+impl Inner {
+    fn rpc_of<'a>(&self, message: &'a Message) -> Option<(&'a RpcHeader, Option<&'a [Address]>)> {
+        match message.headers.get(self.id)? {
+            HeaderBody::Rpc(rpc) => Some((rpc, None)),
+            HeaderBody::RpcMulti(multi) => Some((&multi.rpc, multi.exclusion.as_deref())),
+            _ => None,
+        }
+    }
+
+    fn request(&self, message: Message) {
+        let Some(channel) = self.channel.get() else { return };
+        let Some((rpc, exclusion)) = self.rpc_of(&message) else { return };
+        if exclusion.is_some_and(|members| members.contains(channel.address())) {
+            return;
+        }
+        let responder = match (&message.src, rpc.request_id) {
+            (Some(src), id) if id != 0 => Some(Responder {
+                channel: channel.clone(),
+                dest: src.clone(),
+                header: *rpc,
+                flags: message.flags,
+                is_empty: matches!(message.payload, Payload::Empty),
+            }),
+            _ => None,
+        };
+        self.handler.handle(message, responder);
+    }
+}
+
+impl Receiver for Inner {
+    fn receive_batch(&self, mut delivery: Delivery) {
+        let requests = delivery.take_if(|message| self.rpc_of(message).is_some());
+        for request in requests {
+            self.request(request);
+        }
+        if !delivery.messages().is_empty() {
+            self.receiver.receive_batch(delivery);
+        }
+    }
+
+    fn view_accepted(&self, view: &View) {
+        self.receiver.view_accepted(view);
+    }
+
+    fn suspected(&self, member: &Address) {
+        self.receiver.suspected(member);
+    }
+
+    fn state(&self) -> Result<Option<bytes::Bytes>, String> {
+        self.receiver.state()
+    }
+
+    fn set_state(&self, state: Option<bytes::Bytes>) {
+        self.receiver.set_state(state);
+    }
+}
+
+impl Interceptor for Inner {
+    fn takes(&self, message: &Message) -> bool {
+        self.rpc_of(message).is_some_and(|(rpc, _)| rpc.kind != RpcKind::Request)
+    }
+
+    fn answers(&self, messages: Vec<Message>) {
+        for message in messages {
+            let Some((&rpc, _)) = self.rpc_of(&message) else { continue };
+            let Some(src) = message.src else { continue };
+            let result = match rpc.kind {
+                RpcKind::Exception => Err(RpcError::Remote {
+                    member: src.clone(),
+                    message: crate::rpc::failure_text(&message.payload),
+                }),
+                _ => Ok(message.payload),
+            };
+            if let Some(RoundTrip { sent, is_group }) = self.correlator.answer(rpc.request_id, &src, result) {
+                self.stats.add_rtt((!is_group).then_some(&src), sent.elapsed());
+            }
+        }
+    }
+
+    fn view(&self, view: &View) {
+        self.correlator.view(view);
+    }
+
+    fn suspected(&self, members: &[Address]) {
+        self.correlator.lose(|member| members.contains(member));
+    }
+
+    fn closed(&self) {
+        self.correlator.close();
+    }
+}
+
+/// The rows of a call that succeeded, and the first failure if none did.
+///
+/// # Errors
+///
+/// The first row's error, if no row has a result; [`RpcError::NoMembers`] if there are no rows.
+pub fn successes(responses: Responses) -> Result<Vec<(Address, Payload)>, RpcError> {
+    let mut good = Vec::new();
+    let mut failure = RpcError::NoMembers;
+    for Response { member, result } in responses {
+        match result {
+            Ok(payload) => good.push((member, payload)),
+            Err(error) => failure = error,
+        }
+    }
+    if good.is_empty() { Err(failure) } else { Ok(good) }
+}

@@ -1,0 +1,16 @@
+//! Remote procedure calls on a channel (facts section 23): unicast, anycast and group requests that return futures.
+//!
+//! The wire is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
+
+mod correlator;
+mod dispatcher;
+mod failure;
+mod request;
+mod stats;
+
+use failure::{failure_payload, failure_text};
+
+pub(crate) use dispatcher::Interceptor;
+pub use dispatcher::{Responder, RpcDispatcher, RpcHandler, successes};
+pub use request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
+pub use stats::{RpcStats, RttSummary};

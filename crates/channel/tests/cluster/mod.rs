@@ -1,0 +1,121 @@
+//! Members on loopback for live tests: ports of their own per cluster, and waiting for what is to happen.
+#![allow(dead_code, unreachable_pub)] // each test program uses a part
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Receiver};
+use consort_conf::Variables;
+use tokio::sync::watch;
+
+/// Nothing in these tests takes a tenth of this.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
+/// A cluster's settings: every test gets ports of its own.
+pub struct Cluster {
+    pub name: String,
+    pub config: &'static str,
+    pub variables: Variables,
+}
+
+impl Cluster {
+    pub fn new(config: &'static str) -> Self {
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        // FD_SOCK2 takes ports from 100 above the transport's.
+        let base = 20_000 + (std::process::id() % 100) as u16 * 300 + nth % 8 * 20;
+        let variables = Variables::new()
+            .with("jgroups.bind_addr", "127.0.0.1")
+            .with("jgroups.bind_port", base.to_string())
+            .with("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{base}]"))
+            .with("jgroups.tcp.port_range", "8")
+            .with("jgroups.udp.mcast_port", (base + 11).to_string());
+        Self { name: format!("cluster-{base}"), config, variables }
+    }
+
+    pub fn builder(&self, name: &str) -> ChannelBuilder {
+        let mut variables = self.variables.clone();
+        if self.config.contains("udp") || self.config.contains("sequencer") {
+            variables.set("jgroups.bind_port", "0");
+        }
+        Channel::from_file_with(self.config, &variables).unwrap_or_else(|error| panic!("{error}")).name(name)
+    }
+
+    pub async fn join(&self, name: &str, receiver: impl Receiver) -> Channel {
+        let connected = self.builder(name).receiver(receiver).connect(&self.name);
+        match tokio::time::timeout(PATIENCE, connected).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => panic!("{name}: {error}"),
+            Err(_) => panic!("{name} does not join"),
+        }
+    }
+}
+
+/// Waits until all have the same view of this many members.
+pub async fn one_view(channels: &[&Channel]) {
+    let wanted = channels.len();
+    let agreed = async {
+        for channel in channels {
+            let mut views = channel.watch_view();
+            let has_all =
+                |view: &Option<consort_channel::View>| view.as_ref().is_some_and(|view| view.len() == wanted);
+            views.wait_for(has_all).await.expect("an open channel");
+        }
+    };
+    if tokio::time::timeout(PATIENCE, agreed).await.is_err() {
+        let views: Vec<String> = channels.iter().map(|channel| channel.view_text()).collect();
+        panic!("no view of {wanted}: {views:?}");
+    }
+    let first = channels[0].view();
+    assert!(channels.iter().all(|channel| channel.view() == first));
+}
+
+/// Keeps what it gets, per sender.
+pub struct Inbox {
+    received: watch::Sender<BTreeMap<Address, Vec<Vec<u8>>>>,
+    pub state: Mutex<Vec<u8>>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { received: watch::Sender::new(BTreeMap::new()), state: Mutex::default() }
+    }
+}
+
+impl Receiver for Inbox {
+    fn receive_batch(&self, mut delivery: Delivery) {
+        self.received.send_modify(|received| {
+            for message in delivery.take() {
+                let src = message.src.clone().expect("a source");
+                let bytes = message.payload_bytes().map(|bytes| bytes.to_vec()).unwrap_or_default();
+                received.entry(src).or_default().push(bytes);
+            }
+        });
+    }
+
+    fn state(&self) -> Result<Option<bytes::Bytes>, String> {
+        Ok(Some(self.state.lock().unwrap().clone().into()))
+    }
+
+    fn set_state(&self, state: Option<bytes::Bytes>) {
+        *self.state.lock().unwrap() = state.unwrap_or_default().to_vec();
+    }
+}
+
+impl Inbox {
+    /// Waits until this many messages of a sender are here, and returns them.
+    pub async fn from(&self, sender: &Address, count: usize) -> Vec<Vec<u8>> {
+        let mut received = self.received.subscribe();
+        let arrived = received.wait_for(|all| all.get(sender).is_some_and(|one| one.len() >= count));
+        match tokio::time::timeout(PATIENCE, arrived).await {
+            Ok(all) => all.expect("an inbox")[sender].clone(),
+            Err(_) => {
+                let have = self.received.borrow().get(sender).map_or(0, Vec::len);
+                panic!("{have} of {count} messages have arrived");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Channels on real sockets.
+
+mod cluster;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{Cluster, Inbox, one_view};
+use consort_channel::{Channel, Flags, Message, Silent};
+
+fn numbered(count: u32, size: usize) -> impl Iterator<Item = Message> {
+    (0..count).map(move |n| {
+        let mut bytes = vec![0; size.max(4)];
+        bytes[..4].copy_from_slice(&n.to_be_bytes());
+        Message::bytes(None, bytes)
+    })
+}
+
+fn numbers(received: &[Vec<u8>]) -> Vec<u32> {
+    received.iter().map(|bytes| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
+}
+
+/// Members of a stock stack find each other, agree on a view, and everybody gets everybody's messages in order, once.
+async fn four_members(config: &'static str) {
+    let cluster = Cluster::new(config);
+    let inboxes: Vec<Arc<Inbox>> = (0..4).map(|_| Arc::default()).collect();
+    let mut channels: Vec<Channel> = Vec::new();
+    for (name, inbox) in ["A", "B", "C", "D"].iter().zip(&inboxes) {
+        channels.push(cluster.join(name, inbox.clone()).await);
+    }
+    one_view(&channels.iter().collect::<Vec<_>>()).await;
+    let text = channels[0].view_text();
+    assert!(text.ends_with("(4) [A, B, C, D]"), "{text}");
+    let mut sending = Vec::new();
+    for channel in &channels {
+        let channel = channel.clone();
+        sending.push(tokio::spawn(async move {
+            for message in numbered(1_000, 100) {
+                channel.send(message).await.expect("sent");
+            }
+        }));
+    }
+    for task in sending {
+        task.await.unwrap();
+    }
+    for inbox in &inboxes {
+        for sender in &channels {
+            let received = inbox.from(sender.address(), 1_000).await;
+            assert_eq!(numbers(&received), (0..1_000).collect::<Vec<u32>>());
+        }
+    }
+    for channel in channels {
+        channel.close().await;
+    }
+}
+
+#[tokio::test]
+async fn four_members_over_tcp() {
+    four_members("tcp.xml").await;
+}
+
+#[tokio::test]
+async fn four_members_over_tcp_with_acknowledged_multicasts() {
+    four_members("tcp-new.xml").await;
+}
+
+#[tokio::test]
+async fn four_members_under_the_other_name_of_tcp() {
+    four_members("tcp-nio.xml").await;
+}
+
+#[tokio::test]
+async fn large_messages_travel_in_pieces() {
+    let cluster = Cluster::new("tcp.xml");
+    let inbox = Arc::new(Inbox::default());
+    let a = cluster.join("A", Silent).await;
+    let b = cluster.join("B", inbox.clone()).await;
+    one_view(&[&a, &b]).await;
+    for message in numbered(30, 1_000_000) {
+        a.send(message).await.unwrap();
+    }
+    let received = inbox.from(a.address(), 30).await;
+    assert_eq!(numbers(&received), (0..30).collect::<Vec<u32>>());
+    assert!(received.iter().all(|bytes| bytes.len() == 1_000_000));
+    a.close().await;
+    b.close().await;
+}
+
+#[tokio::test]
+async fn unicasts_out_of_band_messages_and_state() {
+    let cluster = Cluster::new("tcp.xml");
+    let (at_a, at_b) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    *at_a.state.lock().unwrap() = b"the state".to_vec();
+    let a = cluster.join("A", at_a.clone()).await;
+    let b = cluster.join("B", at_b.clone()).await;
+    one_view(&[&a, &b]).await;
+    for mut message in numbered(100, 10) {
+        message.dest = Some(b.address().clone());
+        a.send(message).await.unwrap();
+    }
+    assert_eq!(numbers(&at_b.from(a.address(), 100).await), (0..100).collect::<Vec<u32>>());
+    for mut message in numbered(100, 10) {
+        message.dest = Some(a.address().clone());
+        b.send(message.with_flags(Flags::OOB)).await.unwrap();
+    }
+    let mut got = numbers(&at_a.from(b.address(), 100).await);
+    got.sort_unstable();
+    assert_eq!(got, (0..100).collect::<Vec<u32>>());
+    let state = b.fetch_state(None, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(state.as_deref(), Some(&b"the state"[..]));
+    a.close().await;
+    one_view(&[&b]).await;
+    assert_eq!(b.view_text(), "[B|2] (1) [B]");
+    b.close().await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_dropped_leaves() {
+    let cluster = Cluster::new("tcp.xml");
+    let a = cluster.join("A", Silent).await;
+    let b = cluster.join("B", Silent).await;
+    one_view(&[&a, &b]).await;
+    drop(a);
+    one_view(&[&b]).await;
+    b.close().await;
+}
