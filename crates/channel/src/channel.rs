@@ -289,6 +289,17 @@ impl Channel {
         wait.await.ok()
     }
 
+    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do.
+    pub async fn abort(self) {
+        self.shared().gate.close();
+        let stopped = self.with_stack(|stack, now| {
+            // Without a transport's envelope nothing gets out any more.
+            stack.cut(now);
+        });
+        stopped.await;
+        self.owner.driver.shutdown().await;
+    }
+
     /// Leaves the cluster and closes everything: when it returns no task, socket or timer of this member is left.
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();

@@ -51,6 +51,7 @@ pub struct Stack {
     shared: Shared,
     next_uid: u16,
     now: Time,
+    is_cut: bool,
 }
 
 impl Stack {
@@ -83,6 +84,7 @@ impl Stack {
                 drops: Drops::default(),
             },
             now: Time::ZERO,
+            is_cut: false,
         }
     }
 
@@ -274,6 +276,9 @@ impl Stack {
 
     /// The next packet for the network.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        if self.is_cut {
+            self.queues.transmits.clear();
+        }
         self.queues.transmits.pop_front()
     }
 
@@ -375,6 +380,14 @@ impl Stack {
         self.queues.up.remove(index);
         self.queues.down.remove(index);
         true
+    }
+
+    /// Forgets everything that was to go out, and lets nothing out any more, as when the process were gone. Sockets of
+    /// layers are left to whoever drives the stack.
+    pub fn cut(&mut self, now: Time) {
+        self.now = now;
+        self.is_cut = true;
+        self.timers.clear();
     }
 
     fn index_of(&self, uid: u16) -> Option<usize> {

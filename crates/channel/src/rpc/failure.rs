@@ -10,6 +10,7 @@ use consort_group::{Object, Payload};
 const SERIALIZABLE: u8 = 51;
 const STREAM_MAGIC: &[u8] = &[0xac, 0xed, 0x00, 0x05];
 const TC_NULL: u8 = 0x70;
+const TC_REFERENCE: u8 = 0x71;
 const TC_CLASSDESC: u8 = 0x72;
 const TC_OBJECT: u8 = 0x73;
 const TC_STRING: u8 = 0x74;
@@ -100,11 +101,16 @@ fn text_at(stream: &[u8], at: usize) -> Option<String> {
     stream.get(at + 2..at + 2 + length).map(|text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The exception's message is the first string of the stream that is not a type's signature or a trace's text: the
-/// data of `Throwable` (detailMessage) comes right after the class descriptors end with a null superclass.
+/// The exception's message. The data of `Throwable` comes right after the class descriptors, which end with a null
+/// superclass: the cause, which is a reference to the exception itself if there is none, then the message.
 fn message_in(stream: &[u8]) -> Option<String> {
-    let end = stream.windows(3).position(|window| window == [TC_ENDBLOCKDATA, TC_NULL, TC_STRING])?;
-    text_at(stream, end + 3)
+    let end = stream.windows(2).position(|window| window == [TC_ENDBLOCKDATA, TC_NULL])? + 2;
+    let after_cause = match stream.get(end)? {
+        &TC_REFERENCE => end + 5,
+        &TC_NULL => end + 1,
+        _ => end,
+    };
+    (stream.get(after_cause) == Some(&TC_STRING)).then(|| text_at(stream, after_cause + 1)).flatten()
 }
 
 /// For tests: the bytes of a failure.

@@ -1,0 +1,77 @@
+//! A JVM with a JGroups member that takes commands.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::PATIENCE;
+use crate::setting::{Setting, directory};
+
+/// A Java member. Dropped, it is killed.
+pub struct JavaMember {
+    /// Its logical name.
+    pub name: String,
+    child: Child,
+    input: ChildStdin,
+    answers: mpsc::UnboundedReceiver<Value>,
+}
+
+impl JavaMember {
+    pub(crate) async fn start(setting: &Setting, name: &str) -> Self {
+        let directory = directory();
+        let classpath = format!("{0}/jgroups.jar:{0}/classes", directory.display());
+        let log =
+            std::fs::File::create(directory.join(format!("{}-{name}.log", setting.cluster))).expect("a log");
+        let mut child = Command::new("java")
+            .args(["-Xmx512m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+            .arg("-Djava.net.preferIPv4Stack=true")
+            .args(setting.properties.iter().map(|(name, value)| format!("-D{name}={value}")))
+            .args(["-cp", &classpath, "consort.interop.Member"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("java starts");
+        let input = child.stdin.take().expect("its input");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let (told, answers) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let Some(json) = line.strip_prefix("@@ ") else { continue };
+                let answer: Value =
+                    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
+                if answer.get("event").is_none() && told.send(answer).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut member = Self { name: name.to_owned(), child, input, answers };
+        let connect = format!("connect {name} {} {}", setting.cluster, setting.config.display());
+        let answer = member.run(&connect).await;
+        assert!(answer.get("error").is_none(), "{name} does not connect: {answer}");
+        member
+    }
+
+    pub(crate) async fn run(&mut self, command: &str) -> Value {
+        writeln!(self.input, "{command}").expect("the JVM reads");
+        match tokio::time::timeout(PATIENCE, self.answers.recv()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => panic!("{} ended instead of answering `{command}`", self.name),
+            Err(_) => panic!("{} does not answer `{command}`", self.name),
+        }
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("killed");
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for JavaMember {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

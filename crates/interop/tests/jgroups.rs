@@ -1,0 +1,167 @@
+//! Java and Consort members in one cluster (issue: Java interop, automated).
+
+use std::collections::BTreeSet;
+
+use consort_interop::{Member, Setting};
+use serde_json::json;
+
+/// Two members of each kind; `first` is the coordinator's kind.
+async fn two_and_two(setting: &Setting, java_first: bool) -> Vec<Member> {
+    let mut members = Vec::new();
+    for (name, is_java) in [("A", java_first), ("B", !java_first), ("C", java_first), ("D", !java_first)] {
+        members.push(if is_java { setting.java(name).await } else { setting.consort(name).await });
+    }
+    same_view(&mut members, "(4) [A, B, C, D]").await;
+    members
+}
+
+/// Waits until everybody has a view that ends with this text, and compares the whole texts.
+async fn same_view(members: &mut [Member], end: &str) {
+    let started = std::time::Instant::now();
+    loop {
+        let mut texts = BTreeSet::new();
+        for member in members.iter_mut() {
+            texts.insert(member.view().await);
+        }
+        if texts.len() == 1 && texts.iter().all(|text| text.contains(end)) {
+            return;
+        }
+        assert!(started.elapsed() < consort_interop::PATIENCE, "no view {end}: {texts:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Everybody multicasts; everybody receives all of it once and in order.
+async fn everybody_multicasts(members: &mut [Member], count: u32, size: usize) {
+    let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
+    for member in members.iter_mut() {
+        member.run("reset").await;
+    }
+    let command = format!("send {count} {size}");
+    let sending = members.iter_mut().map(|member| member.run(&command));
+    join_all(sending).await;
+    for member in members.iter_mut() {
+        for name in &names {
+            let seen = member.run(&format!("expect {name} {count} 60000")).await;
+            let wanted = json!({ "received": count, "duplicates": 0, "out_of_order": 0 });
+            assert_eq!(seen, wanted, "{} from {name}, {size} bytes", member.name());
+        }
+    }
+}
+
+/// Runs futures that borrow different members at once.
+async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut pinned: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut is_done = true;
+        for (future, result) in &mut pinned {
+            if result.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(value) => *result = Some(value),
+                    std::task::Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    pinned.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+async fn exit(members: Vec<Member>) {
+    for member in members {
+        member.exit().await;
+    }
+}
+
+async fn multicasts(config: &str, java_first: bool) {
+    let setting = Setting::new(config);
+    let mut members = two_and_two(&setting, java_first).await;
+    everybody_multicasts(&mut members, 10_000, 1).await;
+    everybody_multicasts(&mut members, 10_000, 1_000).await;
+    everybody_multicasts(&mut members, 300, 100_000).await;
+    exit(members).await;
+}
+
+macro_rules! for_each_stack {
+    ($test:ident: $($name:ident $config:literal $java_first:literal),+ $(,)?) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $test($config, $java_first).await;
+        })+
+    };
+}
+
+for_each_stack! { multicasts:
+    multicasts_over_tcp_with_a_java_coordinator "tcp.xml" true,
+    multicasts_over_tcp_with_a_consort_coordinator "tcp.xml" false,
+    multicasts_over_udp_with_a_java_coordinator "udp.xml" true,
+    multicasts_over_udp_with_a_consort_coordinator "udp.xml" false,
+    multicasts_over_tcp_new_with_a_java_coordinator "tcp-new.xml" true,
+    multicasts_over_tcp_new_with_a_consort_coordinator "tcp-new.xml" false,
+}
+
+/// Unicasts, OOB, RPC and state in all directions.
+async fn one_to_one(config: &str, java_first: bool) {
+    let setting = Setting::new(config);
+    let mut members = two_and_two(&setting, java_first).await;
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (1, 3)] {
+        let (from_name, to_name) = (members[from].name().to_owned(), members[to].name().to_owned());
+        members[to].run("reset").await;
+        members[from].run(&format!("send 1000 100 to {to_name}")).await;
+        let seen = members[to].run(&format!("expect {from_name} 1000 20000")).await;
+        assert_eq!(
+            seen,
+            json!({ "received": 1000, "duplicates": 0, "out_of_order": 0 }),
+            "{from_name} to {to_name}"
+        );
+        members[to].run("reset").await;
+        members[from].run(&format!("send 1000 100 to {to_name} oob")).await;
+        let seen = members[to].run(&format!("expect {from_name} 1000 20000")).await;
+        assert_eq!(seen["received"], 1000, "OOB from {from_name} to {to_name}");
+    }
+    for at in 0..2 {
+        let own = members[at].name().to_owned();
+        let other = members[1 - at].name().to_owned();
+        let answer = members[at].run(&format!("rpc {other} hello 10000")).await;
+        assert_eq!(answer, json!({ other.clone(): format!("hello@{other}") }), "from {own}");
+        let all = members[at].run("rpc all hi 10000").await;
+        assert_eq!(all, json!({ "A": "hi@A", "B": "hi@B", "C": "hi@C", "D": "hi@D" }), "from {own}");
+        let failure = members[at].run(&format!("rpc {other} fail 10000")).await;
+        let text = failure["exception"].as_str().unwrap_or_default();
+        assert!(text.contains("told to fail"), "from {own}: {failure}");
+    }
+    members[0].run("state set of-A").await;
+    assert_eq!(members[1].run("state fetch").await, json!({ "state": "of-A" }));
+    members[1].run("state set of-B").await;
+    assert_eq!(members[0].run("state fetch B").await, json!({ "state": "of-B" }));
+    exit(members).await;
+}
+
+for_each_stack! { one_to_one:
+    one_to_one_over_tcp "tcp.xml" true,
+    one_to_one_over_udp "udp.xml" false,
+    one_to_one_over_tcp_new "tcp-new.xml" false,
+}
+
+/// The coordinator is killed, then the next one leaves; the others agree and go on.
+async fn coordinators_go(config: &str, java_first: bool) {
+    let setting = Setting::new(config);
+    let mut members = two_and_two(&setting, java_first).await;
+    members.remove(0).kill().await;
+    same_view(&mut members, "(3) [B, C, D]").await;
+    everybody_multicasts(&mut members, 1_000, 100).await;
+    members.remove(0).exit().await;
+    same_view(&mut members, "(2) [C, D]").await;
+    everybody_multicasts(&mut members, 1_000, 100).await;
+    members.remove(0).kill().await;
+    same_view(&mut members, "(1) [D]").await;
+    exit(members).await;
+}
+
+for_each_stack! { coordinators_go:
+    coordinators_go_over_tcp_java_first "tcp.xml" true,
+    coordinators_go_over_tcp_consort_first "tcp.xml" false,
+    coordinators_go_over_udp_java_first "udp.xml" true,
+    coordinators_go_over_tcp_new_consort_first "tcp-new.xml" false,
+}

@@ -1,0 +1,92 @@
+//! The steps of the gate, and the table at its end.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::interop;
+
+/// How a step ended.
+pub(crate) enum Outcome {
+    Passed,
+    Failed(String),
+    /// A tool is not installed: a gap on a laptop, a failure in CI.
+    Missing(String),
+}
+
+type Step = (&'static str, &'static str, fn(Option<&str>) -> Outcome);
+
+const STEPS: &[Step] = &[
+    ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
+    ("lints", "no compiler or clippy warning", |_| {
+        cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+    }),
+    ("tests", "unit, property, vector, live and documentation tests", |filter| {
+        let mut arguments = vec!["test", "--workspace", "--exclude", "consort-interop"];
+        arguments.extend(filter);
+        cargo(&arguments)
+    }),
+    ("docs", "the documentation builds without warning", |_| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
+        status(command)
+    }),
+    ("interop", "one cluster with Java JGroups members", interop::run),
+];
+
+/// Runs all steps, or the named one, and prints how they went.
+pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
+    let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| only.is_none_or(|only| only == *name)).collect();
+    if steps.is_empty() {
+        let names: Vec<&str> = STEPS.iter().map(|(name, ..)| *name).collect();
+        eprintln!("no such step; there are: {}", names.join(", "));
+        return ExitCode::from(2);
+    }
+    let is_ci = std::env::var_os("CI").is_some();
+    let mut results: Vec<(&str, Duration, Outcome)> = Vec::new();
+    for (name, what, run) in steps {
+        println!("--- {name}: {what}");
+        let start = Instant::now();
+        let outcome = run(filter);
+        results.push((name, start.elapsed(), outcome));
+    }
+    println!();
+    let mut has_failed = false;
+    for (name, time, outcome) in &results {
+        let text = match outcome {
+            Outcome::Passed => "passed".to_owned(),
+            Outcome::Failed(why) => format!("FAILED: {why}"),
+            Outcome::Missing(what) if is_ci => format!("FAILED, because it is missing: {what}"),
+            Outcome::Missing(what) => format!("NOT RUN, missing: {what}"),
+        };
+        has_failed |= match outcome {
+            Outcome::Passed => false,
+            Outcome::Failed(_) => true,
+            Outcome::Missing(_) => is_ci,
+        };
+        println!("{name:<10} {:>6.1} s  {text}", time.as_secs_f64());
+    }
+    if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs cargo.
+pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments);
+    status(command)
+}
+
+/// Runs a command to its end.
+pub(crate) fn status(mut command: Command) -> Outcome {
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Outcome::Passed,
+        Ok(status) => Outcome::Failed(format!("{} ended with {status}", show(&command))),
+        Err(error) => Outcome::Failed(format!("{}: {error}", show(&command))),
+    }
+}
+
+fn show(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+    format!("{program} {}", arguments.join(" "))
+}
