@@ -8,11 +8,12 @@ use consort_conf::{ConfigError, Variables};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
-use consort_net::{BoundEdge, Command, Driver, TransportConfig};
+use consort_net::{BoundEdge, Command, DiagConfig, Driver, TransportConfig};
 
 use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
+use crate::probe::Answerer;
 use crate::receiver::{Receiver, Silent};
 use crate::rpc::Interceptor;
 
@@ -125,7 +126,7 @@ impl ChannelBuilder {
         let config = self.config;
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config)).await;
-        let Made { edge, version, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;
+        let Made { edge, version, diag, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
                 return Err(ConnectError::NoSuchLayer(above));
@@ -147,13 +148,16 @@ impl ChannelBuilder {
         };
         let shared = Arc::new(Shared::new(local, name, phys, cluster));
         let (receiver, interceptor) = (self.receiver, self.interceptor);
+        let for_probe = interceptor.clone();
         let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
             let deliverer = Deliverer::new(policy, receiver, driver.clone());
             Upcalls::new(shared.clone(), deliverer, interceptor, driver.clone())
         })
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
-        let channel = Channel::new(shared, driver.clone());
+        let answerer = Answerer { shared: shared.clone(), interceptor: for_probe };
+        let probe = crate::probe::start(diag, phys, answerer, driver.submitter());
+        let channel = Channel::new(shared, driver.clone(), probe);
         for on_open in self.on_open {
             on_open(channel.downgrade());
         }
@@ -174,6 +178,7 @@ impl ChannelBuilder {
 struct Made {
     edge: BoundEdge,
     version: Version,
+    diag: DiagConfig,
     layers: Vec<Box<dyn Protocol>>,
     policy: DeliveryPolicy,
 }
@@ -185,6 +190,7 @@ fn make(config: &StackConfig) -> Result<Made, ConnectError> {
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
+    let diag = edge.diag.clone();
     let edge = BoundEdge::bind(&edge, version)?;
     let own = edge.phys_addr().ip;
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
@@ -194,7 +200,7 @@ fn make(config: &StackConfig) -> Result<Made, ConnectError> {
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
     }
-    Ok(Made { edge, version, layers, policy })
+    Ok(Made { edge, version, diag, layers, policy })
 }
 
 /// A host's addresses; of those, the ones of our own family if it has any.

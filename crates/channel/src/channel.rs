@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
+use crate::probe::Responder;
 use crate::receiver::Delivery;
 use crate::rpc::Interceptor;
 
@@ -76,6 +77,7 @@ impl Shared {
 struct Owner {
     shared: Arc<Shared>,
     driver: DriverHandle,
+    probe: Mutex<Option<Responder>>,
 }
 
 impl Drop for Owner {
@@ -111,6 +113,10 @@ impl WeakChannel {
         &self.shared.local
     }
 
+    pub(crate) fn name_of(&self, member: &Address) -> String {
+        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
+    }
+
     /// Sends without waiting for room: answers to requests must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
@@ -120,8 +126,17 @@ impl WeakChannel {
 }
 
 impl Channel {
-    pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle) -> Self {
-        Self { owner: Arc::new(Owner { shared, driver }) }
+    pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle, probe: Option<Responder>) -> Self {
+        Self { owner: Arc::new(Owner { shared, driver, probe: Mutex::new(probe) }) }
+    }
+
+    /// Ends the probe responder and the driver.
+    async fn end(&self) {
+        let probe = self.owner.probe.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(probe) = probe {
+            probe.stop().await;
+        }
+        self.owner.driver.shutdown().await;
     }
 
     pub(crate) fn downgrade(&self) -> WeakChannel {
@@ -297,7 +312,7 @@ impl Channel {
             stack.cut(now);
         });
         stopped.await;
-        self.owner.driver.shutdown().await;
+        self.end().await;
     }
 
     /// Leaves the cluster and closes everything: when it returns no task, socket or timer of this member is left.
@@ -308,7 +323,7 @@ impl Channel {
         if self.owner.driver.submit(Command::Disconnect).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
         }
-        self.owner.driver.shutdown().await;
+        self.end().await;
     }
 }
 

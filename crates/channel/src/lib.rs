@@ -21,11 +21,14 @@ mod error;
 mod gate;
 mod receiver;
 
+pub mod probe;
 pub mod rpc;
 
 pub use builder::ChannelBuilder;
 pub use channel::Channel;
-pub use consort_group::{Address, Flags, Message, Payload, PhysAddr, StateError, Transient, View, ViewId};
+pub use consort_group::{
+    Address, Flags, Message, Object, Payload, PhysAddr, Primitive, StateError, Transient, View, ViewId,
+};
 pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
 pub use gate::SEND_AHEAD_BYTES;

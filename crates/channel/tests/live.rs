@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Inbox, one_view};
 use consort_channel::{Channel, Flags, Message, Silent};
+use consort_group::protocols::{Discard, DiscardConfig};
 
 fn numbered(count: u32, size: usize) -> impl Iterator<Item = Message> {
     (0..count).map(move |n| {
@@ -123,4 +124,50 @@ async fn a_member_that_is_dropped_leaves() {
     drop(a);
     one_view(&[&b]).await;
     b.close().await;
+}
+
+/// Cuts a member off from those named; from nobody if none is.
+async fn discard(channel: &Channel, names: &'static [&'static str]) {
+    channel
+        .with_stack(move |stack, now| {
+            if stack.probe("DISCARD").is_none() {
+                let layer = Discard::new(DiscardConfig::default());
+                assert!(stack.insert_above(now, "TCP", Box::new(layer)));
+            }
+            let operation = if names.is_empty() { "ignoreNobody" } else { "ignore" };
+            stack.operation(now, "DISCARD", operation, names).unwrap().unwrap();
+        })
+        .await
+        .expect("an open channel");
+}
+
+#[tokio::test]
+async fn a_partition_heals_into_one_view() {
+    let cluster = Cluster::new("tcp.xml").edited(&[
+        ("<FD_ALL3 timeout=\"40s\" interval=\"5s\"/>", "<FD_ALL3 timeout=\"2s\" interval=\"200ms\"/>"),
+        ("min_interval=\"10s\" max_interval=\"30s\"", "min_interval=\"100ms\" max_interval=\"1s\""),
+    ]);
+    let inbox = Arc::new(Inbox::default());
+    let a = cluster.join("A", Silent).await;
+    let b = cluster.join("B", Silent).await;
+    let c = cluster.join("C", inbox.clone()).await;
+    one_view(&[&a, &b, &c]).await;
+    discard(&a, &["C"]).await;
+    discard(&b, &["C"]).await;
+    discard(&c, &["A", "B"]).await;
+    one_view(&[&a, &b]).await;
+    one_view(&[&c]).await;
+    for channel in [&a, &b, &c] {
+        discard(channel, &[]).await;
+    }
+    one_view(&[&a, &b, &c]).await;
+    let text = a.view_text();
+    assert!(text.starts_with("MergeView::") && text.contains("2 subgroups"), "{text}");
+    for message in numbered(100, 10) {
+        b.send(message).await.unwrap();
+    }
+    assert_eq!(numbers(&inbox.from(b.address(), 100).await), (0..100).collect::<Vec<u32>>());
+    for channel in [a, b, c] {
+        channel.close().await;
+    }
 }

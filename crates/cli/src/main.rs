@@ -1,3 +1,87 @@
 //! The `consort` command.
 
-fn main() {}
+mod chat;
+mod demo;
+mod join;
+mod parse;
+mod perf;
+mod probe;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Group communication that speaks JGroups: try it, measure it, look into it.
+#[derive(Parser)]
+#[command(name = "consort", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Four members on this host find each other and call each other; one is killed, and the rest goes on.
+    Demo(demo::Demo),
+    /// RPC performance: every member calls random others, 80 % reads and 20 % writes to two.
+    Uperf(perf::uperf::Uperf),
+    /// Multicast performance: every member sends to all.
+    Mperf(perf::mperf::Mperf),
+    /// Talks to everybody in a cluster, org.jgroups.demos.Chat included.
+    Chat(chat::Chat),
+    /// Asks members for views, attributes and statistics, as JGroups' probe.sh does.
+    Probe(probe::Probe),
+    /// Shows the JGroups messages in a capture, one per line.
+    Parse(parse::Parse),
+}
+
+fn main() -> ExitCode {
+    // A reader that has seen enough (`consort parse … | head`) is no error.
+    restore_sigpipe();
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new("warn")))
+        .with_writer(std::io::stderr)
+        .init();
+    let result = match arguments.command {
+        Command::Demo(demo) => on_one_thread(demo.run()),
+        Command::Uperf(uperf) => on_one_thread(uperf.run()),
+        Command::Mperf(mperf) => on_one_thread(mperf.run()),
+        Command::Chat(chat) => on_one_thread(chat.run()),
+        Command::Probe(probe) => probe.run(),
+        Command::Parse(parse) => parse.run(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("consort: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One thread serves sockets, stack and application: on loopback and in most deployments a wake-up of another thread
+/// costs more than what it would do.
+fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// The standard library ignores SIGPIPE, which turns a closed pipe into a panic of `println!`.
+fn restore_sigpipe() {
+    sigpipe::reset();
+}
+
+/// The one place where the command touches a signal's disposition.
+mod sigpipe {
+    #![allow(unsafe_code)]
+
+    /// Gives SIGPIPE its default back.
+    pub(crate) fn reset() {
+        // SAFETY: called before any thread is started, with a signal and a disposition that exist; SIG_DFL runs no
+        // code of ours.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+    }
+}

@@ -222,7 +222,6 @@ const USED_BY_EDGE: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Variables, parse_stack};
 
     fn error(text: &str) -> String {

@@ -79,6 +79,8 @@ pub(crate) trait Interceptor: Send + Sync {
     fn suspected(&self, members: &[Address]);
     /// The channel is closed.
     fn closed(&self);
+    /// The value of a probe key, if it is one of ours.
+    fn probe(&self, key: &str) -> Option<String>;
 }
 
 struct Inner {
@@ -342,6 +344,33 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// A line per destination.
+    fn details(&self) -> String {
+        let rows = self.stats.rtts();
+        if rows.is_empty() {
+            return if self.stats.has_details() { "none yet" } else { "off; see rpcs-enable-details" }
+                .to_owned();
+        }
+        let channel = self.channel.get();
+        let lines = rows.iter().map(|(dest, rtt)| {
+            let dest = match dest {
+                Some(dest) => channel.map_or_else(|| dest.to_string(), |channel| channel.name_of(dest)),
+                None => "all".to_owned(),
+            };
+            let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+            format!(
+                "{dest}: count={}, min={:.1}us, avg={:.1}us, max={:.1}us",
+                rtt.count,
+                micros(rtt.min),
+                micros(rtt.mean()),
+                micros(rtt.max)
+            )
+        });
+        format!("\n{}", lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
 impl Receiver for Inner {
     fn receive_batch(&self, mut delivery: Delivery) {
         let requests = delivery.take_if(|message| self.rpc_of(message).is_some());
@@ -398,6 +427,30 @@ impl Interceptor for Inner {
 
     fn suspected(&self, members: &[Address]) {
         self.correlator.lose(|member| members.contains(member));
+    }
+
+    fn probe(&self, key: &str) -> Option<String> {
+        match key {
+            "rpcs" => {
+                let counters = self.stats.counters();
+                Some(counters.map(|(name, count)| format!("{name}={count}")).join(", "))
+            }
+            "rpcs-details" => Some(self.details()),
+            "rpcs-enable-details" => {
+                self.stats.set_details(true);
+                Some("details are on".to_owned())
+            }
+            "rpcs-disable-details" => {
+                self.stats.set_details(false);
+                Some("details are off".to_owned())
+            }
+            "rpcs-reset" => {
+                self.stats.reset();
+                Some("forgotten".to_owned())
+            }
+            "requests" => Some(self.correlator.len().to_string()),
+            _ => None,
+        }
     }
 
     fn closed(&self) {

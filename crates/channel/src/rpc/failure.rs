@@ -105,9 +105,9 @@ fn text_at(stream: &[u8], at: usize) -> Option<String> {
 /// superclass: the cause, which is a reference to the exception itself if there is none, then the message.
 fn message_in(stream: &[u8]) -> Option<String> {
     let end = stream.windows(2).position(|window| window == [TC_ENDBLOCKDATA, TC_NULL])? + 2;
-    let after_cause = match stream.get(end)? {
-        &TC_REFERENCE => end + 5,
-        &TC_NULL => end + 1,
+    let after_cause = match *stream.get(end)? {
+        TC_REFERENCE => end + 5,
+        TC_NULL => end + 1,
         _ => end,
     };
     (stream.get(after_cause) == Some(&TC_STRING)).then(|| text_at(stream, after_cause + 1)).flatten()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Receiver};
-use consort_conf::Variables;
+use consort_conf::{STOCK, Variables, parse_stack};
 use tokio::sync::watch;
 
 /// Nothing in these tests takes a tenth of this.
@@ -19,6 +19,7 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 pub struct Cluster {
     pub name: String,
     pub config: &'static str,
+    pub text: String,
     pub variables: Variables,
 }
 
@@ -33,7 +34,17 @@ impl Cluster {
             .with("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{base}]"))
             .with("jgroups.tcp.port_range", "8")
             .with("jgroups.udp.mcast_port", (base + 11).to_string());
-        Self { name: format!("cluster-{base}"), config, variables }
+        let (_, text) = STOCK.iter().find(|(name, _)| *name == config).expect("a stock stack");
+        Self { name: format!("cluster-{base}"), config, text: (*text).to_owned(), variables }
+    }
+
+    /// The same with some of the configuration's text replaced.
+    pub fn edited(mut self, replacements: &[(&str, &str)]) -> Self {
+        for (old, new) in replacements {
+            assert!(self.text.contains(old), "{} has no {old}", self.config);
+            self.text = self.text.replace(old, new);
+        }
+        self
     }
 
     pub fn builder(&self, name: &str) -> ChannelBuilder {
@@ -41,7 +52,9 @@ impl Cluster {
         if self.config.contains("udp") || self.config.contains("sequencer") {
             variables.set("jgroups.bind_port", "0");
         }
-        Channel::from_file_with(self.config, &variables).unwrap_or_else(|error| panic!("{error}")).name(name)
+        let stack =
+            parse_stack(self.config, &self.text, &variables).unwrap_or_else(|error| panic!("{error}"));
+        Channel::from_config(stack.config).name(name)
     }
 
     pub async fn join(&self, name: &str, receiver: impl Receiver) -> Channel {

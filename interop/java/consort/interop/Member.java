@@ -112,7 +112,8 @@ public class Member implements Receiver {
                 return "{}";
             case "shuffle":
                 if (words[1].equals("on")) {
-                    fault(SHUFFLE.class, new SHUFFLE().setUp(true).setDown(false).setMaxSize(10).setMaxTime(50));
+                    // Upwards, 5.5.7 passes its last message on ten times and loses the other nine.
+                    fault(SHUFFLE.class, new SHUFFLE().setUp(false).setDown(true).setMaxSize(10).setMaxTime(50));
                 } else {
                     channel.getProtocolStack().removeProtocol(SHUFFLE.class);
                 }

@@ -1,7 +1,7 @@
 //! Digests, views and stability.
 
 use super::NakAck;
-use crate::{Address, Control, Cx, Digest, View};
+use crate::{Address, Control, Cx, Digest, DigestEntry, View};
 
 impl NakAck {
     pub(super) fn control_digest(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
@@ -19,18 +19,21 @@ impl NakAck {
         }
     }
 
-    /// Members' rows in view order; our own from the send window.
+    /// How far a member's messages have got; our own by the send window.
+    pub(super) fn digest_row(&self, member: &Address) -> Option<DigestEntry> {
+        let (highest_delivered, highest_received) = if self.local.as_ref() == Some(member) {
+            let seqno = self.sent.highest_sent();
+            (seqno, seqno)
+        } else {
+            let window = &self.peers.get(member)?.window;
+            (window.highest_delivered(), window.highest_received())
+        };
+        Some(DigestEntry { member: member.clone(), highest_delivered, highest_received })
+    }
+
+    /// Members' rows in view order.
     pub(super) fn digest(&self) -> Digest {
-        let mut digest = Digest::default();
-        for member in &self.order {
-            if self.local.as_ref() == Some(member) {
-                let seqno = self.sent.highest_sent();
-                digest.set(member.clone(), seqno, seqno);
-            } else if let Some(peer) = self.peers.get(member) {
-                digest.set(member.clone(), peer.window.highest_delivered(), peer.window.highest_received());
-            }
-        }
-        digest
+        Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
     /// Creates windows of other members at the digest's rows, where there are none or `replaces(own, theirs)`.

@@ -227,14 +227,8 @@ impl Protocol for NakAck {
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
             Query::DigestOf(member) => {
-                let peer = self.peers.get(member)?;
-                let mut digest = crate::Digest::default();
-                digest.set(
-                    (*member).clone(),
-                    peer.window.highest_delivered(),
-                    peer.window.highest_received(),
-                );
-                Some(Answer::Digest(digest))
+                let row = self.digest_row(member)?;
+                Some(Answer::Digest(crate::Digest { entries: vec![row] }))
             }
             Query::Digest => Some(Answer::Digest(self.digest())),
             _ => None,

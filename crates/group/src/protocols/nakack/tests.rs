@@ -215,3 +215,15 @@ fn nakack4_acknowledges_what_was_consumed() {
     let ack = HeaderBody::NakAck4(NakAckHeader::Ack { seqno: 3 });
     assert_eq!(acks[0].headers.get(ProtocolId::NAKACK4), Some(&ack));
 }
+
+#[test]
+fn our_own_row_is_part_of_every_digest() {
+    let mut harness = joined();
+    harness.send(Message::bytes(None, "x")).send(Message::bytes(None, "y"));
+    for query in [Query::Digest, Query::DigestOf(&member(1))] {
+        let Some(Answer::Digest(digest)) = harness.stack.ask(&query) else {
+            panic!("no answer to {query:?}")
+        };
+        assert_eq!(digest.get(&member(1)).map(|row| row.highest_received), Some(2));
+    }
+}

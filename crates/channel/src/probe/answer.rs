@@ -1,0 +1,180 @@
+//! A request's keys, and what each says.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use consort_group::{Answer, Query, Stack, Time};
+use regex_lite::Regex;
+
+use crate::channel::Shared;
+use crate::rpc::Interceptor;
+
+/// The keys that a member knows by themselves.
+const KEYS: &[&str] = &[
+    "keys",
+    "member-addrs",
+    "uuids",
+    "props",
+    "print-protocols",
+    "pp",
+    "jmx",
+    "op",
+    "invoke",
+    "dump-digest",
+    "drops",
+    "rpcs",
+    "rpcs-details",
+    "rpcs-enable-details",
+    "rpcs-disable-details",
+    "rpcs-reset",
+];
+
+/// Answers requests from what the stack and the dispatcher tell.
+#[derive(Clone)]
+pub(crate) struct Answerer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) interceptor: Option<Arc<dyn Interceptor>>,
+}
+
+impl Answerer {
+    /// The answer to a request; `None` if it is for another cluster.
+    pub(crate) fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
+        let mut keys = Vec::new();
+        for token in request.split_whitespace() {
+            match token.strip_prefix("cluster=") {
+                Some(pattern) => {
+                    let regex = Regex::new(&format!("^(?:{pattern})$")).ok()?;
+                    if !regex.is_match(&self.shared.cluster) {
+                        return None;
+                    }
+                }
+                None => keys.push(token),
+            }
+        }
+        let group = stack.shared();
+        let view = group.view.as_ref().map_or_else(|| "null".to_owned(), |view| view.display(&group.book));
+        let version = format!("{} (Consort {})", group.version, env!("CARGO_PKG_VERSION"));
+        let (name, phys, cluster) = (&self.shared.name, self.shared.phys, &self.shared.cluster);
+        if keys.is_empty() {
+            return Some(format!("{name} (ip={phys})\nview={view}\ncluster={cluster}\nversion={version}\n"));
+        }
+        let members = group.view.as_ref().map_or(0, consort_group::View::len);
+        let mut text =
+            format!("{name} [ip={phys}, {members} mbr(s), cluster={cluster}, version={version}]\n");
+        for key in keys {
+            for (key, value) in self.values(stack, now, key) {
+                let _ = write!(text, "{key}={value}\r\n");
+            }
+        }
+        Some(text)
+    }
+
+    fn values(&self, stack: &mut Stack, now: Time, key: &str) -> Vec<(String, String)> {
+        let one = |value: String| vec![(key.to_owned(), value)];
+        if let Some(value) = self.interceptor.as_ref().and_then(|interceptor| interceptor.probe(key)) {
+            return one(value);
+        }
+        let (word, rest) = key.split_once('=').unwrap_or((key, ""));
+        match word {
+            "keys" => one(KEYS.join("\n")),
+            "member-addrs" => one(member_addrs(stack)),
+            "uuids" => one(uuids(stack)),
+            "print-protocols" | "pp" => {
+                let mut names: Vec<&str> = stack.layers().map(|(name, _)| name).collect();
+                names.reverse();
+                one(format!("\n{}", names.join("\n")))
+            }
+            "props" | "jmx" if rest.is_empty() => {
+                let names: Vec<&'static str> = stack.layers().map(|(name, _)| name).collect();
+                names.into_iter().filter_map(|name| attributes(stack, name, None)).collect()
+            }
+            "props" => attributes(stack, rest, None).into_iter().collect(),
+            "jmx" => attribute_request(stack, rest),
+            "op" | "invoke" => one(operation(stack, now, rest)),
+            "dump-digest" => match stack.ask(&Query::Digest) {
+                Some(Answer::Digest(digest)) => {
+                    let book = &stack.shared().book;
+                    let rows = digest.entries.iter().map(|row| {
+                        let member = book.display(&row.member);
+                        format!("{member}: [{} ({})]", row.highest_delivered, row.highest_received)
+                    });
+                    one(rows.collect::<Vec<_>>().join(", "))
+                }
+                _ => one("none".to_owned()),
+            },
+            "drops" => {
+                let rows =
+                    stack.shared().drops.iter().map(|(layer, why, count)| format!("{layer}.{why}={count}"));
+                one(rows.collect::<Vec<_>>().join(", "))
+            }
+            _ if word.contains('[') => one(operation(stack, now, key)),
+            _ => attribute_request(stack, key),
+        }
+    }
+}
+
+fn member_addrs(stack: &Stack) -> String {
+    let shared = stack.shared();
+    let members = shared.view.iter().flat_map(|view| view.members().iter());
+    let addresses = members.filter_map(|member| Some(shared.book.phys(member)?.to_string()));
+    addresses.collect::<Vec<_>>().join(", ")
+}
+
+fn uuids(stack: &Stack) -> String {
+    let shared = stack.shared();
+    let mut text = format!("local_addr={} [{}]", shared.name, shared.local);
+    for (member, name, phys) in shared.book.iter() {
+        let name = name.map_or("?", |name| name);
+        let phys = phys.map_or_else(|| "?".to_owned(), |phys| phys.to_string());
+        let _ = write!(text, "\n{name}: {member}: {phys}");
+    }
+    text
+}
+
+/// `NAME={attr=value, …}`.
+fn attributes(stack: &Stack, layer: &str, only: Option<&[&str]>) -> Option<(String, String)> {
+    let probed = stack.probe(layer)?;
+    let wanted = probed
+        .attributes
+        .iter()
+        .filter(|(name, _)| only.is_none_or(|only| only.iter().any(|prefix| name.starts_with(prefix))));
+    let text: Vec<String> = wanted.map(|(name, value)| format!("{name}={}", value.trim())).collect();
+    Some((layer.to_owned(), format!("{{{}}}", text.join(", "))))
+}
+
+/// `PROT`, `PROT.attr,attr` or `PROT.attr=value`.
+fn attribute_request(stack: &mut Stack, request: &str) -> Vec<(String, String)> {
+    let (path, value) = match request.split_once('=') {
+        Some((path, value)) => (path, Some(value)),
+        None => (request, None),
+    };
+    let (layer, names) = path.split_once('.').unwrap_or((path, ""));
+    if let Some(value) = value {
+        let outcome = match stack.set_attribute(layer, names, value) {
+            Some(Ok(())) => value.to_owned(),
+            Some(Err(why)) => why,
+            None => format!("{layer} has no attribute {names} that can be set"),
+        };
+        return vec![(path.to_owned(), outcome)];
+    }
+    let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
+    attributes(stack, layer, (!names.is_empty()).then_some(&names)).into_iter().collect()
+}
+
+/// `PROT.method[arg,arg]`.
+fn operation(stack: &mut Stack, now: Time, request: &str) -> String {
+    let (path, args) = match request.split_once('[') {
+        Some((path, args)) => (path, args.trim_end_matches(']')),
+        None => (request, ""),
+    };
+    let Some((layer, method)) = path.split_once('.') else {
+        return format!("`{request}` is not of the form PROTOCOL.method[arguments]");
+    };
+    let args: Vec<&str> =
+        args.split(',').map(|arg| arg.trim().trim_matches('"')).filter(|arg| !arg.is_empty()).collect();
+    match stack.operation(now, layer, method, &args) {
+        Some(Ok(result)) => result,
+        Some(Err(why)) => why,
+        None => format!("{layer} has no operation {method}"),
+    }
+}

@@ -1,0 +1,13 @@
+//! Probe: what a member answers to JGroups' diagnostics client (facts section 25).
+//!
+//! Off unless the transport's `diag.enabled` says otherwise. Requests come as datagrams to a multicast group or over
+//! TCP; with a passcode, those that do not know it get no answer.
+
+mod answer;
+mod passcode;
+mod serve;
+
+pub use passcode::{PASSCODE_PREFIX, passcode_prefix};
+
+pub(crate) use answer::Answerer;
+pub(crate) use serve::{Responder, start};

@@ -1,0 +1,43 @@
+//! The passcode before a request: time, random number, and the digest of the passcode (facts 25, vector 12).
+
+use bytes::{BufMut, BytesMut};
+use sha1::{Digest, Sha1};
+
+/// Bytes before the request's text where there is a passcode.
+pub const PASSCODE_PREFIX: usize = 8 + 8 + 4 + 20;
+
+/// What stands before a request that knows the passcode. Only the digest is looked at.
+pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
+    let digest = Sha1::digest(passcode.as_bytes());
+    let mut out = BytesMut::with_capacity(PASSCODE_PREFIX);
+    out.put_i64(millis);
+    out.put_f64(random);
+    out.put_i32(digest.len() as i32);
+    out.put_slice(&digest);
+    out.to_vec()
+}
+
+/// The request's text, if whoever sent it knows the passcode.
+pub(super) fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]> {
+    let Some(passcode) = passcode else { return Some(request) };
+    let length = request.get(16..20)?;
+    let digest = request.get(20..PASSCODE_PREFIX)?;
+    let wanted = Sha1::digest(passcode.as_bytes());
+    // All bytes are compared, so that the time taken tells nothing.
+    let differences = digest.iter().zip(wanted.iter()).fold(0, |all, (a, b)| all | (a ^ b));
+    (length == 20_i32.to_be_bytes() && differences == 0).then(|| &request[PASSCODE_PREFIX..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_knows_the_passcode_is_heard() {
+        let request = [&passcode_prefix("secret", 1, 0.5)[..], b"keys"].concat();
+        assert_eq!(checked(&request, Some("secret")), Some(&b"keys"[..]));
+        assert_eq!(checked(&request, Some("guess")), None);
+        assert_eq!(checked(b"keys", Some("secret")), None);
+        assert_eq!(checked(b"keys", None), Some(&b"keys"[..]));
+    }
+}

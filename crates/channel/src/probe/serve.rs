@@ -1,0 +1,200 @@
+//! The sockets of the responder: one task per channel, which ends with it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_group::PhysAddr;
+use consort_net::{Command, DiagConfig, Submitter};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+
+use super::answer::Answerer;
+use super::passcode::checked;
+
+/// The longest request, as in JGroups.
+const REQUEST_MAX: usize = 10_000;
+
+/// The largest datagram that can carry an answer.
+const DATAGRAM_MAX: usize = 65_507;
+
+/// TCP requests that are served at once; more wait for these.
+const CLIENTS_MAX: usize = 16;
+
+/// How long a TCP client may take for its request.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+
+/// The responder's task. Dropped, it ends.
+pub(crate) struct Responder(JoinHandle<()>);
+
+impl Responder {
+    /// Ends it and waits until its sockets are closed.
+    pub(crate) async fn stop(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Starts the responder as configured. A socket that cannot be opened is logged: diagnostics are no reason to stay
+/// out of a cluster.
+pub(crate) fn start(
+    config: DiagConfig,
+    own: PhysAddr,
+    answerer: Answerer,
+    driver: Submitter,
+) -> Option<Responder> {
+    if !config.enabled {
+        return None;
+    }
+    let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from) };
+    let udp = config.enable_udp.then(|| udp_socket(&config)).and_then(|socket| complain("UDP", socket));
+    let tcp = config.enable_tcp.then(|| tcp_socket(&config, own)).and_then(|socket| complain("TCP", socket));
+    if udp.is_none() && tcp.is_none() {
+        return None;
+    }
+    Some(Responder(tokio::spawn(async move {
+        tokio::join!(serve_udp(udp, asked.clone()), serve_tcp(tcp, asked));
+    })))
+}
+
+fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
+    socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
+}
+
+fn udp_socket(config: &DiagConfig) -> io::Result<UdpSocket> {
+    let group = config.mcast_addr;
+    let domain = if group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SocketAddr::new(group, config.port).into())?;
+    let mut joined = Err(io::Error::other("no interface"));
+    for interface in if_addrs::get_if_addrs()? {
+        let done = match (group, interface.ip()) {
+            (IpAddr::V4(group), IpAddr::V4(ip)) => socket.join_multicast_v4(&group, &ip),
+            (IpAddr::V6(group), IpAddr::V6(_)) => {
+                socket.join_multicast_v6(&group, interface.index.unwrap_or(0))
+            }
+            _ => continue,
+        };
+        if joined.is_err() {
+            joined = done;
+        }
+    }
+    joined?;
+    UdpSocket::from_std(socket.into())
+}
+
+fn tcp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<TcpListener> {
+    let any = if own.ip.is_some_and(|ip| ip.is_ipv6()) {
+        IpAddr::from(Ipv6Addr::UNSPECIFIED)
+    } else {
+        IpAddr::from(Ipv4Addr::UNSPECIFIED)
+    };
+    let mut last = io::Error::other("no port");
+    for port in config.port..=config.port.saturating_add(config.port_range) {
+        match std::net::TcpListener::bind((any, port)) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return TcpListener::from_std(listener);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// How a request becomes an answer: on the stack's own task.
+#[derive(Clone)]
+struct Asked {
+    answerer: Answerer,
+    driver: Submitter,
+    passcode: Option<Arc<str>>,
+}
+
+impl Asked {
+    async fn answer(&self, request: &[u8]) -> Option<String> {
+        let text = checked(request, self.passcode.as_deref())?;
+        let text = String::from_utf8_lossy(text).into_owned();
+        let (done, wait) = oneshot::channel();
+        let answerer = self.answerer.clone();
+        let call = Command::Call(Box::new(move |stack, now| {
+            let _ = done.send(answerer.answer(stack, now, &text));
+        }));
+        self.driver.submit(call).ok()?;
+        wait.await.ok().flatten()
+    }
+}
+
+async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
+    let Some(socket) = socket else { return };
+    let mut buffer = vec![0; REQUEST_MAX];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((length, from)) => {
+                if let Some(mut answer) = asked.answer(&buffer[..length]).await {
+                    answer.truncate(answer.floor_char_boundary(DATAGRAM_MAX));
+                    // The group's address must not be the answer's source.
+                    if let Err(error) = answer_from_elsewhere(from, &answer).await {
+                        tracing::debug!(%error, %from, "probe cannot answer");
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "probe cannot receive"),
+        }
+    }
+}
+
+async fn answer_from_elsewhere(to: SocketAddr, answer: &str) -> io::Result<()> {
+    let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0)).await?.send_to(answer.as_bytes(), to).await.map(drop)
+}
+
+async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
+    let Some(listener) = listener else { return };
+    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let mut clients = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        while clients.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let asked = asked.clone();
+                clients.spawn(async move {
+                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, asked)).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: trying at once would only spin.
+                tracing::debug!(%error, "probe cannot accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn serve_client(mut stream: TcpStream, asked: Asked) -> io::Result<()> {
+    let mut request = Vec::new();
+    let mut buffer = [0; 1_024];
+    while request.len() < REQUEST_MAX && !request.contains(&b'\n') {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            length => request.extend_from_slice(&buffer[..length]),
+        }
+    }
+    if let Some(answer) = asked.answer(&request).await {
+        stream.write_all(answer.as_bytes()).await?;
+    }
+    stream.shutdown().await
+}

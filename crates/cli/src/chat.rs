@@ -1,0 +1,77 @@
+//! `consort chat`: lines to everybody, as org.jgroups.demos.Chat sends them.
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use clap::Args;
+use consort_channel::{Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::join::Join;
+
+/// Joins a cluster and sends every line of its input to all members.
+#[derive(Args)]
+#[command(after_help = "Example:\n  consort chat --cluster ChatCluster --name me\n\n\
+    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `ChatCluster` by default.\n\
+    A line `quit` or `exit`, or the end of the input, leaves.")]
+pub(crate) struct Chat {
+    #[command(flatten)]
+    join: Join,
+}
+
+struct Printer {
+    channel: Arc<OnceLock<Channel>>,
+}
+
+impl Receiver for Printer {
+    fn receive(&self, message: Message) {
+        let text = match &message.payload {
+            Payload::Object(object) => match &**object {
+                Object::Primitive(Primitive::String(text)) => text.clone(),
+                other => format!("{other:?}"),
+            },
+            payload => match message.payload_bytes() {
+                Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                None => format!("{payload:?}"),
+            },
+        };
+        let from = match (&message.src, self.channel.get()) {
+            (Some(src), Some(channel)) => channel.name_of(src),
+            _ => "?".to_owned(),
+        };
+        println!("{from}: {text}");
+    }
+
+    fn view_accepted(&self, view: &View) {
+        match self.channel.get() {
+            Some(channel) => println!("** view: {}", channel.view_text()),
+            None => println!("** {} members", view.len()),
+        }
+    }
+}
+
+impl Chat {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        let own = Arc::new(OnceLock::new());
+        let printer = Printer { channel: own.clone() };
+        let channel = self.join.builder()?.receiver(printer).connect(&self.join.cluster).await?;
+        let _ = own.set(channel.clone());
+        println!("-- local: {} ({})", channel.name(), channel.address());
+        println!("-- view: {}", channel.view_text());
+        let user = std::env::var("USER").unwrap_or_else(|_| channel.name().to_owned());
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        while let Some(line) = lines.next_line().await? {
+            let line = line.trim();
+            if line == "quit" || line == "exit" {
+                break;
+            }
+            let text = format!("[{user}] {line}");
+            let object = Object::Primitive(Primitive::String(text));
+            let message = Message::new(None, Payload::Object(Box::new(object))).with_flags(Flags::SERIALIZED);
+            channel.send(message).await?;
+        }
+        drop(own);
+        channel.close().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}

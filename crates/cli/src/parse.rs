@@ -1,0 +1,46 @@
+//! `consort parse`: captures of JGroups traffic, readable.
+
+mod capture;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+/// Reads a pcap file, or the hex vectors of the facts, and prints every JGroups message in it.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
+    consort parse jgroups.pcap"
+)]
+pub(crate) struct Parse {
+    /// A capture of tcpdump or Wireshark (pcap, not pcapng), or a text with one packet per line as hex digits.
+    file: PathBuf,
+}
+
+impl Parse {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let bytes = std::fs::read(&self.file).with_context(|| self.file.display().to_string())?;
+        let mut shown = show::Shown::default();
+        if capture::is_pcap(&bytes) {
+            let mut streams = capture::Streams::default();
+            for packet in capture::packets(&bytes) {
+                let packet = packet.with_context(|| self.file.display().to_string())?;
+                for payload in streams.payloads(&packet) {
+                    shown.payload(&payload.who, payload.kind, &payload.bytes);
+                }
+            }
+        } else {
+            let text = String::from_utf8(bytes).context("neither a pcap file nor a text")?;
+            for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+                let (name, hex) = line.rsplit_once(' ').unwrap_or(("", line));
+                let packet = capture::unhex(hex).with_context(|| format!("`{line}` is not hex digits"))?;
+                shown.payload(name, capture::Kind::Packet, &packet);
+            }
+        }
+        eprintln!("{} messages, {} packets that are something else", shown.messages, shown.others);
+        Ok(if shown.messages > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,193 @@
+//! pcap files, and what TCP and UDP carry in them.
+
+use std::collections::HashMap;
+
+use anyhow::bail;
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Bytes of one direction of a connection that wait for the rest of a frame at most.
+const PENDING_MAX: usize = 64 * 1024 * 1024;
+
+const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
+
+pub(super) fn is_pcap(bytes: &[u8]) -> bool {
+    magic(bytes).is_some()
+}
+
+/// Whether the file is little endian, if it is a pcap file.
+fn magic(bytes: &[u8]) -> Option<bool> {
+    let first: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+    if MAGICS.contains(&u32::from_le_bytes(first)) {
+        Some(true)
+    } else {
+        MAGICS.contains(&u32::from_be_bytes(first)).then_some(false)
+    }
+}
+
+/// A captured packet with its link layer's number.
+pub(super) struct Captured<'b> {
+    link: u32,
+    bytes: &'b [u8],
+}
+
+/// The packets of a file.
+pub(super) fn packets(bytes: &[u8]) -> impl Iterator<Item = anyhow::Result<Captured<'_>>> {
+    let is_little = magic(bytes).unwrap_or(true);
+    let number = move |at: usize| -> Option<u32> {
+        let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+        Some(if is_little { u32::from_le_bytes(four) } else { u32::from_be_bytes(four) })
+    };
+    let link = number(20).unwrap_or(0) & 0x0fff_ffff;
+    let mut at = 24;
+    std::iter::from_fn(move || {
+        if at >= bytes.len() {
+            return None;
+        }
+        let length = number(at + 8).map(|length| length as usize);
+        let content = length.and_then(|length| bytes.get(at + 16..at + 16 + length));
+        match content {
+            Some(content) => {
+                at += 16 + content.len();
+                Some(Ok(Captured { link, bytes: content }))
+            }
+            None => {
+                at = bytes.len();
+                Some(Err(anyhow::anyhow!("the file ends within a packet")))
+            }
+        }
+    })
+}
+
+/// What a payload is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Version, flags and messages.
+    Packet,
+    /// The bytes that begin a connection.
+    Setup,
+    /// The word that ends one.
+    Goodbye,
+}
+
+pub(super) struct Payload {
+    pub(super) who: String,
+    pub(super) kind: Kind,
+    pub(super) bytes: Bytes,
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+struct Stream {
+    next: Option<u32>,
+    pending: BytesMut,
+    is_set_up: bool,
+}
+
+/// Puts TCP's segments together. Segments that come out of order end a stream: captures on a host have none.
+#[derive(Default)]
+pub(super) struct Streams(HashMap<String, Stream>);
+
+impl Streams {
+    /// The JGroups payloads that a packet completes.
+    pub(super) fn payloads(&mut self, packet: &Captured<'_>) -> Vec<Payload> {
+        self.read(packet).unwrap_or_default()
+    }
+
+    fn read(&mut self, packet: &Captured<'_>) -> Option<Vec<Payload>> {
+        let skip = match packet.link {
+            1 => 14,
+            113 => 16,
+            276 => 20,
+            0 => 4,
+            _ => 0,
+        };
+        let ip = packet.bytes.get(skip..)?;
+        let (protocol, source, dest, rest) = match ip.first()? >> 4 {
+            4 => {
+                let header = usize::from(ip[0] & 15) * 4;
+                let total = usize::from(u16::from_be_bytes([*ip.get(2)?, *ip.get(3)?]));
+                let four = |at: usize| -> Option<std::net::IpAddr> {
+                    Some(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?.into())
+                };
+                // Offloading leaves 0 in the length of what the host sends itself.
+                let end = if total == 0 { ip.len() } else { total.min(ip.len()) };
+                (*ip.get(9)?, four(12)?, four(16)?, ip.get(header..end)?)
+            }
+            6 => {
+                let sixteen = |at: usize| -> Option<std::net::IpAddr> {
+                    Some(<[u8; 16]>::try_from(ip.get(at..at + 16)?).ok()?.into())
+                };
+                (*ip.get(6)?, sixteen(8)?, sixteen(24)?, ip.get(40..)?)
+            }
+            _ => return None,
+        };
+        let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
+        let who = format!("{source}:{} > {dest}:{}", port(0)?, port(2)?);
+        match protocol {
+            17 => {
+                let bytes = Bytes::copy_from_slice(rest.get(8..)?);
+                Some(vec![Payload { who, kind: Kind::Packet, bytes }])
+            }
+            6 => {
+                let number = u32::from_be_bytes(rest.get(4..8)?.try_into().ok()?);
+                let header = usize::from(rest.get(12)? >> 4) * 4;
+                let flags = *rest.get(13)?;
+                let content = rest.get(header..)?;
+                let is_start = flags & 2 != 0;
+                if is_start {
+                    self.0.insert(who, Stream { next: Some(number.wrapping_add(1)), ..Stream::default() });
+                    return None;
+                }
+                let stream = self.0.entry(who.clone()).or_default();
+                if stream.next.is_some_and(|next| next != number) || stream.pending.len() > PENDING_MAX {
+                    return None;
+                }
+                stream.next = Some(number.wrapping_add(content.len() as u32));
+                stream.pending.extend_from_slice(content);
+                Some(frames(stream, &who))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn frames(stream: &mut Stream, who: &str) -> Vec<Payload> {
+    let mut found = Vec::new();
+    let mut push = |kind, bytes| found.push(Payload { who: who.to_owned(), kind, bytes });
+    loop {
+        let pending = &mut stream.pending;
+        if !stream.is_set_up && pending.starts_with(b"bela") {
+            // Cookie, version, length of the address, the address.
+            let Some(length) = pending.get(6..8) else { break };
+            let total = 8 + usize::from(u16::from_be_bytes([length[0], length[1]]));
+            if pending.len() < total {
+                break;
+            }
+            push(Kind::Setup, pending.split_to(total).freeze());
+            stream.is_set_up = true;
+            continue;
+        }
+        let Some(length) = pending.get(..4) else { break };
+        let length = i32::from_be_bytes([length[0], length[1], length[2], length[3]]);
+        if length < 0 {
+            push(Kind::Goodbye, pending.split_to(4).freeze());
+            continue;
+        }
+        if pending.len() < 4 + length as usize {
+            break;
+        }
+        pending.advance(4);
+        push(Kind::Packet, pending.split_to(length as usize).freeze());
+    }
+    found
+}
+
+/// Bytes from hex digits.
+pub(super) fn unhex(text: &str) -> anyhow::Result<Bytes> {
+    let text = text.trim();
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        bail!("an odd number of digits");
+    }
+    let pairs = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16));
+    Ok(pairs.collect::<Result<Vec<u8>, _>>()?.into())
+}

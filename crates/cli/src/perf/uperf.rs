@@ -1,0 +1,354 @@
+//! `consort uperf`: synchronous RPCs as JGroups' UPerf does them (S001, S003).
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bytes::Bytes;
+use clap::Args;
+use consort_channel::rpc::{RequestOptions, RpcDispatcher};
+use consort_channel::{Address, Flags, Silent};
+use consort_group::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::member::{self, Request, Work};
+use super::report::{Counts, Percentiles, grouped, histogram, table};
+use super::{Common, FIRST_PORT, member_name, process, start_others};
+
+/// Measures remote procedure calls between all members of a cluster.
+///
+/// Every member calls random others: a read fetches --size bytes from one, a write sends as many to two at once and
+/// waits for both.
+#[derive(Args)]
+#[command(after_help = "Example, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
+    Example, on three hosts:\n  consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
+    consort uperf --start-none --members 3                                     (on the first)")]
+pub(crate) struct Uperf {
+    #[command(flatten)]
+    common: Common,
+    /// The part of calls that read.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8)]
+    read: f64,
+    /// Members that a write goes to.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    anycast: usize,
+    /// Whether calls are out of band, so that they do not wait for each other.
+    #[arg(long, value_name = "YES", default_value_t = true, action = clap::ArgAction::Set)]
+    oob: bool,
+}
+
+/// What every member is told.
+#[derive(Clone, Serialize, Deserialize)]
+struct Test {
+    threads: usize,
+    size: usize,
+    read: f64,
+    anycast: usize,
+    oob: bool,
+    warmup_ms: u64,
+    time_ms: u64,
+}
+
+/// What every member answers.
+#[derive(Clone, Serialize, Deserialize)]
+struct Figures {
+    requests: u64,
+    reads: u64,
+    errors: u64,
+    seconds: f64,
+    cpu_s: f64,
+    rss_mb: f64,
+    latencies: Counts,
+}
+
+/// The summary, as `--json` prints it.
+#[derive(Serialize)]
+struct Summary {
+    test: &'static str,
+    members: usize,
+    threads: usize,
+    size: usize,
+    reqs_sec_node: f64,
+    reqs_sec_cluster: f64,
+    cpu_s_per_mreq: f64,
+    latency_us: Percentiles,
+    rss_mb: f64,
+    errors: u64,
+}
+
+struct Caller;
+
+#[derive(Default)]
+struct Progress {
+    is_measuring: AtomicBool,
+    is_over: AtomicBool,
+    requests: AtomicU64,
+}
+
+impl Work for Caller {
+    async fn start(self: Arc<Self>, dispatcher: RpcDispatcher, test: Bytes) -> anyhow::Result<Vec<u8>> {
+        let test: Test = serde_json::from_slice(&test).context("the test's description")?;
+        let figures = call(dispatcher, &test, Arc::default()).await?;
+        Ok(serde_json::to_vec(&figures)?)
+    }
+
+    async fn finish(self: Arc<Self>, _: RpcDispatcher, _: Bytes) -> anyhow::Result<Vec<u8>> {
+        Ok(b"null".to_vec())
+    }
+}
+
+/// One member's part of the test.
+async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -> anyhow::Result<Figures> {
+    let callers: Vec<_> = (0..test.threads)
+        .map(|nth| tokio::spawn(caller(dispatcher.clone(), test.clone(), progress.clone(), nth as u64)))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(test.warmup_ms)).await;
+    let (start, cpu) = (Instant::now(), process::cpu());
+    progress.is_measuring.store(true, Relaxed);
+    tokio::time::sleep(Duration::from_millis(test.time_ms)).await;
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
+    progress.is_over.store(true, Relaxed);
+    let mut figures = Figures {
+        requests: 0,
+        reads: 0,
+        errors: 0,
+        seconds,
+        cpu_s: cpu.as_secs_f64(),
+        rss_mb: process::peak_memory_mb(),
+        latencies: Counts::default(),
+    };
+    let mut all = histogram();
+    for caller in callers {
+        let (latencies, reads, errors) = caller.await.context("a caller")?;
+        all += latencies;
+        figures.reads += reads;
+        figures.errors += errors;
+    }
+    figures.requests = all.len();
+    figures.latencies = Counts::of(&all);
+    Ok(figures)
+}
+
+/// Calls one after the other. Returns the latencies, and how many were reads and failures.
+async fn caller(
+    dispatcher: RpcDispatcher,
+    test: Test,
+    progress: Arc<Progress>,
+    nth: u64,
+) -> (hdrhistogram::Histogram<u64>, u64, u64) {
+    let channel = dispatcher.channel();
+    let seed =
+        channel.address().uuid().map_or(0, |uuid| uuid.least) ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut rng = Rng::new(seed);
+    let flags = if test.oob { Flags::OOB } else { Flags::NONE };
+    let options = RequestOptions::all(Duration::from_secs(30)).with_flags(flags).with_anycast();
+    let get = Request::Get.with(&[]);
+    let put = Request::Put.with(&vec![0; test.size]);
+    let (mut latencies, mut reads, mut errors) = (histogram(), 0, 0);
+    while !progress.is_over.load(Relaxed) {
+        let others: Vec<Address> = channel
+            .view()
+            .map(|view| {
+                view.members().iter().filter(|member| *member != channel.address()).cloned().collect()
+            })
+            .unwrap_or_default();
+        if others.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        }
+        let first = rng.below(others.len() as u64) as usize;
+        let is_read = rng.chance(test.read);
+        let start = Instant::now();
+        let is_good = if is_read {
+            dispatcher.call(&others[first], get.clone(), &options).await.is_ok()
+        } else {
+            let count = test.anycast.min(others.len());
+            let dests: Vec<Address> =
+                (0..count).map(|step| others[(first + step) % others.len()].clone()).collect();
+            let answers = dispatcher.call_members(&dests, put.clone(), &options).await;
+            answers.is_ok_and(|answers| answers.iter().all(|answer| answer.result.is_ok()))
+        };
+        let taken = start.elapsed();
+        if progress.is_measuring.load(Relaxed) && !progress.is_over.load(Relaxed) {
+            if is_good {
+                latencies.saturating_record(taken.as_nanos() as u64);
+                reads += u64::from(is_read);
+                progress.requests.fetch_add(1, Relaxed);
+            } else {
+                errors += 1;
+            }
+        }
+    }
+    (latencies, reads, errors)
+}
+
+impl Uperf {
+    pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
+        let is_local = !self.common.join_only && !self.common.start_none;
+        if is_local {
+            self.common.join.on_this_host(FIRST_PORT, self.common.members);
+            self.common.join.name.get_or_insert_with(|| member_name(0));
+        }
+        let work = Arc::new(Caller);
+        let dispatcher = member::join(&self.common.join, work, Silent, self.common.size).await?;
+        if self.common.join_only {
+            member::work_until_alone(dispatcher).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let names = (1..self.common.members).map(member_name);
+        let others = if is_local { Some(start_others("uperf", &self.common.join, names)?) } else { None };
+        member::wait_for_members(dispatcher.channel(), self.common.members).await?;
+        let figures = self.measure(&dispatcher).await?;
+        dispatcher.channel().clone().close().await;
+        drop(others);
+        self.print(&figures)
+    }
+
+    /// Starts the test everywhere and collects what comes of it.
+    async fn measure(&self, dispatcher: &RpcDispatcher) -> anyhow::Result<Vec<(String, Figures)>> {
+        let common = &self.common;
+        let test = Test {
+            threads: common.threads,
+            size: common.size,
+            read: self.read,
+            anycast: self.anycast,
+            oob: self.oob,
+            warmup_ms: common.warmup().as_millis() as u64,
+            time_ms: common.measured().as_millis() as u64,
+        };
+        eprintln!(
+            "{}: {} senders each, {:.0} % reads of {} bytes, {} s after {} s of warm-up",
+            dispatcher.channel().view_text(),
+            test.threads,
+            test.read * 100.0,
+            test.size,
+            common.time,
+            common.warmup
+        );
+        let limit = common.warmup() + common.measured() + Duration::from_secs(60);
+        let answers = member::ask_all::<Figures>(dispatcher, Request::Start, &test, limit).await?;
+        let mut figures = Vec::new();
+        for (member, answer) in answers {
+            let name = dispatcher.channel().name_of(&member);
+            figures.push((name.clone(), answer.with_context(|| format!("member {name}"))?));
+        }
+        Ok(figures)
+    }
+
+    fn print(&self, figures: &[(String, Figures)]) -> anyhow::Result<ExitCode> {
+        let mut all = histogram();
+        let mut rows = vec![
+            ["member", "req/s", "mean us", "p99 us", "p99.9 us", "CPU us/req", "peak MB", "errors"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
+        let (mut rate, mut cpu, mut requests, mut rss, mut errors) = (0.0, 0.0, 0, 0.0_f64, 0);
+        for (name, figures) in figures {
+            let mut own = histogram();
+            figures.latencies.add_to(&mut own);
+            let percentiles = Percentiles::of(&own);
+            let own_rate = figures.requests as f64 / figures.seconds;
+            rows.push(vec![
+                name.clone(),
+                grouped(own_rate),
+                format!("{:.0}", percentiles.mean),
+                format!("{:.0}", percentiles.p99),
+                format!("{:.0}", percentiles.p999),
+                format!("{:.2}", figures.cpu_s * 1e6 / (figures.requests.max(1)) as f64),
+                format!("{:.1}", figures.rss_mb),
+                figures.errors.to_string(),
+            ]);
+            all += own;
+            rate += own_rate;
+            cpu += figures.cpu_s;
+            requests += figures.requests;
+            rss = rss.max(figures.rss_mb);
+            errors += figures.errors;
+        }
+        let summary = Summary {
+            test: "uperf",
+            members: figures.len(),
+            threads: self.common.threads,
+            size: self.common.size,
+            reqs_sec_node: rate / figures.len().max(1) as f64,
+            reqs_sec_cluster: rate,
+            cpu_s_per_mreq: cpu * 1e6 / requests.max(1) as f64,
+            latency_us: Percentiles::of(&all),
+            rss_mb: rss,
+            errors,
+        };
+        if self.common.json {
+            println!("{}", serde_json::to_string(&summary)?);
+        } else {
+            rows.push(vec![
+                "all".to_owned(),
+                grouped(rate),
+                format!("{:.0}", summary.latency_us.mean),
+                format!("{:.0}", summary.latency_us.p99),
+                format!("{:.0}", summary.latency_us.p999),
+                format!("{:.2}", summary.cpu_s_per_mreq),
+                format!("{rss:.1}"),
+                errors.to_string(),
+            ]);
+            print!("{}", table(&rows));
+        }
+        Ok(if errors == 0 && requests > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// For the demo: a cluster's calls for a while, and what went wrong.
+pub(crate) struct Round {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) latency: Percentiles,
+    pub(crate) seconds: f64,
+}
+
+/// Runs the test from this member alone, with a line of progress every second.
+pub(crate) async fn round(
+    dispatcher: &RpcDispatcher,
+    threads: usize,
+    time: Duration,
+    mut on_second: impl FnMut(u64),
+) -> anyhow::Result<Round> {
+    let test = Test {
+        threads,
+        size: 1_000,
+        read: 0.8,
+        anycast: 2,
+        oob: true,
+        warmup_ms: 0,
+        time_ms: time.as_millis() as u64,
+    };
+    let progress = Arc::new(Progress::default());
+    let work = call(dispatcher.clone(), &test, progress.clone());
+    tokio::pin!(work);
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.tick().await;
+    let mut before = 0;
+    let figures = loop {
+        tokio::select! {
+            figures = &mut work => break figures?,
+            _ = second.tick() => {
+                let now = progress.requests.load(Relaxed);
+                on_second(now - before);
+                before = now;
+            }
+        }
+    };
+    let mut latencies = histogram();
+    figures.latencies.add_to(&mut latencies);
+    Ok(Round {
+        requests: figures.requests,
+        errors: figures.errors,
+        latency: Percentiles::of(&latencies),
+        seconds: figures.seconds,
+    })
+}
+
+/// A member that answers calls and makes none, for the demo.
+pub(crate) async fn answering_member(join: &crate::join::Join) -> anyhow::Result<RpcDispatcher> {
+    member::join(join, Arc::new(Caller), Silent, 1_000).await
+}

@@ -1,0 +1,159 @@
+//! `consort probe`: asks members, as JGroups' probe.sh does (facts section 25).
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use consort_channel::probe::passcode_prefix;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Asks every member that a multicast reaches, or with --addr one member and through it all others.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  consort probe                                      who is there?\n  \
+    consort probe --addr localhost jmx=UFC             flow control's attributes\n  \
+    consort probe jmx=FD_ALL3.timeout                  one attribute\n  \
+    consort probe 'op=TCP.bundler[\"nb\"]'               an operation\n  \
+    consort probe rpcs rpcs-details                    calls and round trips")]
+pub(crate) struct Probe {
+    /// Asks this member over TCP and then all members that it names, instead of a multicast.
+    #[arg(long, visible_alias = "address", value_name = "HOST")]
+    addr: Option<String>,
+    /// The port.
+    #[arg(long, value_name = "PORT", default_value_t = 7500)]
+    port: u16,
+    /// The multicast group.
+    #[arg(long, value_name = "GROUP", default_value = "224.0.75.75")]
+    group: IpAddr,
+    /// How long to wait for answers, in milliseconds.
+    #[arg(long, value_name = "MILLIS", default_value_t = 500)]
+    timeout: u64,
+    /// Only answers that contain this.
+    #[arg(long = "match", value_name = "TEXT")]
+    matching: Option<String>,
+    /// Only members of clusters that this pattern matches.
+    #[arg(long, value_name = "PATTERN")]
+    cluster: Option<String>,
+    /// The passcode, where members want one.
+    #[arg(long, value_name = "PASSCODE")]
+    passcode: Option<String>,
+    /// What to ask for; nothing asks for the view. `keys` lists what there is.
+    keys: Vec<String>,
+}
+
+impl Probe {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut text = self.keys.join(" ");
+        if let Some(cluster) = &self.cluster {
+            text = format!("cluster={cluster} {text}");
+        }
+        let answers = match &self.addr {
+            Some(host) => self.one_by_one(host, &text)?,
+            None => self.by_multicast(&text)?,
+        };
+        let mut matches = 0;
+        for (nth, answer) in answers.iter().enumerate() {
+            if self.matching.as_ref().is_some_and(|wanted| !answer.contains(wanted)) {
+                continue;
+            }
+            matches += 1;
+            println!("#{} ({} bytes):\n{}", nth + 1, answer.len(), answer.trim_end());
+            println!();
+        }
+        println!("{} responses ({matches} matches, {} non matches)", answers.len(), answers.len() - matches);
+        Ok(if answers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn request(&self, text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(passcode) = &self.passcode {
+            let millis = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |time| time.as_millis() as i64);
+            bytes = passcode_prefix(passcode, millis, 0.5);
+        }
+        bytes.extend_from_slice(text.as_bytes());
+        bytes
+    }
+
+    fn by_multicast(&self, text: &str) -> anyhow::Result<Vec<String>> {
+        let domain = if self.group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        let to = SocketAddr::new(self.group, self.port);
+        let request = self.request(text);
+        println!("-- sending probe request to {to}");
+        let mut is_sent = false;
+        for interface in if_addrs::get_if_addrs().context("this host's interfaces")? {
+            if let IpAddr::V4(ip) = interface.ip()
+                && socket.set_multicast_if_v4(&ip).is_ok()
+            {
+                is_sent |= socket.send_to(&request, &to.into()).is_ok();
+            }
+        }
+        if !is_sent {
+            bail!("no interface can send to {to}; --addr HOST asks over TCP");
+        }
+        let socket: UdpSocket = socket.into();
+        let until = Instant::now() + Duration::from_millis(self.timeout);
+        let mut answers = Vec::new();
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // A host with several interfaces is asked once for each.
+                answers.sort();
+                answers.dedup();
+                return Ok(answers);
+            }
+            socket.set_read_timeout(Some(left))?;
+            if let Ok((length, _)) = socket.recv_from(&mut buffer) {
+                answers.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+        }
+    }
+
+    /// Asks one member for everybody's addresses, and then everybody.
+    fn one_by_one(&self, host: &str, text: &str) -> anyhow::Result<Vec<String>> {
+        let first =
+            self.ask((host, self.port), "member-addrs").with_context(|| format!("{host}:{}", self.port))?;
+        let line = first.lines().find_map(|line| line.strip_prefix("member-addrs="));
+        let hosts: Vec<IpAddr> = line
+            .unwrap_or_default()
+            .trim()
+            .split(", ")
+            .filter_map(|address| address.rsplit_once(':')?.0.trim_start_matches('/').parse().ok())
+            .collect();
+        let mut places: Vec<(String, u16)> = Vec::new();
+        for ip in hosts {
+            // Members of one host have taken the ports from the first one on.
+            let before = places.iter().filter(|(other, _)| *other == ip.to_string()).count();
+            places.push((ip.to_string(), self.port + before as u16));
+        }
+        if places.is_empty() {
+            places.push((host.to_owned(), self.port));
+        }
+        let mut answers = Vec::new();
+        for (host, port) in places {
+            println!("-- sending probe request to /{host}:{port}");
+            match self.ask((&host, port), text) {
+                Ok(answer) if !answer.is_empty() => answers.push(answer),
+                Ok(_) => {}
+                Err(error) => eprintln!("{host}:{port}: {error}"),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect(to)?;
+        stream.set_read_timeout(Some(Duration::from_millis(self.timeout.max(1_000))))?;
+        let mut request = self.request(text);
+        request.push(b'\n');
+        stream.write_all(&request)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
