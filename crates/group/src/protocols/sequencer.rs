@@ -20,8 +20,11 @@ crate::properties! {
     SequencerConfig {
         /// Messages per sender that are remembered to tell duplicates.
         delivery_table_max_size: usize = 2_000,
-        /// Messages that go one at a time after a change of coordinator.
+        /// Messages that go one at a time after a change of coordinator, besides those that were left from before
+        /// it; 0 = all, for ever.
         threshold: u32 = 10,
+        /// Whether what has not come back when the coordinator changes goes to the next one, or is dropped.
+        flush_forward_table: bool = true,
     }
 }
 
@@ -38,13 +41,20 @@ struct Delivered {
     forgotten: u64,
 }
 
+/// One of our own messages on its way through the coordinator.
+struct Forwarded {
+    wrapped: Bytes,
+    /// Whether it is delivered here too; it has to come back in any case.
+    is_wanted_back: bool,
+}
+
 /// The protocol.
 pub struct Sequencer {
     config: SequencerConfig,
     coordinator: Option<Address>,
     next_seqno: u64,
     /// Our own messages that have not come back.
-    forwarded: BTreeMap<u64, Bytes>,
+    forwarded: BTreeMap<u64, Forwarded>,
     /// Messages that go one at a time: how many more; while it is not 0, or something is left from before a change of
     /// coordinator, new messages wait.
     careful: u32,
@@ -83,10 +93,11 @@ impl Sequencer {
         message.src = Some(cx.local().clone());
         message.headers.put(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
         let wrapped = wire::encode_typed(&message);
-        self.forwarded.insert(seqno, wrapped.clone());
+        let is_wanted_back = !message.transient.has(Transient::DONT_LOOPBACK);
+        self.forwarded.insert(seqno, Forwarded { wrapped: wrapped.clone(), is_wanted_back });
         if self.leads(cx) {
             self.broadcast(cx, wrapped, seqno, false);
-        } else if self.careful > 0 || self.alone.is_some() {
+        } else if self.is_careful() || self.alone.is_some() {
             self.send_alone(cx);
         } else {
             self.forward(cx, SequencerKind::Forward, wrapped, seqno);
@@ -120,31 +131,40 @@ impl Sequencer {
         if self.alone.is_some() {
             return;
         }
-        let Some((&seqno, wrapped)) = self.forwarded.first_key_value() else { return cx.disarm(RETRY) };
-        let wrapped = wrapped.clone();
+        let Some((&seqno, oldest)) = self.forwarded.first_key_value() else { return cx.disarm(RETRY) };
+        let wrapped = oldest.wrapped.clone();
         self.alone = Some(seqno);
         self.forward(cx, SequencerKind::Flush, wrapped, seqno);
         cx.arm(RETRY, RETRY_INTERVAL);
     }
 
-    /// One of our own messages has come back.
-    fn came_back(&mut self, cx: &mut Cx<'_>, seqno: u64) {
-        self.forwarded.remove(&seqno);
+    fn is_careful(&self) -> bool {
+        self.careful > 0 || self.config.threshold == 0
+    }
+
+    /// All own messages that have not come back, in order.
+    fn outstanding(&self) -> Vec<(u64, Bytes)> {
+        self.forwarded.iter().map(|(&seqno, forwarded)| (seqno, forwarded.wrapped.clone())).collect()
+    }
+
+    /// One of our own messages has come back. Returns whether it is delivered here.
+    fn came_back(&mut self, cx: &mut Cx<'_>, seqno: u64) -> bool {
+        let is_wanted = self.forwarded.remove(&seqno).is_none_or(|forwarded| forwarded.is_wanted_back);
         if self.alone != Some(seqno) {
-            return;
+            return is_wanted;
         }
         self.alone = None;
         cx.disarm(RETRY);
         self.careful = self.careful.saturating_sub(1);
-        if self.careful > 0 || self.leads(cx) {
-            return self.send_alone(cx);
+        if self.is_careful() {
+            self.send_alone(cx);
+            return is_wanted;
         }
         // Enough have gone one at a time: the rest goes in one sweep.
-        let rest: Vec<(u64, Bytes)> =
-            self.forwarded.iter().map(|(&seqno, wrapped)| (seqno, wrapped.clone())).collect();
-        for (seqno, wrapped) in rest {
+        for (seqno, wrapped) in self.outstanding() {
             self.forward(cx, SequencerKind::Forward, wrapped, seqno);
         }
+        is_wanted
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
@@ -158,15 +178,16 @@ impl Sequencer {
         }
         self.alone = None;
         cx.disarm(RETRY);
+        if !self.config.flush_forward_table {
+            self.forwarded.clear();
+        }
         if self.leads(cx) {
             self.careful = 0;
-            let own: Vec<(u64, Bytes)> =
-                self.forwarded.iter().map(|(&seqno, wrapped)| (seqno, wrapped.clone())).collect();
-            for (seqno, wrapped) in own {
+            for (seqno, wrapped) in self.outstanding() {
                 self.broadcast(cx, wrapped, seqno, false);
             }
         } else {
-            self.careful = self.config.threshold.max(self.forwarded.len() as u32);
+            self.careful = self.config.threshold.saturating_add(self.forwarded.len() as u32);
             self.send_alone(cx);
         }
     }
@@ -218,9 +239,7 @@ impl Sequencer {
 
     /// Delivers a message unless it has been delivered.
     fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, message: Message) -> Option<Message> {
-        if cx.is_local(src) {
-            self.came_back(cx, seqno);
-        }
+        let is_wanted = !cx.is_local(src) || self.came_back(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);
         let delivered = self.delivered.entry(src.clone()).or_default();
         if seqno <= delivered.forgotten || !delivered.seqnos.insert(seqno) {
@@ -230,7 +249,10 @@ impl Sequencer {
         while delivered.seqnos.len() > most {
             delivered.forgotten = delivered.seqnos.pop_first().unwrap_or(delivered.forgotten);
         }
-        Some(message)
+        if !is_wanted {
+            cx.absorb(&message);
+        }
+        is_wanted.then_some(message)
     }
 }
 
@@ -244,14 +266,13 @@ impl Protocol for Sequencer {
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if !batch.is_multicast() || self.coordinator.is_none() {
+        if self.coordinator.is_none() {
             return;
         }
         let messages = std::mem::take(&mut batch.messages);
         for message in messages {
-            let is_ordered = !message.flags.has(Flags::NO_TOTAL_ORDER)
-                && !message.is_oob()
-                && !message.transient.has(Transient::DONT_LOOPBACK);
+            let is_ordered =
+                message.is_multicast() && !message.flags.has(Flags::NO_TOTAL_ORDER) && !message.is_oob();
             if is_ordered {
                 self.submit(cx, message);
             } else {
@@ -300,7 +321,7 @@ impl Protocol for Sequencer {
         if dest.is_some() {
             return 0;
         }
-        self.forwarded.values().map(|wrapped| wrapped.len() as u64).sum()
+        self.forwarded.values().map(|forwarded| forwarded.wrapped.len() as u64).sum()
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -310,7 +331,7 @@ impl Protocol for Sequencer {
         out.put("bcast_msgs", self.broadcasts);
         out.put("forwarded_msgs", self.forwards);
         out.put("fwd_table_size", self.forwarded.len());
-        out.put("ack_mode", self.careful > 0);
+        out.put("ack_mode", self.is_careful());
     }
 }
 
@@ -410,5 +431,78 @@ mod tests {
         harness.send(Message::bytes(None, "x").with_flags(Flags::OOB));
         harness.send(Message::bytes(None, "x").with_flags(Flags::NO_TOTAL_ORDER));
         assert_eq!(harness.take_down().len(), 3);
+    }
+
+    /// Batches going down may be mixed.
+    #[test]
+    fn what_kind_of_message_comes_first_in_a_batch_does_not_matter() {
+        let unicast = || Message::bytes(Some(member(2)), "x");
+        let multicast = || Message::bytes(None, "x");
+        for batch in [vec![unicast(), multicast()], vec![multicast(), unicast()]] {
+            let mut harness = harness(&[1, 2]);
+            harness.send_batch(batch);
+            let sent = harness.take_down();
+            let ordered: Vec<bool> =
+                sent.iter().map(|message| message.headers.get(ProtocolId::SEQUENCER).is_some()).collect();
+            assert_eq!(ordered, [false, true], "{sent:?}");
+            assert_eq!(sent[0].dest, Some(member(2)));
+        }
+    }
+
+    #[test]
+    fn a_multicast_that_does_not_loop_back_is_ordered_and_not_delivered_here() {
+        let mut harness = harness(&[2, 1]);
+        let mut message = Message::bytes(None, "x");
+        message.transient |= Transient::DONT_LOOPBACK;
+        harness.send(message);
+        assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
+        harness.up(wrapped(1, 1, 2));
+        assert_eq!(harness.take_up(), []);
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(harness.take_down(), [], "it has come back");
+    }
+
+    #[test]
+    fn threshold_zero_never_ends_the_careful_mode() {
+        let mut harness =
+            Harness::new(Sequencer::new(SequencerConfig { threshold: 0, ..SequencerConfig::default() }));
+        harness.install(view(1, &[2, 1])).raise(Event::View(view(1, &[2, 1])));
+        for seqno in 1..=20 {
+            harness.send(Message::bytes(None, "x"));
+            assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, seqno, Some(member(2)))]);
+            harness.up(wrapped(1, seqno, 2));
+        }
+    }
+
+    #[test]
+    fn without_flush_forward_table_the_next_coordinator_gets_only_what_is_new() {
+        let config = SequencerConfig { flush_forward_table: false, ..SequencerConfig::default() };
+        let mut harness = Harness::new(Sequencer::new(config));
+        harness.install(view(1, &[2, 3, 1])).raise(Event::View(view(1, &[2, 3, 1])));
+        harness.send(Message::bytes(None, "x")).take_down();
+        harness.install(view(2, &[3, 1])).raise(Event::View(view(2, &[3, 1])));
+        assert_eq!(kinds(&mut harness), []);
+        harness.send(Message::bytes(None, "y"));
+        assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 2, Some(member(3)))]);
+    }
+
+    #[test]
+    fn what_is_flushed_does_not_count_towards_the_threshold() {
+        let mut harness = harness(&[2, 3, 1]);
+        for _ in 0..3 {
+            harness.send(Message::bytes(None, "x"));
+        }
+        harness.install(view(2, &[3, 1])).raise(Event::View(view(2, &[3, 1])));
+        for seqno in 1..=3 {
+            harness.up(wrapped(1, seqno, 3));
+        }
+        harness.take_down();
+        for seqno in 4..=5 {
+            harness.send(Message::bytes(None, "x"));
+            assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, seqno, Some(member(3)))]);
+            harness.up(wrapped(1, seqno, 3));
+        }
+        harness.send(Message::bytes(None, "x"));
+        assert_eq!(kinds(&mut harness), [(SequencerKind::Forward, 6, Some(member(3)))]);
     }
 }
