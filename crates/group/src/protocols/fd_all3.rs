@@ -21,22 +21,35 @@ crate::properties! {
     }
 }
 
-/// Slots of the bitmap. A larger `timeout / interval` behaves as this one.
-const SLOTS_MAX: u32 = 64;
+impl FdAll3Config {
+    /// Whether the times fit together.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        if self.interval.is_zero() {
+            return Err("interval has to be more than 0".to_owned());
+        }
+        if self.interval >= self.timeout {
+            return Err(format!(
+                "interval ({:?}) has to be shorter than timeout ({:?})",
+                self.interval, self.timeout
+            ));
+        }
+        Ok(())
+    }
+}
 
 const HEARTBEAT: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 
-/// The last intervals of a member: a bit for each in which it was heard.
-struct Heard {
-    slots: u64,
-    at: u32,
-}
-
 /// The protocol.
 pub struct FdAll3 {
     config: FdAll3Config,
-    members: BTreeMap<Address, Heard>,
+    /// The other members, each with the number of checks since it was last heard. JGroups keeps a bit for each of
+    /// the last intervals; all of them are zero when this number has reached theirs.
+    members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
     has_multicast: bool,
     heartbeats_sent: u64,
@@ -45,7 +58,7 @@ pub struct FdAll3 {
 }
 
 impl FdAll3 {
-    /// The protocol before the first view.
+    /// The protocol before the first view. Times that [`FdAll3Config::check`] refuses are for the caller to refuse.
     pub fn new(config: FdAll3Config) -> Self {
         Self {
             config,
@@ -58,9 +71,15 @@ impl FdAll3 {
         }
     }
 
-    fn slots(&self) -> u32 {
-        let interval = self.config.interval.as_millis().max(1);
-        (self.config.timeout.as_millis().div_ceil(interval) as u32).clamp(1, SLOTS_MAX)
+    /// Whoever was not heard for more checks than this is suspected.
+    fn checks(&self) -> u32 {
+        let checks = self.config.timeout.as_nanos().div_ceil(self.interval().as_nanos());
+        u32::try_from(checks).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The interval, long enough for time to pass between two checks.
+    fn interval(&self) -> Duration {
+        self.config.interval.max(Duration::from_millis(1))
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
@@ -68,15 +87,15 @@ impl FdAll3 {
         self.members.retain(|member, _| view.contains(member));
         self.suspects.retain(|member| view.contains(member));
         for member in view.members().iter().filter(|member| **member != local) {
-            self.members.entry(member.clone()).or_insert(Heard { slots: u64::MAX, at: 0 });
+            self.members.entry(member.clone()).or_insert(0);
         }
         if self.members.is_empty() {
             cx.disarm(HEARTBEAT);
             cx.disarm(CHECK);
         } else if !cx.is_armed(HEARTBEAT) {
             self.heartbeat(cx);
-            cx.arm(HEARTBEAT, self.config.interval);
-            cx.arm(CHECK, self.config.interval);
+            cx.arm(HEARTBEAT, self.interval());
+            cx.arm(CHECK, self.interval());
         }
     }
 
@@ -93,22 +112,21 @@ impl FdAll3 {
 
     fn heard(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let Some(heard) = self.members.get_mut(member) else { return };
-        heard.slots |= 1 << heard.at;
+        *heard = 0;
         if !self.suspects.is_empty() && self.suspects.remove(member) {
             cx.raise(Event::Unsuspect(vec![member.clone()]));
+            cx.lower(Event::Unsuspect(vec![member.clone()]));
         }
     }
 
     fn check(&mut self, cx: &mut Cx<'_>) {
-        let slots = self.slots();
-        let mask = if slots == 64 { u64::MAX } else { (1 << slots) - 1 };
+        let most = self.checks();
         let mut silent = Vec::new();
         for (member, heard) in &mut self.members {
-            if heard.slots & mask == 0 {
+            if *heard >= most {
                 silent.push(member.clone());
             }
-            heard.at = (heard.at + 1) % slots;
-            heard.slots &= !(1 << heard.at);
+            *heard = heard.saturating_add(1);
         }
         let before = self.suspects.len();
         self.suspects.extend(silent);
@@ -163,7 +181,7 @@ impl Protocol for FdAll3 {
                 for member in members {
                     self.suspects.remove(member);
                     if let Some(heard) = self.members.get_mut(member) {
-                        heard.slots |= 1 << heard.at;
+                        *heard = 0;
                     }
                 }
             }
@@ -187,10 +205,10 @@ impl Protocol for FdAll3 {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == HEARTBEAT {
             self.heartbeat(cx);
-            cx.arm(HEARTBEAT, self.config.interval);
+            cx.arm(HEARTBEAT, self.interval());
         } else {
             self.check(cx);
-            cx.arm(CHECK, self.config.interval);
+            cx.arm(CHECK, self.interval());
         }
     }
 
@@ -262,6 +280,41 @@ mod tests {
         harness.up(from(3));
         harness.advance(Duration::from_secs(9));
         assert_eq!(harness.take_up_events(), [], "3 is alive and comes first");
+    }
+
+    #[test]
+    fn times_that_suspect_everybody_are_refused() {
+        for (timeout, interval) in [(40, 0), (8, 8), (8, 9)] {
+            let [timeout, interval] = [timeout, interval].map(Duration::from_secs);
+            assert!(FdAll3Config { timeout, interval, ..FdAll3Config::default() }.check().is_err());
+        }
+        assert_eq!(FdAll3Config::default().check(), Ok(()));
+    }
+
+    fn with(timeout: Duration, interval: Duration) -> Harness {
+        let config = FdAll3Config { timeout, interval, ..FdAll3Config::default() };
+        let mut harness = Harness::new(FdAll3::new(config));
+        harness.install(view(1, &[1, 2]));
+        harness.take_up_events();
+        harness
+    }
+
+    #[test]
+    fn the_timeout_holds_however_short_the_interval_is() {
+        let mut harness = with(Duration::from_secs(60), Duration::from_millis(500));
+        harness.advance(Duration::from_secs(60));
+        assert_eq!(harness.take_up_events(), []);
+        harness.advance(Duration::from_millis(500));
+        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn the_layers_below_hear_that_a_suspect_lives() {
+        let mut harness = harness(&[1, 2]);
+        harness.advance(Duration::from_secs(48));
+        harness.take_down_events();
+        harness.up(from(2));
+        assert_eq!(harness.take_down_events(), [Event::Unsuspect(vec![member(2)])]);
     }
 
     #[test]

@@ -111,7 +111,10 @@ entries! {
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
     "FD_SOCK2": [FdSock2Config] |_, c| Ok(FdSock2::new(c));
-    "FD_ALL3": [FdAll3Config] |_, c| Ok(FdAll3::new(c));
+    "FD_ALL3": [FdAll3Config] |m, c| match c.check() {
+        Ok(()) => Ok(FdAll3::new(c)),
+        Err(why) => Err(m.fail(m.config.position, why)),
+    };
     "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
     "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
     "BARRIER": [BarrierConfig] |_, c| Ok(Barrier::new(c));
