@@ -141,6 +141,14 @@ pub enum Query<'a> {
     IsServer,
     /// Bytes of the largest message that leaves a fragmentation layer.
     FragSize,
+    /// How much credit of one sender may stay with unfinished business (a message of which pieces are missing)
+    /// without ever stalling the sender? Layers that give credits or windows answer; no answer means none.
+    Withholdable {
+        /// Of multicasts, or of unicasts?
+        is_multicast: bool,
+        /// Bytes of the messages that make it up.
+        piece: u64,
+    },
 }
 
 /// An answer to a [`Query`].
@@ -150,7 +158,7 @@ pub enum Answer {
     Digest(Digest),
     /// To `IsServer`.
     Yes(bool),
-    /// To `FragSize`.
+    /// To `FragSize` and `Withholdable`.
     Number(u64),
 }
 

@@ -24,6 +24,11 @@ impl Granting {
         Self { max, min, senders: BTreeMap::new() }
     }
 
+    /// A sender with this much left gets credits back.
+    pub(super) const fn min(&self) -> u64 {
+        self.min
+    }
+
     pub(super) fn view(&mut self, view: &View) {
         self.senders.retain(|sender, _| view.contains(sender));
         for member in view.members() {

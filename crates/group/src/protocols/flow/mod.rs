@@ -16,8 +16,8 @@ use multicast::MulticastCredits;
 use unicast::UnicastCredits;
 
 use crate::{
-    Address, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, Message, MessageBatch, Pass,
-    Payload, ProbeOut, Protocol, ProtocolId, TimerKey, View,
+    Address, Answer, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, Message, MessageBatch,
+    Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, View,
 };
 
 crate::properties! {
@@ -301,6 +301,16 @@ impl Protocol for FlowControl {
     fn hold_limit(&self, is_multicast: bool) -> Option<u64> {
         (self.kind.has_queue() && is_multicast == self.kind.is_multicast())
             .then_some(self.queue.max_queue_size.0)
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        match query {
+            // A sender waits with less than a piece left, and gets credits back at `min` or below.
+            Query::Withholdable { is_multicast, piece } if *is_multicast == self.kind.is_multicast() => {
+                Some(Answer::Number(self.granting.min().saturating_sub(*piece)))
+            }
+            _ => None,
+        }
     }
 
     fn probe(&self, out: &mut ProbeOut) {

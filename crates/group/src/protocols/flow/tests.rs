@@ -219,3 +219,37 @@ fn negative_credits_are_refused() {
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, -5));
     assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 1);
 }
+
+/// Two members with flow control and fragmentation; nobody consumes what has not come out of the top.
+#[test]
+fn a_message_larger_than_all_credits_arrives_without_anybody_asking() {
+    use crate::protocols::{Frag, FragConfig, FragKind};
+    let stack = |n| {
+        let config = FlowConfig { max_credits: Bytes(MAX), ..FlowConfig::default() };
+        let flow = |kind| FlowControl::new(kind, config.clone(), QueueConfig::default());
+        let frag = Frag::new(FragKind::Frag2, FragConfig { frag_size: Bytes(100) });
+        let layers: Vec<Box<dyn Protocol>> =
+            vec![Box::new(flow(FlowKind::Mfc)), Box::new(flow(FlowKind::Ufc)), Box::new(frag)];
+        let mut harness = Harness::with_layers(n, layers);
+        harness.install(view(1, &[1, 2]));
+        harness
+    };
+    for dest in [Some(2), None] {
+        let (mut sender, mut receiver) = (stack(1), stack(2));
+        sender.send(to(dest, 20 * MAX as usize));
+        let mut received = Vec::new();
+        loop {
+            let (mut forth, mut back) = (sender.take_down(), receiver.take_down());
+            if forth.is_empty() && back.is_empty() {
+                break;
+            }
+            forth.iter_mut().for_each(|message| message.src = Some(member(1)));
+            back.iter_mut().for_each(|message| message.src = Some(member(2)));
+            sender.up_batch(forth.iter().filter(|message| message.is_multicast()).cloned().collect());
+            sender.up_batch(back);
+            received.extend(receiver.up_batch(forth).take_up());
+        }
+        assert_eq!(received.iter().map(Message::length).collect::<Vec<_>>(), [20 * MAX as usize], "{dest:?}");
+        assert!(u64::from(received[0].credit) <= MAX);
+    }
+}

@@ -231,6 +231,10 @@ impl Protocol for NakAck {
                 Some(Answer::Digest(crate::Digest { entries: vec![row] }))
             }
             Query::Digest => Some(Answer::Digest(self.digest())),
+            // Half a window: the other half is enough to fill and acknowledge.
+            Query::Withholdable { is_multicast: true, piece } if self.is_fixed() => {
+                Some(Answer::Number(self.config.capacity as u64 / 2 * piece))
+            }
             _ => None,
         }
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
-    Address, Control, Cx, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
-    ProtocolId, Time, TimerKey, UnicastHeader, View,
+    Address, Answer, Control, Cx, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    ProtocolId, Query, Time, TimerKey, UnicastHeader, View,
 };
 
 /// Which generation's wire and rules.
@@ -79,7 +79,7 @@ struct SendConnection {
 struct ReceiveConnection {
     conn_id: i16,
     window: ReceiveWindow,
-    /// Received since the last acknowledgement.
+    /// Received since the last acknowledgement; UNICAST4: consumed since.
     unacked: usize,
     is_ack_due: bool,
     last_used: Time,
@@ -272,6 +272,16 @@ impl Protocol for Unicast {
 
     fn held(&self, dest: Option<&Address>) -> u64 {
         dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting_bytes)
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        match query {
+            // Half a window: the other half is enough to fill and acknowledge.
+            Query::Withholdable { is_multicast: false, piece } if self.is_fixed() => {
+                Some(Answer::Number(self.config.capacity as u64 / 2 * piece))
+            }
+            _ => None,
+        }
     }
 
     fn probe(&self, out: &mut ProbeOut) {

@@ -138,7 +138,8 @@ impl Unicast {
         let is_fixed = self.is_fixed();
         let Some(connection) = self.receivers.get_mut(src) else { return };
         connection.last_used = cx.now();
-        connection.unacked += 1;
+        // A fixed window acknowledges what is consumed; see `note_consumed`.
+        connection.unacked += usize::from(!is_fixed);
         connection.is_ack_due = true;
         let before = ready.len();
         let first = connection.window.highest_delivered() + 1;
@@ -247,6 +248,7 @@ impl Unicast {
             connection.consumed = connection.consumed.max(*seqno);
             connection.unconsumed.pop_front();
         }
+        connection.unacked += consumed;
         connection.is_ack_due |= consumed > 0;
         if connection.unacked >= threshold {
             self.ack(cx, src);

@@ -169,3 +169,31 @@ fn unicast4_never_runs_further_ahead_than_its_capacity() {
     harness.up(ack);
     assert_eq!(values(&harness.take_down()), [4]);
 }
+
+#[test]
+fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
+    let config = UnicastConfig { capacity: 8, ..UnicastConfig::default() };
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, config));
+    harness.install(view(1, &[1, 2]));
+    let data = |seqno| {
+        let header = UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 };
+        let mut message = Message::bytes(Some(member(1)), vec![0; 10])
+            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
+        message.src = Some(member(2));
+        message
+    };
+    harness.up_batch((1..=8).map(data).collect());
+    assert_eq!(harness.take_down(), [], "nothing is consumed yet");
+    let mut acked = Vec::new();
+    for _ in 0..8 {
+        harness.consumed(&member(2), false, 10);
+        for message in harness.take_down() {
+            if let Some(HeaderBody::Unicast4(UnicastHeader::Ack { seqno, .. })) =
+                message.headers.get(ProtocolId::UNICAST4)
+            {
+                acked.push(*seqno);
+            }
+        }
+    }
+    assert_eq!(acked, [2, 4, 6, 8]);
+}

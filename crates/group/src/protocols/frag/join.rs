@@ -1,0 +1,209 @@
+//! The receiver's side: pieces become the message again.
+//!
+//! A joined message carries credit as any other does, so that the application's pace decides the sender's. But a
+//! sender that has to wait for credits in the middle of a message would wait for good if the pieces kept all of
+//! them: what the layers below say would stall it goes back at once, and the joined message carries the rest.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Frag;
+use crate::wire;
+use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, View};
+
+/// Incomplete messages of one sender at most. Regular messages of a sender are at most one at a time, out-of-band
+/// ones as many as its application sends at once; beyond this the oldest is given up.
+pub(super) const INCOMPLETE_MAX: usize = 1_000;
+
+/// Bytes in incomplete messages of one sender at most: no Java member can send a larger message, because its arrays
+/// end there. Beyond this the oldest is given up.
+const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// Senders that are not members and have incomplete messages. A flood of invented senders must not grow the table.
+pub(super) const STRANGERS_MAX: usize = 100;
+
+/// A message whose pieces come in.
+struct Incomplete {
+    num_frags: u32,
+    is_multicast: bool,
+    pieces: BTreeMap<u32, Bytes>,
+    bytes: u64,
+    /// The piece with the headers.
+    first: Option<Message>,
+    /// Not given back to the sender yet.
+    credit: u32,
+}
+
+impl Incomplete {
+    /// Gives it up: what it holds of its sender's credit goes back, and with a reason it is counted.
+    fn give_up(self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
+        let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
+        stand_in.src = Some(src.clone());
+        stand_in.credit = self.credit;
+        match why {
+            Some(why) => cx.discard(&stand_in, why),
+            None => cx.absorb(&stand_in),
+        }
+    }
+}
+
+/// What one sender has not completed.
+#[derive(Default)]
+struct Sender {
+    /// By id, which its sender counts up.
+    messages: BTreeMap<u64, Incomplete>,
+    bytes: u64,
+    /// Credit that incomplete unicasts and multicasts hold.
+    withheld: [u64; 2],
+}
+
+impl Sender {
+    fn remove(&mut self, id: u64) -> Option<Incomplete> {
+        let incomplete = self.messages.remove(&id)?;
+        self.bytes -= incomplete.bytes;
+        self.withheld[usize::from(incomplete.is_multicast)] -= u64::from(incomplete.credit);
+        Some(incomplete)
+    }
+
+    /// Makes room for a piece of this length, of a message that may be new.
+    fn make_room(&mut self, cx: &mut Cx<'_>, src: &Address, id: u64, length: u64) {
+        while self.bytes + length > INCOMPLETE_BYTES_MAX
+            || (self.messages.len() >= INCOMPLETE_MAX && !self.messages.contains_key(&id))
+        {
+            let Some((&oldest, _)) = self.messages.first_key_value() else { return };
+            let Some(incomplete) = self.remove(oldest) else { return };
+            incomplete.give_up(cx, src, Some(DropReason::QueueFull));
+        }
+    }
+}
+
+/// The incomplete messages of all senders.
+#[derive(Default)]
+pub(super) struct Joining {
+    senders: BTreeMap<Address, Sender>,
+}
+
+impl Joining {
+    pub(super) fn len(&self) -> usize {
+        self.senders.values().map(|sender| sender.messages.len()).sum()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.senders.clear();
+    }
+
+    /// Forgets what members that left have begun.
+    pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+        for (src, sender) in self.senders.extract_if(.., |src, _| !view.contains(src)) {
+            sender.messages.into_values().for_each(|incomplete| incomplete.give_up(cx, &src, None));
+        }
+    }
+
+    /// Adds a piece. Returns the pieces if this was the last one.
+    fn add(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: FragHeader,
+        piece: Message,
+        bytes: Bytes,
+        frag_size: u64,
+    ) -> Option<Incomplete> {
+        let src = piece.src.clone()?;
+        let members = cx.view().map_or(0, View::len);
+        if !self.senders.contains_key(&src)
+            && self.senders.len() >= members + STRANGERS_MAX
+            && !cx.view().is_some_and(|view| view.contains(&src))
+        {
+            cx.discard(&piece, DropReason::QueueFull);
+            return None;
+        }
+        let length = bytes.len() as u64;
+        let is_multicast = piece.is_multicast();
+        let sender = self.senders.entry(src.clone()).or_default();
+        sender.make_room(cx, &src, header.id, length);
+        let incomplete = sender.messages.entry(header.id).or_insert_with(|| Incomplete {
+            num_frags: header.num_frags,
+            is_multicast,
+            pieces: BTreeMap::new(),
+            bytes: 0,
+            first: None,
+            credit: 0,
+        });
+        if (incomplete.num_frags, incomplete.is_multicast) != (header.num_frags, is_multicast) {
+            cx.discard(&piece, DropReason::Malformed);
+            return None;
+        }
+        if incomplete.pieces.contains_key(&header.frag_id) {
+            cx.discard(&piece, DropReason::Duplicate);
+            return None;
+        }
+        let is_last = incomplete.pieces.len() + 1 == header.num_frags as usize;
+        let withheld = &mut sender.withheld[usize::from(is_multicast)];
+        let query = Query::Withholdable { is_multicast, piece: length.max(frag_size) };
+        let is_withheld = is_last
+            || matches!(cx.ask(&query), Some(Answer::Number(most)) if *withheld + u64::from(piece.credit) <= most);
+        if is_withheld {
+            let credit = incomplete.credit.saturating_add(piece.credit);
+            *withheld += u64::from(credit - incomplete.credit);
+            incomplete.credit = credit;
+        } else {
+            cx.absorb(&piece);
+        }
+        sender.bytes += length;
+        incomplete.bytes += length;
+        incomplete.pieces.insert(header.frag_id, bytes);
+        if header.frag_id == 0 {
+            incomplete.first = Some(piece);
+        }
+        let done = if is_last { sender.remove(header.id) } else { None };
+        if sender.messages.is_empty() {
+            self.senders.remove(&src);
+        }
+        done
+    }
+}
+
+impl Frag {
+    /// Takes a piece; the whole message when it was the last one.
+    pub(super) fn join(&mut self, cx: &mut Cx<'_>, header: FragHeader, piece: Message) -> Option<Message> {
+        self.pieces_received += 1;
+        let is_sound = header.num_frags > 0 && header.frag_id < header.num_frags;
+        let (true, true, Some(bytes)) = (is_sound, piece.src.is_some(), piece.payload_bytes().cloned())
+        else {
+            cx.discard(&piece, DropReason::Malformed);
+            return None;
+        };
+        let done = self.joining.add(cx, header, piece, bytes, self.config.frag_size.0)?;
+        let mut first = done.first?;
+        first.credit = done.credit;
+        let mut whole = BytesMut::with_capacity(done.bytes as usize);
+        done.pieces.values().for_each(|piece| whole.extend_from_slice(piece));
+        let whole = whole.freeze();
+        let decoded = if header.needs_deserialization {
+            wire::decode_typed(&whole)
+        } else if header.original_type != 0 {
+            wire::decode_body(header.original_type, &whole)
+        } else {
+            first.payload = match first.payload {
+                Payload::Nio { direct, .. } => Payload::Nio { bytes: Some(whole), direct },
+                _ => Payload::Bytes(Some(whole)),
+            };
+            return Some(first);
+        };
+        match decoded {
+            Ok(mut message) => {
+                message.src = first.src;
+                message.dest = first.dest;
+                message.transient = first.transient;
+                message.credit = first.credit;
+                Some(message)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "fragments do not make a message");
+                cx.discard(&first, DropReason::Malformed);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The sender's side: one message becomes pieces.
+
+use super::{Frag, FragKind};
+use crate::wire;
+use crate::{FragHeader, HeaderBody, Message, Payload, Protocol};
+
+impl Frag {
+    pub(super) fn split(&mut self, message: Message, out: &mut Vec<Message>) {
+        let size = (self.config.frag_size.0 as usize).max(1);
+        self.next_id += 1;
+        let mut header = FragHeader {
+            id: self.next_id,
+            frag_id: 0,
+            num_frags: 0,
+            needs_deserialization: false,
+            original_type: 0,
+        };
+        let whole = match &message.payload {
+            Payload::Bytes(Some(bytes)) | Payload::Nio { bytes: Some(bytes), .. } => bytes.clone(),
+            _ if self.kind == FragKind::Frag2 => {
+                header.needs_deserialization = true;
+                wire::encode_typed(&message)
+            }
+            _ => {
+                header.original_type = wire::message_type(&message.payload);
+                wire::encode_body(&message)
+            }
+        };
+        let is_cut = !header.needs_deserialization && header.original_type == 0;
+        header.num_frags = whole.len().div_ceil(size) as u32;
+        self.pieces_sent += u64::from(header.num_frags);
+        for nth in 0..header.num_frags {
+            header.frag_id = nth;
+            let from = nth as usize * size;
+            let piece = whole.slice(from..whole.len().min(from + size));
+            let payload = match &message.payload {
+                Payload::Nio { direct, .. } => Payload::Nio { bytes: Some(piece), direct: *direct },
+                _ if header.original_type != 0 => Payload::Fragment(piece),
+                _ => Payload::Bytes(Some(piece)),
+            };
+            let mut part = Message::new(message.dest.clone(), payload);
+            part.src.clone_from(&message.src);
+            part.flags = message.flags;
+            part.transient = message.transient;
+            if nth == 0 && is_cut {
+                part.headers = message.headers.clone();
+            }
+            if nth == 0 {
+                part.ticket = message.ticket;
+            }
+            part.headers.put(self.id(), HeaderBody::Frag(header));
+            out.push(part);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+use bytes::Bytes;
+
+use super::join::{INCOMPLETE_MAX, STRANGERS_MAX};
+use super::*;
+use crate::harness::{Harness, member, view};
+use crate::protocols::{FlowConfig, FlowControl, FlowKind, QueueConfig, Unicast, UnicastConfig, UnicastKind};
+use crate::wire;
+use crate::{
+    DropReason, FcHeader, Flags, FragHeader, Message, Object, Payload, Primitive, RsvpHeader, RsvpKind,
+};
+
+fn harness(kind: FragKind) -> Harness {
+    of_size(kind, 10)
+}
+
+fn of_size(kind: FragKind, bytes: u64) -> Harness {
+    let mut harness = Harness::new(Frag::new(kind, FragConfig { frag_size: ByteCount(bytes) }));
+    harness.install(view(1, &[1, 2]));
+    harness.take_up_events();
+    harness
+}
+
+/// With UFC below, of which a layer may keep 50 - 10 bytes of credit.
+fn with_credits() -> Harness {
+    let config =
+        FlowConfig { max_credits: ByteCount(100), min_credits: ByteCount(50), ..FlowConfig::default() };
+    let flow = FlowControl::new(FlowKind::Ufc, config, QueueConfig::default());
+    let frag = Frag::new(FragKind::Frag2, FragConfig { frag_size: ByteCount(10) });
+    let mut harness = Harness::with_layers(1, vec![Box::new(flow), Box::new(frag)]);
+    harness.install(view(1, &[1, 2]));
+    harness.take_up_events();
+    harness
+}
+
+/// A piece from member `n`, as long as its number tells.
+fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
+    let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
+    let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
+        .with_header(ProtocolId::FRAG2, HeaderBody::Frag(header));
+    piece.src = Some(member(n));
+    piece
+}
+
+fn incomplete(harness: &Harness) -> String {
+    let probe = harness.stack.probe("FRAG2").unwrap();
+    probe.attributes.into_iter().find(|(name, _)| name == "incomplete_messages").unwrap().1
+}
+
+/// Credits that went back to senders.
+fn returned(harness: &mut Harness) -> Vec<i64> {
+    let is_credit = |message: &Message| {
+        message.headers.get(ProtocolId::UFC) == Some(&HeaderBody::Fc(FcHeader::Replenish))
+    };
+    let credits = harness.take_down().into_iter().filter(is_credit);
+    credits
+        .filter_map(|message| if let Payload::Long(n) = message.payload { Some(n) } else { None })
+        .collect()
+}
+
+/// Sends a message as member 1 and hands the pieces to a receiver as if member 2 had sent them.
+fn round_trip(kind: FragKind, message: Message) -> (Vec<Message>, Vec<Message>) {
+    let mut harness = harness(kind);
+    let pieces = harness.send(message).take_down();
+    let received: Vec<Message> = pieces
+        .iter()
+        .cloned()
+        .map(|mut piece| {
+            piece.src = Some(member(2));
+            piece
+        })
+        .collect();
+    let joined = harness.up_batch(received).take_up();
+    (pieces, joined)
+}
+
+#[test]
+fn byte_arrays_are_cut_and_only_the_first_piece_has_the_headers() {
+    let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
+    let message = Message::bytes(Some(member(1)), "abcdefghijklmnopqrstuvwxyz")
+        .with_flags(Flags::OOB)
+        .with_header(ProtocolId::RSVP, rsvp.clone());
+    let (pieces, joined) = round_trip(FragKind::Frag2, message);
+    let lengths: Vec<usize> = pieces.iter().map(Message::length).collect();
+    assert_eq!(lengths, [10, 10, 6]);
+    let with_rsvp = pieces.iter().filter(|piece| piece.headers.get(ProtocolId::RSVP).is_some()).count();
+    assert_eq!(with_rsvp, 1);
+    assert!(pieces.iter().all(|piece| piece.flags == Flags::OOB));
+    assert_eq!(joined.len(), 1);
+    assert_eq!(joined[0].payload, Payload::Bytes(Some("abcdefghijklmnopqrstuvwxyz".into())));
+    assert_eq!(joined[0].headers.get(ProtocolId::RSVP), Some(&rsvp));
+}
+
+#[test]
+fn objects_are_written_out_whole_by_frag2_and_keep_their_type_with_frag4() {
+    let object = Payload::Object(Box::new(Object::Primitive(Primitive::String("x".repeat(50)))));
+    for kind in [FragKind::Frag2, FragKind::Frag4] {
+        let (pieces, joined) =
+            round_trip(kind, Message::new(None, object.clone()).with_flags(Flags::SERIALIZED));
+        assert!(pieces.len() > 5);
+        let is_fragment = matches!(pieces[0].payload, Payload::Fragment(_));
+        assert_eq!(is_fragment, kind == FragKind::Frag4);
+        assert_eq!(joined.len(), 1, "{kind:?}");
+        assert_eq!(joined[0].payload, object, "{kind:?}");
+    }
+}
+
+#[test]
+fn small_messages_stay_whole_and_in_place() {
+    let mut harness = harness(FragKind::Frag2);
+    let message = |text: &'static str| Message::bytes(None, text);
+    harness.send_batch(vec![message("one"), message("twelve bytes"), message("three")]);
+    let sent: Vec<Bytes> =
+        harness.take_down().iter().filter_map(|message| message.payload_bytes().cloned()).collect();
+    assert_eq!(sent, ["one", "twelve byt", "es", "three"]);
+}
+
+#[test]
+fn pieces_may_come_in_any_order_and_more_than_once() {
+    let mut harness = harness(FragKind::Frag2);
+    let mut pieces = harness.send(Message::bytes(None, "abcdefghijklmnopqrstuvwxyz")).take_down();
+    pieces.iter_mut().for_each(|piece| piece.src = Some(member(2)));
+    pieces.reverse();
+    pieces.insert(1, pieces[0].clone());
+    let joined: Vec<Message> = pieces.into_iter().flat_map(|piece| harness.up(piece).take_up()).collect();
+    assert_eq!(joined.len(), 1);
+    assert_eq!(joined[0].payload_bytes().unwrap(), &"abcdefghijklmnopqrstuvwxyz");
+}
+
+#[test]
+fn pieces_of_members_that_left_are_forgotten() {
+    let mut harness = harness(FragKind::Frag2);
+    let mut pieces = harness.send(Message::bytes(None, "abcdefghijkl")).take_down();
+    pieces.iter_mut().for_each(|piece| piece.src = Some(member(2)));
+    harness.up(pieces[0].clone());
+    harness.install(view(2, &[1]));
+    harness.up(pieces[1].clone());
+    assert_eq!(harness.take_up(), []);
+}
+
+#[test]
+fn a_joined_message_carries_the_credit_of_its_pieces() {
+    let mut harness = with_credits();
+    harness.up_batch((0..4).map(|nth| piece(2, 1, nth, 5, 10)).collect());
+    let joined = harness.up(piece(2, 1, 4, 5, 3)).take_up();
+    assert_eq!(joined[0].credit, 43);
+    harness.consumed(&member(2), false, 43);
+    assert_eq!(returned(&mut harness), [], "57 of 100 are left");
+    harness.up(piece(2, 2, 0, 2, 10)).up(piece(2, 2, 1, 2, 1)).consumed(&member(2), false, 11);
+    assert_eq!(returned(&mut harness), [54]);
+}
+
+#[test]
+fn pieces_do_not_keep_the_credit_that_the_rest_of_the_message_needs() {
+    let mut harness = with_credits();
+    harness.up_batch((0..10).map(|nth| piece(2, 1, nth, 100, 10)).collect());
+    assert_eq!(
+        returned(&mut harness),
+        [50],
+        "40 of the first 100 stay with the pieces, the tenth is below 50"
+    );
+    let joined = harness.up_batch((10..100).map(|nth| piece(2, 1, nth, 100, 10)).collect()).take_up();
+    assert_eq!((joined[0].length(), joined[0].credit), (1_000, 50));
+}
+
+#[test]
+fn a_message_of_more_pieces_than_a_fixed_window_holds_arrives() {
+    let member_of_two = |n| {
+        let config = UnicastConfig { capacity: 8, ..UnicastConfig::default() };
+        let unicast = Unicast::new(UnicastKind::Unicast4, config);
+        let frag = Frag::new(FragKind::Frag2, FragConfig { frag_size: ByteCount(10) });
+        let mut harness = Harness::with_layers(n, vec![Box::new(unicast), Box::new(frag)]);
+        harness.install(view(1, &[1, 2]));
+        harness
+    };
+    let (mut sender, mut receiver) = (member_of_two(1), member_of_two(2));
+    sender.send(Message::bytes(Some(member(2)), vec![7; 1_000]));
+    let mut joined = Vec::new();
+    loop {
+        let (mut forth, mut back) = (sender.take_down(), receiver.take_down());
+        if forth.is_empty() && back.is_empty() {
+            break;
+        }
+        forth.iter_mut().for_each(|message| message.src = Some(member(1)));
+        back.iter_mut().for_each(|message| message.src = Some(member(2)));
+        sender.up_batch(back);
+        joined.extend(receiver.up_batch(forth).take_up());
+    }
+    assert_eq!(joined.iter().map(Message::length).collect::<Vec<_>>(), [1_000]);
+    assert!(joined[0].credit <= 50, "half a window and the last piece");
+}
+
+#[test]
+fn what_is_given_up_returns_its_credit() {
+    let mut harness = with_credits();
+    harness.up_batch((0..4).map(|nth| piece(2, 1, nth, 5, 10)).collect());
+    harness.up_batch((0..4).map(|nth| piece(2, 2, nth, 5, 10)).collect());
+    assert_eq!(returned(&mut harness), [], "40 stay with the first message, 40 have been given back");
+    // As many messages as there may be; one more, and the first is given up.
+    harness.up_batch((3..=INCOMPLETE_MAX as u64).map(|id| piece(2, id, 0, 2, 0)).collect());
+    assert_eq!(returned(&mut harness), []);
+    harness.up(piece(2, 5_000, 0, 2, 0));
+    assert_eq!(returned(&mut harness), [80]);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 1);
+    assert_eq!(incomplete(&harness), INCOMPLETE_MAX.to_string());
+}
+
+#[test]
+fn senders_outside_the_view_are_few() {
+    let mut harness = harness(FragKind::Frag2);
+    for n in 0..2 * STRANGERS_MAX as u64 {
+        harness.up(piece(1_000 + n, 1, 0, 2, 10));
+    }
+    assert_eq!(incomplete(&harness), (STRANGERS_MAX + 2).to_string());
+    harness.up(piece(2, 1, 0, 2, 10)).up(piece(2, 1, 1, 2, 10));
+    assert_eq!(harness.take_up().len(), 1, "a member is heard in any case");
+}
+
+#[test]
+fn headers_that_lie_are_dropped() {
+    let mut harness = harness(FragKind::Frag2);
+    harness.up(piece(2, 1, 3, 2, 10)).up(piece(2, 1, 0, 0, 10));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 2);
+    harness.up(piece(2, 2, 0, u32::MAX, 10)).up(piece(2, 2, 1, 2, 10));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 3, "another number of pieces");
+    assert_eq!(harness.take_up(), []);
+}
+
+/// The pieces are byte for byte those of JGroups (vectors 13, frag_size 20).
+#[test]
+fn pieces_are_those_of_jgroups() {
+    let vectors: Vec<(&str, Bytes)> = include_str!("../../../tests/vectors/13-transforms.hex")
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, _)| name.starts_with("frag"))
+        .map(|(name, hex)| {
+            let bytes =
+                (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap());
+            (name, bytes.collect())
+        })
+        .collect();
+    let text: String = (0..49).map(|nth| char::from(b'0' + nth % 10)).collect();
+    let parties = wire::decode_body(0, &vectors[0].1).unwrap();
+    let string = Object::Primitive(Primitive::String(text.clone()));
+    for (prefix, kind, payload, flags) in [
+        ("frag2.bytes", FragKind::Frag2, Payload::Bytes(Some(text.clone().into())), Flags::NONE),
+        ("frag2.obj", FragKind::Frag2, Payload::Object(Box::new(string.clone())), Flags::SERIALIZED),
+        ("frag4.obj", FragKind::Frag4, Payload::Object(Box::new(string.clone())), Flags::SERIALIZED),
+    ] {
+        let mut message = Message::new(parties.dest.clone(), payload).with_flags(flags);
+        message.src.clone_from(&parties.src);
+        let sent: Vec<Bytes> = of_size(kind, 20)
+            .send(message)
+            .take_down()
+            .into_iter()
+            .map(|mut piece| {
+                if prefix == "frag2.obj" {
+                    piece.src = None; // The transport fills it in there.
+                }
+                wire::encode_body(&piece)
+            })
+            .collect();
+        let wanted: Vec<Bytes> = vectors
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix))
+            .map(|(_, bytes)| bytes.clone())
+            .collect();
+        assert_eq!(sent, wanted, "{prefix}");
+    }
+}
