@@ -24,6 +24,7 @@ use coordinating::{Acks, Pending};
 use joining::Join;
 use merging::Merge;
 
+use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, GmsHeader, GmsKind, HeaderBody, MergeId, Message,
     MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, Transient, View,
@@ -308,7 +309,19 @@ impl Protocol for Gms {
         }
     }
 
-    fn control(&mut self, _cx: &mut Cx<'_>, _control: &Control<'_>) {}
+    /// A state transfer above has set the windows, maybe past a view that had not arrived: the coordinator is asked
+    /// whether there is one (facts 21.1).
+    fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
+        if !matches!(control, Control::OverwriteDigest(_)) || !self.is_server() {
+            return;
+        }
+        let Some(view) = cx.view().cloned() else { return };
+        if let Some(coordinator) = view.coordinator().filter(|member| !cx.is_local(member)) {
+            let payload = Payload::Bytes(Some(wire::encode_view_id_option(Some(view.id()))));
+            let flags = Flags::OOB | Flags::NO_FC;
+            Self::send(cx, Some(coordinator), Self::header(GmsKind::GetCurrentView), flags, payload);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -232,6 +232,24 @@ fn a_difference_from_a_view_we_do_not_have_makes_us_ask_for_the_whole() {
     assert_eq!(views(&mut harness), [view(8, &[2, 1, 3])]);
 }
 
+/// A view is a multicast like others: windows that are set past it have lost it.
+#[test]
+fn after_a_state_transfer_the_coordinator_is_asked_for_a_newer_view() {
+    let mut harness = joined(&[2, 1]);
+    let own = harness.stack.shared().view.as_ref().unwrap().id().clone();
+    harness.overwrite_digest(digest(&[(2, 9, 9)]));
+    let mut asked = harness.take_down();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].dest, Some(member(2)));
+    assert_eq!(asked[0].flags, Flags::OOB | Flags::NO_FC);
+    let id = wire::decode_view_id_option(asked[0].payload_bytes().unwrap()).unwrap();
+    assert_eq!(id, Some(own));
+    let header = asked[0].headers.take(ProtocolId::GMS).unwrap();
+    assert!(matches!(header, HeaderBody::Gms(header) if header.kind == GmsKind::GetCurrentView));
+    harness.up(message(GmsKind::View, 2, full(&view(8, &[2, 1, 3]), None)));
+    assert_eq!(views(&mut harness), [view(8, &[2, 1, 3])]);
+}
+
 #[test]
 fn older_views_and_views_without_us_are_not_installed() {
     let mut harness = joined(&[2, 1, 3]);
