@@ -52,7 +52,9 @@ impl Channel {
             tracing::debug!(
                 protocol = ignored.protocol,
                 attribute = ignored.attribute,
+                file = stack.config.file(ignored.position),
                 place = %ignored.position,
+                is_deprecated = ignored.is_deprecated,
                 "has no effect here"
             );
         }
@@ -184,8 +186,7 @@ struct Made {
 }
 
 fn make(config: &StackConfig) -> Result<Made, ConnectError> {
-    let source = &config.source;
-    let fail = |error| ConnectError::Config(ConfigError::value(source, &error));
+    let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;

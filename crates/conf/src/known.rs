@@ -1,12 +1,12 @@
 //! Which protocols and attributes there are: what our layers have, and what JGroups has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use consort_group::config::{Position, StackConfig};
 use consort_group::protocols::registry;
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Fault};
 
 /// An attribute that JGroups has and Consort has no use for, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,82 +17,49 @@ pub struct Ignored {
     pub attribute: String,
     /// Where it stands.
     pub position: Position,
+    /// Whether JGroups, too, has no use for it any more.
+    pub is_deprecated: bool,
 }
 
-type Table = BTreeMap<&'static str, BTreeSet<&'static str>>;
+/// Attributes of a protocol by name; `true`: deprecated.
+type Names = BTreeMap<&'static str, bool>;
 
-/// Protocol → attributes, `*` for those of all.
-static KNOWN: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table::new();
+/// Protocol → attributes; `*` for those of all, `-` for the names of JGroups' other protocols.
+static KNOWN: LazyLock<BTreeMap<&'static str, Names>> = LazyLock::new(|| {
+    let mut table: BTreeMap<&'static str, Names> = BTreeMap::new();
     let mut protocol = "*";
     for line in include_str!("jgroups-attributes.txt").lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         if !line.starts_with(' ') {
             protocol = words.next().unwrap_or("*");
         }
-        table.entry(protocol).or_default().extend(words);
+        let names = table.entry(protocol).or_default();
+        names.extend(words.map(|word| word.strip_suffix('!').map_or((word, false), |name| (name, true))));
     }
     table
 });
 
-/// Our own attributes of a protocol; none for a transport, whose attributes the edge reads.
-fn own(protocol: &str) -> BTreeSet<&'static str> {
-    registry::ENTRIES
-        .iter()
-        .filter(|entry| entry.name == protocol)
-        .flat_map(|entry| (entry.properties)().into_iter().map(|info| info.name))
-        .collect()
+fn is_transport(protocol: &str) -> bool {
+    registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
+}
+
+/// Whether an attribute that the protocol is known to have has an effect here.
+fn is_used(protocol: &str, attribute: &str) -> bool {
+    if is_transport(protocol) {
+        let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
+        return is_meant && TRANSPORT_ATTRIBUTES.contains(&attribute);
+    }
+    let entry = registry::ENTRIES.iter().find(|entry| entry.name == protocol);
+    entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
 /// The name among `names` that is closest to `wrong`, unless all are far from it.
-fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, name) =
         names.map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name)).min()?;
-    (distance <= 2.max(wrong.len() / 3)).then_some(name)
+    (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
-
-fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
-}
-
-/// Protocols that JGroups has and Consort has not.
-const ELSEWHERE: &[&str] = &[
-    "ASYM_ENCRYPT",
-    "AUTH",
-    "BATCH2",
-    "BPING",
-    "CLEAR_FLAGS",
-    "COMPRESS",
-    "COUNTER",
-    "DAISYCHAIN",
-    "DNS_PING",
-    "FD_ALL",
-    "FD_ALL2",
-    "FD_HOST",
-    "FD_SOCK",
-    "FORK",
-    "FRAG",
-    "FRAG3",
-    "JDBC_PING",
-    "JDBC_PING2",
-    "KUBE_PING",
-    "NAKACK3",
-    "NON_BLOCKING_SENDS",
-    "RACKSPACE_PING",
-    "RATE_LIMITER",
-    "RELAY2",
-    "RELAY3",
-    "SEQUENCER2",
-    "STATE",
-    "STATE_SOCK",
-    "STATS",
-    "SYM_ENCRYPT",
-    "TCPGOSSIP",
-    "THREAD_COUNT",
-    "TUNNEL",
-    "UNBATCH",
-];
 
 /// Checks the names of all protocols and attributes. Returns what is known and has no effect.
 ///
@@ -100,41 +67,35 @@ const ELSEWHERE: &[&str] = &[
 ///
 /// The first name that nobody knows, with its place and the nearest name that somebody does.
 pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
-    let source = &stack.source;
     let names = registry::names();
+    let (common, elsewhere) = (&KNOWN["*"], &KNOWN["-"]);
     let mut ignored = Vec::new();
     for protocol in &stack.protocols {
         let name = protocol.short_name();
         if !names.contains(name) {
-            let what = if ELSEWHERE.contains(&name) {
-                format!("protocol `{name}` of JGroups is not part of Consort")
+            let fault = if elsewhere.contains_key(name) {
+                Fault::NotInConsort(name.to_owned())
             } else {
-                format!("unknown protocol `{name}`{}", suggestion(nearest(name, names.iter().copied())))
+                let nearest = nearest(name, names.iter().copied());
+                Fault::UnknownProtocol { name: name.to_owned(), nearest }
             };
-            return Err(ConfigError::new(source, protocol.position, what));
+            return Err(ConfigError::at(stack, protocol.position, fault));
         }
-        let own = own(name);
-        let is_transport = registry::TRANSPORTS.iter().any(|(transport, _)| *transport == name);
-        let common = &KNOWN["*"];
-        let foreign = KNOWN.get(name);
+        let own = &KNOWN[name];
         for (attribute, _, position) in &protocol.attributes {
             let attribute = attribute.as_str();
-            let is_own = own.contains(attribute) || (is_transport && USED_BY_EDGE.contains(&attribute));
-            let is_known =
-                common.contains(attribute) || foreign.is_some_and(|known| known.contains(attribute));
-            if !is_own && !is_known {
-                let all = own.iter().chain(foreign.into_iter().flatten()).chain(common).copied();
-                let what = format!(
-                    "unknown attribute `{attribute}` of {name}{}",
-                    suggestion(nearest(attribute, all))
-                );
-                return Err(ConfigError::new(source, *position, what));
-            }
-            if !is_own {
+            let Some(&is_deprecated) = own.get(attribute).or_else(|| common.get(attribute)) else {
+                let nearest = nearest(attribute, own.keys().chain(common.keys()).copied());
+                let (protocol, attribute) = (name.to_owned(), attribute.to_owned());
+                let fault = Fault::UnknownAttribute { protocol, attribute, nearest };
+                return Err(ConfigError::at(stack, *position, fault));
+            };
+            if !is_used(name, attribute) {
                 ignored.push(Ignored {
                     protocol: name.to_owned(),
                     attribute: attribute.to_owned(),
                     position: *position,
+                    is_deprecated,
                 });
             }
         }
@@ -147,29 +108,33 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
 fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
     for (place, protocol) in stack.protocols.iter().enumerate() {
         let name = protocol.short_name();
-        let is_transport = registry::TRANSPORTS.iter().any(|(transport, _)| *transport == name);
-        if is_transport != (place == 0) {
-            let what = if place == 0 {
+        let fail = |what| Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
+        match (place, is_transport(name)) {
+            (0, false) => {
                 let transports: Vec<&str> = registry::TRANSPORTS.iter().map(|(name, _)| *name).collect();
-                format!("the first protocol has to be a transport ({}), not {name}", transports.join(", "))
-            } else {
-                format!("transport {name} has to be the first protocol")
-            };
-            return Err(ConfigError::new(&stack.source, protocol.position, what));
+                let transports = transports.join(", ");
+                return fail(format!("the first protocol has to be a transport ({transports}), not {name}"));
+            }
+            (1.., true) => return fail(format!("transport {name} has to be the first protocol")),
+            _ => {}
         }
         if stack.protocols[..place].iter().any(|other| other.short_name() == name) {
-            let what = format!("{name} stands in the stack twice");
-            return Err(ConfigError::new(&stack.source, protocol.position, what));
+            return fail(format!("{name} stands in the stack twice"));
         }
     }
     if stack.protocols.is_empty() {
-        return Err(ConfigError::new(&stack.source, None, "the stack has no protocols"));
+        let fault = Fault::Structure("the stack has no protocols".to_owned());
+        return Err(ConfigError::new(&stack.source, None, fault));
     }
     Ok(())
 }
 
-/// Attributes of transports that the transport layer or the edge uses.
-const USED_BY_EDGE: &[&str] = &[
+/// Attributes of SHARED_LOOPBACK that say something about sockets, of which it has none.
+const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
+
+/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport takes those of
+/// them that JGroups knows of it.
+pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
     "bind_addr",
     "bind_port",
@@ -266,5 +231,50 @@ mod tests {
         assert!(error("<config><TCP/><UDP/></config>").contains("has to be the first"));
         assert!(error("<config><TCP/><PING/><PING/></config>").contains("twice"));
         assert_eq!(error("<config></config>"), "my.xml: the stack has no protocols");
+    }
+
+    #[test]
+    fn deprecated_attributes_are_marked() {
+        let text = "<config><TCP use_acks=\"true\" thread_pool.enabled=\"true\"/></config>";
+        let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
+        let marks: Vec<bool> = stack.ignored.iter().map(|ignored| ignored.is_deprecated).collect();
+        assert_eq!(marks, [true, false]);
+    }
+
+    #[test]
+    fn an_attribute_of_another_protocol_is_unknown() {
+        for (protocol, attribute) in [
+            ("<TCP mcast_addr=\"239.8.8.8\"/>", "mcast_addr` of TCP"),
+            ("<UDP tls.enabled=\"true\"/>", "tls.enabled` of UDP"),
+            ("<TCP/><pbcast.NAKACK2 capacity=\"5\"/>", "capacity` of NAKACK2"),
+            ("<TCP/><UNICAST3 capacity=\"5\"/>", "capacity` of UNICAST3"),
+        ] {
+            let error = error(&format!("<config>{protocol}</config>"));
+            assert!(error.contains(&format!("unknown attribute `{attribute}")), "{error}");
+        }
+    }
+
+    /// What a layer can be told can be written in a file, except for what only its younger sibling heeds.
+    #[test]
+    fn every_property_of_every_layer_is_known() {
+        let mut unknown = Vec::new();
+        for entry in super::registry::ENTRIES {
+            let known =
+                super::KNOWN.get(entry.name).unwrap_or_else(|| panic!("{} is not listed", entry.name));
+            for info in (entry.properties)() {
+                if !known.contains_key(info.name) {
+                    unknown.push(format!("{} {}", entry.name, info.name));
+                }
+            }
+        }
+        assert_eq!(unknown, ["NAKACK2 capacity", "NAKACK2 ack_threshold", "UNICAST3 capacity"]);
+    }
+
+    #[test]
+    fn a_protocol_is_either_here_or_elsewhere() {
+        for name in super::registry::names() {
+            assert!(super::KNOWN.contains_key(name), "{name} is not listed");
+            assert!(!super::KNOWN["-"].contains_key(name), "{name} is listed as missing");
+        }
     }
 }

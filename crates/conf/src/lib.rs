@@ -19,7 +19,7 @@ mod stacks;
 mod variables;
 mod xml;
 
-pub use error::ConfigError;
-pub use known::{Ignored, check};
+pub use error::{ConfigError, Fault};
+pub use known::{Ignored, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 pub use variables::Variables;

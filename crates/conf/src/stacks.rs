@@ -1,10 +1,11 @@
 //! Stacks from files, or by the names of those that come with Consort.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use consort_group::config::{Position, StackConfig};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Fault};
 use crate::known::{Ignored, check};
 use crate::variables::Variables;
 use crate::xml::{Element, read};
@@ -24,7 +25,12 @@ stock! {
 /// Files that include each other at most so deep.
 const INCLUDES_MAX: usize = 5;
 
-/// JGroups' system properties that win over an attribute in the file: protocol, attribute, property.
+/// Includes of a stack at most. One is usual; a file that includes itself many times has to end somewhere.
+const FILES_MAX: usize = 50;
+
+/// Variables that set an attribute also where the file does not ask for them: protocol, attribute, variable. The
+/// names are those of JGroups' system properties (FILE_PING's is ours). What is set for one process wins over the file
+/// that many share; JGroups does that with bind_addr only, and takes the others where the file is silent.
 const OVERRIDES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),
@@ -80,8 +86,10 @@ fn finish(
     directory: Option<&Path>,
     variables: &Variables,
 ) -> Result<Stack, ConfigError> {
-    let mut config = StackConfig { source: source.to_owned(), protocols: Vec::new() };
-    gather(&mut config, source, text, directory, variables, 0)?;
+    let config = StackConfig { source: source.to_owned(), included: Vec::new(), protocols: Vec::new() };
+    let mut gathering = Gathering { config, variables };
+    gathering.file(0, text, directory, 0)?;
+    let mut config = gathering.config;
     for protocol in &mut config.protocols {
         let name = protocol.short_name().to_owned();
         for (_, attribute, property) in OVERRIDES.iter().filter(|(of, _, _)| *of == name) {
@@ -98,55 +106,76 @@ fn finish(
     Ok(Stack { config, ignored })
 }
 
-fn gather(
-    config: &mut StackConfig,
-    source: &str,
-    text: &str,
-    directory: Option<&Path>,
-    variables: &Variables,
-    depth: usize,
-) -> Result<(), ConfigError> {
-    for element in read(source, text, variables)? {
-        match element {
-            Element::Protocol(protocol) => config.protocols.push(protocol),
-            Element::Include(name, position) if depth >= INCLUDES_MAX => {
-                let what = format!("{name} is included by a file that is included, and so on, too deep");
-                return Err(ConfigError::new(source, position, what));
-            }
-            Element::Include(name, position) => {
-                let (text, directory) = file(&name, directory, Some((source, position)))?;
-                gather(config, &name, &text, directory.as_deref(), variables, depth + 1)?;
-            }
-        }
-    }
-    Ok(())
+/// A stack whose files are being read.
+struct Gathering<'v> {
+    config: StackConfig,
+    variables: &'v Variables,
 }
 
-/// A file's text and directory; the text of a stock file if there is no such file.
+impl Gathering<'_> {
+    /// Adds what a file says; `number` is its own in positions.
+    fn file(
+        &mut self,
+        number: u16,
+        text: &str,
+        directory: Option<&Path>,
+        depth: usize,
+    ) -> Result<(), ConfigError> {
+        let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
+        for element in read(&source, number, text, self.variables)? {
+            match element {
+                Element::Protocol(protocol) => self.config.protocols.push(protocol),
+                Element::Include { file: name, overrides, position } => {
+                    if depth >= INCLUDES_MAX || self.config.included.len() >= FILES_MAX {
+                        let what =
+                            format!("{name} is one include too many; do the files include each other?");
+                        return Err(ConfigError::new(&source, position, Fault::Structure(what)));
+                    }
+                    let (text, directory) = file(&name, directory, Some((&source, position)))?;
+                    self.config.included.push(name);
+                    let first = self.config.protocols.len();
+                    let number = self.config.included.len() as u16;
+                    self.file(number, &text, directory.as_deref(), depth + 1)?;
+                    for protocol in &mut self.config.protocols[first..] {
+                        protocol
+                            .attributes
+                            .retain(|(old, _, _)| overrides.iter().all(|(new, _, _)| new != old));
+                        protocol.attributes.extend(overrides.iter().cloned());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file's text and directory; the text of a stock file if there is no such file. A file that is there and cannot
+/// be read is an error: whoever has a tcp.xml of their own must not run with ours.
 fn file(
     name: &str,
     directory: Option<&Path>,
     included: Option<(&str, Position)>,
 ) -> Result<(String, Option<PathBuf>), ConfigError> {
     let path = directory.map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok((text, path.parent().map(Path::to_path_buf))),
-        Err(error) => {
-            if let Some((_, text)) = STOCK.iter().find(|(stock, _)| *stock == name) {
-                return Ok(((*text).to_owned(), None));
-            }
-            let names: Vec<&str> = STOCK.iter().map(|(name, _)| *name).collect();
-            let what = format!(
-                "cannot read {}: {error}; stacks that come along: {}",
-                path.display(),
-                names.join(", ")
-            );
-            Err(match included {
-                Some((source, position)) => ConfigError::new(source, position, what),
-                None => ConfigError::new(name, None, what),
-            })
-        }
+    let error = match std::fs::read_to_string(&path) {
+        Ok(text) => return Ok((text, path.parent().map(Path::to_path_buf))),
+        Err(error) => error,
+    };
+    if error.kind() == ErrorKind::NotFound
+        && let Some((_, text)) = STOCK.iter().find(|(stock, _)| *stock == name)
+    {
+        return Ok(((*text).to_owned(), None));
     }
+    let stock: Vec<&str> = STOCK.iter().map(|(name, _)| *name).collect();
+    let fault = Fault::Unreadable {
+        file: path.display().to_string(),
+        why: error.to_string(),
+        stock: stock.join(", "),
+    };
+    Err(match included {
+        Some((source, position)) => ConfigError::new(source, position, fault),
+        None => ConfigError::new(name, None, fault),
+    })
 }
 
 #[cfg(test)]
@@ -190,5 +219,85 @@ mod tests {
         assert!(error.contains("cannot read tpc.xml") && error.contains("tcp.xml, tcp-nio.xml"), "{error}");
         let error = parse_stack("my.xml", "<config>\n<include file=\"x.xml\"/></config>", &Variables::new());
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
+    }
+
+    /// A directory of its own with these files, gone when the test is over.
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str, files: &[(&str, &[u8])]) -> Self {
+            let path = std::env::temp_dir().join(format!("consort-conf-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            for (file, content) in files {
+                std::fs::write(path.join(file), content).unwrap();
+            }
+            Self(path)
+        }
+
+        fn load(&self, file: &str) -> Result<Stack, ConfigError> {
+            load_stack(self.0.join(file).to_str().unwrap(), &Variables::new())
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn an_error_in_an_included_file_names_that_file() {
+        let files = Files::new(
+            "included",
+            &[
+                ("outer.xml", b"<config>\n<include file=\"inner.xml\"/>\n<PING/>\n</config>"),
+                ("inner.xml", b"<config>\n\n\n  <TCP bind_prt=\"1\"/>\n</config>"),
+            ],
+        );
+        assert_eq!(
+            files.load("outer.xml").unwrap_err().to_string(),
+            "inner.xml:4:8: unknown attribute `bind_prt` of TCP; did you mean `bind_port`?"
+        );
+    }
+
+    #[test]
+    fn attributes_of_an_include_go_to_what_it_includes() {
+        let text = "<config>\n<include file=\"tcp-default.xml\" bind_port=\"7900\"/>\n<PING/></config>";
+        let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
+        let [tcp, ping] = &stack.config.protocols[..] else { panic!("{:?}", stack.config) };
+        assert_eq!(tcp.get("bind_port"), Some("7900"));
+        assert!(ping.attributes.is_empty());
+        let (_, _, place) = tcp.attributes.iter().find(|(name, _, _)| name == "bind_port").unwrap();
+        assert_eq!(stack.config.file(*place), "my.xml");
+        assert_eq!(stack.config.file(tcp.position), "tcp-default.xml");
+        let wrong = text.replace("bind_port", "bind_prt");
+        let error = parse_stack("my.xml", &wrong, &Variables::new()).unwrap_err().to_string();
+        assert!(error.starts_with("my.xml:2:33: unknown attribute `bind_prt`"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_file_is_not_replaced_by_the_stock_file_of_its_name() {
+        let files =
+            Files::new("broken", &[("outer.xml", b"<config><include file=\"tcp-default.xml\"/></config>")]);
+        assert!(files.load("outer.xml").is_ok());
+        std::fs::write(files.0.join("tcp-default.xml"), b"<config><!-- \xe9 --><TCP/></config>").unwrap();
+        let error = files.load("outer.xml").unwrap_err();
+        assert!(matches!(error.fault, Fault::Unreadable { .. }), "{error}");
+    }
+
+    #[test]
+    fn files_that_include_each_other_are_an_error() {
+        let twice = b"<config><include file=\"a.xml\"/><include file=\"a.xml\"/></config>";
+        let files = Files::new("circle", &[("a.xml", twice)]);
+        assert!(files.load("a.xml").unwrap_err().to_string().contains("include each other"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+            let _ = parse_stack("my.xml", &String::from_utf8_lossy(&bytes), &Variables::new());
+            let text = format!("<config>{}</config>", String::from_utf8_lossy(&bytes));
+            let _ = parse_stack("my.xml", &text, &Variables::new());
+        }
     }
 }

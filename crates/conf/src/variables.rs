@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+/// Defaults within defaults at most. People write one; without a bound a file could exhaust the stack.
+const NESTED_MAX: usize = 16;
+
 /// Values for `${name}`. What a JVM gets as `-Dname=value`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Variables {
@@ -55,8 +58,16 @@ impl Variables {
     ///
     /// # Errors
     ///
-    /// If a variable has neither value nor default, or a brace is not closed; the text is for people.
+    /// If a variable has neither value nor default, a brace is not closed, or defaults contain each other too deeply;
+    /// the text is for people.
     pub fn substitute(&self, text: &str) -> Result<String, String> {
+        self.expand(text, 0)
+    }
+
+    fn expand(&self, text: &str, depth: usize) -> Result<String, String> {
+        if depth > NESTED_MAX {
+            return Err(format!("more than {NESTED_MAX} defaults within each other"));
+        }
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -64,14 +75,14 @@ impl Variables {
             let inner = &rest[start + 2..];
             let end = closing_brace(inner)
                 .ok_or_else(|| format!("`{}` is not closed by a brace", &rest[start..]))?;
-            out.push_str(&self.variable(&inner[..end])?);
+            out.push_str(&self.variable(&inner[..end], depth)?);
             rest = &inner[end + 1..];
         }
         out.push_str(rest);
         Ok(out)
     }
 
-    fn variable(&self, expression: &str) -> Result<String, String> {
+    fn variable(&self, expression: &str, depth: usize) -> Result<String, String> {
         let (names, default) = match expression.split_once(':') {
             Some((names, default)) => (names, Some(default)),
             None => (expression, None),
@@ -79,7 +90,7 @@ impl Variables {
         let value = names.split(',').find_map(|name| self.get(name.trim()));
         match (value, default) {
             (Some(value), _) => Ok(value.to_owned()),
-            (None, Some(default)) => self.substitute(default),
+            (None, Some(default)) => self.expand(default, depth + 1),
             (None, None) => Err(format!("variable `{names}` is not set and has no default")),
         }
     }
@@ -126,5 +137,7 @@ mod tests {
         let variables = Variables::new();
         assert_eq!(variables.substitute("${a}").unwrap_err(), "variable `a` is not set and has no default");
         assert_eq!(variables.substitute("x${a:1").unwrap_err(), "`${a:1` is not closed by a brace");
+        let deep = "${a:".repeat(100_000) + &"}".repeat(100_000);
+        assert_eq!(variables.substitute(&deep).unwrap_err(), "more than 16 defaults within each other");
     }
 }

@@ -4,21 +4,30 @@ use consort_group::config::{Position, ProtocolConfig};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Fault};
 use crate::variables::Variables;
 
 /// Elements of a file at most. The longest stack has a tenth of it.
 const ELEMENTS_MAX: usize = 1_000;
 
+/// An attribute's name, value and place.
+pub(crate) type Attribute = (String, String, Position);
+
 /// What stands in a file, in order.
 pub(crate) enum Element {
     Protocol(ProtocolConfig),
-    /// The content of another file.
-    Include(String, Position),
+    /// The content of another file, with attributes for all its protocols.
+    Include {
+        file: String,
+        overrides: Vec<Attribute>,
+        position: Position,
+    },
 }
 
 struct Source<'t> {
     name: &'t str,
+    /// Its number in positions.
+    file: u16,
     text: &'t str,
     variables: &'t Variables,
 }
@@ -32,11 +41,15 @@ impl Source<'_> {
         let before = &self.text[..end];
         let line = before.matches('\n').count() as u32 + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() as u32 + 1;
-        Position { line, column }
+        Position { file: self.file, line, column }
+    }
+
+    fn fault(&self, offset: usize, fault: Fault) -> ConfigError {
+        ConfigError::new(self.name, self.position(offset), fault)
     }
 
     fn fail(&self, offset: usize, what: impl Into<String>) -> ConfigError {
-        ConfigError::new(self.name, self.position(offset), what)
+        self.fault(offset, Fault::Structure(what.into()))
     }
 
     /// Where a part of the text begins.
@@ -44,12 +57,8 @@ impl Source<'_> {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
 
-    fn attributes(
-        &self,
-        tag: &BytesStart<'_>,
-        at: usize,
-    ) -> Result<Vec<(String, String, Position)>, ConfigError> {
-        let mut attributes: Vec<(String, String, Position)> = Vec::new();
+    fn attributes(&self, tag: &BytesStart<'_>, at: usize) -> Result<Vec<Attribute>, ConfigError> {
+        let mut attributes: Vec<Attribute> = Vec::new();
         for attribute in tag.attributes() {
             let attribute =
                 attribute.map_err(|error| self.fail(at, format!("in the attributes: {error}")))?;
@@ -63,7 +72,7 @@ impl Source<'_> {
             let value = self
                 .variables
                 .substitute(&text)
-                .map_err(|why| self.fail(offset, format!("attribute {name}: {why}")))?;
+                .map_err(|why| self.fault(offset, Fault::Variable { attribute: name.clone(), why }))?;
             attributes.push((name, value.trim().to_owned(), self.position(offset)));
         }
         Ok(attributes)
@@ -74,17 +83,25 @@ impl Source<'_> {
         let position = self.position(at);
         let attributes = self.attributes(tag, at)?;
         if name == "include" {
-            let file = attributes.into_iter().find(|(name, _, _)| name == "file");
-            let (_, file, _) = file.ok_or_else(|| self.fail(at, "an include needs the attribute `file`"))?;
-            return Ok(Element::Include(file, position));
+            let (files, overrides): (Vec<_>, Vec<_>) =
+                attributes.into_iter().partition(|(name, _, _)| name == "file");
+            let Some((_, file, _)) = files.into_iter().next() else {
+                return Err(self.fail(at, "an include needs the attribute `file`"));
+            };
+            return Ok(Element::Include { file, overrides, position });
         }
         Ok(Element::Protocol(ProtocolConfig { name, attributes, position }))
     }
 }
 
-/// Reads a file's text.
-pub(crate) fn read(name: &str, text: &str, variables: &Variables) -> Result<Vec<Element>, ConfigError> {
-    let source = Source { name, text, variables };
+/// Reads a file's text; `file` is its number in positions.
+pub(crate) fn read(
+    name: &str,
+    file: u16,
+    text: &str,
+    variables: &Variables,
+) -> Result<Vec<Element>, ConfigError> {
+    let source = Source { name, file, text, variables };
     let mut reader = Reader::from_str(text);
     let mut elements = Vec::new();
     let mut depth = 0;
@@ -92,7 +109,7 @@ pub(crate) fn read(name: &str, text: &str, variables: &Variables) -> Result<Vec<
     loop {
         let at = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|error| {
-            source.fail(reader.error_position() as usize, format!("this is not XML: {error}"))
+            source.fault(reader.error_position() as usize, Fault::NotXml(error.to_string()))
         })?;
         match event {
             Event::Start(tag) | Event::Empty(tag) if elements.len() >= ELEMENTS_MAX => {
@@ -152,18 +169,18 @@ mod tests {
     use super::*;
 
     fn protocols(text: &str) -> Vec<ProtocolConfig> {
-        read("my.xml", text, &Variables::new())
+        read("my.xml", 0, text, &Variables::new())
             .unwrap()
             .into_iter()
             .filter_map(|element| match element {
                 Element::Protocol(protocol) => Some(protocol),
-                Element::Include(..) => None,
+                Element::Include { .. } => None,
             })
             .collect()
     }
 
     fn error(text: &str) -> String {
-        read("my.xml", text, &Variables::new()).err().unwrap().to_string()
+        read("my.xml", 0, text, &Variables::new()).err().unwrap().to_string()
     }
 
     #[test]
@@ -171,8 +188,8 @@ mod tests {
         let text = "<!-- stack -->\n<config xmlns=\"urn:org:jgroups\">\n  <TCP\n    bind_port=\"${p:7800}\"/>\n</config>";
         let found = protocols(text);
         assert_eq!(found[0].name, "TCP");
-        assert_eq!(found[0].position, Position { line: 3, column: 3 });
-        let place = Position { line: 4, column: 5 };
+        assert_eq!(found[0].position, Position { file: 0, line: 3, column: 3 });
+        let place = Position { file: 0, line: 4, column: 5 };
         assert_eq!(found[0].attributes, [("bind_port".to_owned(), "7800".to_owned(), place)]);
     }
 
@@ -199,14 +216,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in ".{0,200}") {
-            let _ = read("my.xml", &text, &Variables::new());
+            let _ = read("my.xml", 0, &text, &Variables::new());
         }
 
         #[test]
         fn no_markup_makes_it_panic(parts in prop::collection::vec(
             prop::sample::select(vec!["<config>", "</config>", "<TCP ", "a=\"${b}\"", "/>", "<!--", "-->", "&x;",
                 "<![CDATA[", "]]>", ">", "\"", "x", " ", "<include file=\"y\"/>"]), 0..30)) {
-            let _ = read("my.xml", &parts.concat(), &Variables::new());
+            let _ = read("my.xml", 0, &parts.concat(), &Variables::new());
         }
     }
 }

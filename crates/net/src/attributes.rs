@@ -95,6 +95,11 @@ attributes! {
 }
 
 impl TransportConfig {
+    /// The names of all attributes that the edge reads, of any transport.
+    pub fn attributes() -> impl Iterator<Item = &'static str> {
+        ATTRIBUTES.iter().map(|(name, _)| *name)
+    }
+
     /// The settings of a transport as a stack describes it. Attributes that are not the edge's are left alone.
     /// `None`: the protocol is not a transport.
     ///
@@ -128,7 +133,7 @@ mod tests {
     use consort_group::config::Position;
 
     fn read(name: &str, attributes: &[(&str, &str)]) -> Result<TransportConfig, ValueError> {
-        let position = Position { line: 2, column: 4 };
+        let position = Position { line: 2, column: 4, ..Position::default() };
         let attributes =
             attributes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned(), position)).collect();
         let protocol = ProtocolConfig { name: name.to_owned(), attributes, position };

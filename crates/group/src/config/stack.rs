@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-/// A place in a file, from 1.
+/// A place in one of a stack's files; lines and columns count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Position {
+    /// Which file: 0 is the stack's own, 1 the first that it includes, and so on. [`StackConfig::file`] names it.
+    pub file: u16,
     /// The line.
     pub line: u32,
     /// The column.
@@ -45,6 +47,16 @@ impl ProtocolConfig {
 pub struct StackConfig {
     /// The file, for messages.
     pub source: String,
+    /// The files that it includes, in the order in which they were read.
+    pub included: Vec<String>,
     /// The protocols, transport first.
     pub protocols: Vec<ProtocolConfig>,
+}
+
+impl StackConfig {
+    /// The file that a position is in.
+    pub fn file(&self, position: Position) -> &str {
+        let included = usize::from(position.file).checked_sub(1).and_then(|nth| self.included.get(nth));
+        included.unwrap_or(&self.source)
+    }
 }

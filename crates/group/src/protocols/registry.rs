@@ -150,6 +150,10 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
 ];
 
+/// What the transport's layer reads of its attributes. The rest is the edge's, or the channel's.
+pub const TRANSPORT_ATTRIBUTES: &[&str] =
+    &["bundler_type", "bundler.max_size", "who_has_cache_timeout", "rtt.enabled", "version"];
+
 /// Every name that a configuration may use.
 pub fn names() -> BTreeSet<&'static str> {
     TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
 
     fn config(name: &str, attributes: &[(&str, &str)]) -> ProtocolConfig {
-        let position = Position { line: 3, column: 5 };
+        let position = Position { line: 3, column: 5, ..Position::default() };
         let attributes =
             attributes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned(), position)).collect();
         ProtocolConfig { name: name.to_owned(), attributes, position }
@@ -237,7 +241,7 @@ mod tests {
     #[test]
     fn a_wrong_value_names_attribute_and_place() {
         let error = made(&config("UFC", &[("max_credits", "plenty")])).err().unwrap();
-        assert_eq!(error.position, Position { line: 3, column: 5 });
+        assert_eq!(error.position, Position { line: 3, column: 5, ..Position::default() });
         assert!(error.to_string().starts_with("UFC: attribute max_credits: `plenty`"), "{error}");
         let error = transport(&config("TCP", &[("version", "5.x")])).unwrap().err().unwrap();
         assert_eq!(error.to_string(), "TCP: attribute version: `5.x` is not a version such as 5.5.7");
