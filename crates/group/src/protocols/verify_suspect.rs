@@ -14,7 +14,7 @@ crate::properties! {
     VerifySuspectConfig {
         /// How long a suspect has to answer.
         timeout: Duration = Duration::from_secs(1),
-        /// How many questions are sent at once, against loss.
+        /// How many questions, and answers to one, are sent at once, against loss.
         num_msgs: u32 = 1,
         /// Whether the answer is multicast, for suspects whose unicasts do not get through.
         use_mcast_rsps: bool = false,
@@ -55,7 +55,9 @@ impl VerifySuspect {
 
     fn verify(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
         for member in members {
-            if cx.is_local(member) || self.suspects.contains_key(member) {
+            // A view without it may have come between the suspicion and now.
+            let is_member = cx.view().is_some_and(|view| view.contains(member));
+            if !is_member || cx.is_local(member) || self.suspects.contains_key(member) {
                 continue;
             }
             let until = cx.now() + self.config.timeout;
@@ -85,8 +87,11 @@ impl VerifySuspect {
         };
         if !header.is_answer {
             let dest = (!self.config.use_mcast_rsps).then_some(from);
-            let answer = self.message(cx, dest, true);
-            return cx.send(answer);
+            for _ in 0..self.config.num_msgs.max(1) {
+                let answer = self.message(cx, dest.clone(), true);
+                cx.send(answer);
+            }
+            return;
         }
         if self.suspects.remove(&from).is_some() {
             self.arm(cx);
@@ -212,6 +217,36 @@ mod tests {
         harness.advance(Duration::from_secs(5));
         assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
         assert_eq!(harness.take_down_events(), [Event::Unsuspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn questions_and_answers_are_sent_num_msgs_times() {
+        let config = VerifySuspectConfig { num_msgs: 3, ..VerifySuspectConfig::default() };
+        let mut harness = Harness::new(VerifySuspect::new(config));
+        harness.install(view(1, &[1, 2, 3]));
+        harness.raise(Event::Suspect(vec![member(2)]));
+        assert_eq!(harness.take_down().len(), 3);
+        harness.up(header(false, 3));
+        assert_eq!(harness.take_down().len(), 3);
+    }
+
+    #[test]
+    fn whoever_is_no_member_any_more_is_not_verified() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(9), member(1)]));
+        assert_eq!(harness.take_down(), []);
+        harness.raise(Event::Suspect(vec![member(2)])).install(view(2, &[1, 3]));
+        harness.take_up_events();
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(harness.take_up_events(), []);
+    }
+
+    #[test]
+    fn the_answer_can_be_multicast() {
+        let config = VerifySuspectConfig { use_mcast_rsps: true, ..VerifySuspectConfig::default() };
+        let mut harness = Harness::new(VerifySuspect::new(config));
+        harness.up(header(false, 3));
+        assert_eq!(harness.take_down()[0].dest, None);
     }
 
     #[test]
