@@ -43,8 +43,15 @@ pub(crate) struct Shared {
 struct Waits {
     connected: Option<oneshot::Sender<Result<(), String>>>,
     disconnected: Vec<oneshot::Sender<()>>,
-    state: Option<oneshot::Sender<Result<Option<Bytes>, StateError>>>,
+    state: Option<oneshot::Sender<Result<Fetched, StateError>>>,
     tickets: BTreeMap<u32, oneshot::Sender<bool>>,
+}
+
+/// A state on its way to the receiver.
+struct Fetched {
+    state: Option<Bytes>,
+    /// Told when the receiver has taken it.
+    is_set: oneshot::Receiver<()>,
 }
 
 impl Shared {
@@ -267,7 +274,7 @@ impl Channel {
 
     /// Fetches the application's state from a member (`None` = the first other member) and hands it to
     /// [`crate::Receiver::set_state`], exactly between the messages that it includes and those that it does not.
-    /// Returns the state as well; `None` if there is nobody to ask.
+    /// Returns the state as well, once the receiver has taken it; `None` if there is nobody to ask.
     ///
     /// # Errors
     ///
@@ -283,11 +290,14 @@ impl Channel {
             return Err(StateError::ProviderLeft);
         }
         // The stack's own timer ends it; the rest is a guard against a stack without state transfer.
-        match tokio::time::timeout(timeout + Duration::from_secs(1), wait).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StateError::ProviderLeft),
-            Err(_) => Err(StateError::NoProtocol),
-        }
+        let fetched = match tokio::time::timeout(timeout + Duration::from_secs(1), wait).await {
+            Ok(Ok(result)) => result?,
+            Ok(Err(_)) => return Err(StateError::ProviderLeft),
+            Err(_) => return Err(StateError::NoProtocol),
+        };
+        // However long messages from before the state keep the receiver.
+        let _ = fetched.is_set.await;
+        Ok(fetched.state)
     }
 
     /// Runs `call` on the stack's own task between two cycles, for management: attributes, operations, inserting
@@ -387,9 +397,11 @@ impl Upcalls {
             }
             Event::StateRequested { token, .. } => self.deliverer.notify(Notice::StateRequested { token }),
             Event::StateReceived(result) => {
-                if let Ok(state) = &result {
-                    self.deliverer.notify(Notice::SetState(state.clone()));
-                }
+                let result = result.map(|state| {
+                    let (set, is_set) = oneshot::channel();
+                    self.deliverer.notify(Notice::SetState { state: state.clone(), set });
+                    Fetched { state, is_set }
+                });
                 if let Some(done) = shared.waits().state.take() {
                     let _ = done.send(result);
                 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use consort_group::{Address, Event, MessageBatch, View};
 use consort_net::{Command, Submitter};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::receiver::{Delivery, Receiver};
 
@@ -70,7 +70,11 @@ pub(crate) enum Notice {
         token: u64,
     },
     /// Our state as of here.
-    SetState(Option<Bytes>),
+    SetState {
+        state: Option<Bytes>,
+        /// To be told when the receiver has taken it.
+        set: oneshot::Sender<()>,
+    },
 }
 
 #[derive(Default)]
@@ -190,7 +194,7 @@ impl Deliverer {
     /// came before the notice and those that came after it.
     pub(crate) fn notify(&self, notice: Notice) {
         let mut waiting = self.lock();
-        if matches!(notice, Notice::SetState(_)) {
+        if matches!(notice, Notice::SetState { .. }) {
             waiting.behind_state.get_or_insert_default();
         }
         let ordinal = waiting.next;
@@ -225,9 +229,10 @@ impl Deliverer {
                     let state = self.receiver.state();
                     let _ = self.driver.submit(Command::Event(Event::ProvideState { token, state }));
                 }
-                Notice::SetState(state) => {
+                Notice::SetState { state, set } => {
                     self.all_before(ordinal).await;
                     self.receiver.set_state(state);
+                    let _ = set.send(());
                     let mut waiting = self.lock();
                     for batch in waiting.behind_state.take().unwrap_or_default() {
                         self.start(&mut waiting, batch);
