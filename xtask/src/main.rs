@@ -1,5 +1,6 @@
 //! The gate: `cargo xtask test`.
 
+mod counted;
 mod interop;
 mod steps;
 

@@ -1,13 +1,16 @@
 //! The steps of the gate, and the table at its end.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::counted::cargo_test;
 use crate::interop;
 
 /// How a step ended.
 pub(crate) enum Outcome {
     Passed,
+    /// So many tests ran, and all passed.
+    Tested(u32),
     Failed(String),
     /// A tool is not installed: a gap on a laptop, a failure in CI.
     Missing(String),
@@ -23,7 +26,7 @@ const STEPS: &[Step] = &[
     ("tests", "unit, property, vector, live and documentation tests", |filter| {
         let mut arguments = vec!["test", "--workspace", "--exclude", "consort-interop"];
         arguments.extend(filter);
-        cargo(&arguments)
+        cargo_test(&arguments)
     }),
     ("docs", "the documentation builds without warning", |_| {
         let mut command = Command::new(env!("CARGO"));
@@ -54,12 +57,13 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     for (name, time, outcome) in &results {
         let text = match outcome {
             Outcome::Passed => "passed".to_owned(),
+            Outcome::Tested(count) => format!("passed, {count} tests"),
             Outcome::Failed(why) => format!("FAILED: {why}"),
             Outcome::Missing(what) if is_ci => format!("FAILED, because it is missing: {what}"),
-            Outcome::Missing(what) => format!("NOT RUN, missing: {what}"),
+            Outcome::Missing(what) => format!("MISSING, not run: {what}"),
         };
         has_failed |= match outcome {
-            Outcome::Passed => false,
+            Outcome::Passed | Outcome::Tested(_) => false,
             Outcome::Failed(_) => true,
             Outcome::Missing(_) => is_ci,
         };
@@ -77,10 +81,16 @@ pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
 
 /// Runs a command to its end.
 pub(crate) fn status(mut command: Command) -> Outcome {
-    match command.stdin(Stdio::null()).status() {
+    let status = command.stdin(Stdio::null()).status();
+    ended(&command, status)
+}
+
+/// What the end of a command means.
+pub(crate) fn ended(command: &Command, status: std::io::Result<ExitStatus>) -> Outcome {
+    match status {
         Ok(status) if status.success() => Outcome::Passed,
-        Ok(status) => Outcome::Failed(format!("{} ended with {status}", show(&command))),
-        Err(error) => Outcome::Failed(format!("{}: {error}", show(&command))),
+        Ok(status) => Outcome::Failed(format!("{} ended with {status}", show(command))),
+        Err(error) => Outcome::Failed(format!("{}: {error}", show(command))),
     }
 }
 

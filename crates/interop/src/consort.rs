@@ -1,6 +1,7 @@
 //! A Consort member that takes the same commands as the Java one.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,15 @@ use consort_group::protocols::{Discard, DiscardConfig};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::numbered::{Tally, payload};
 use crate::setting::Setting;
 
-#[derive(Default)]
-struct Seen {
-    received: u64,
-    duplicates: u64,
-    out_of_order: u64,
-    next: u64,
-}
+/// Tells the messages of one `send` from another's; 0 would say that they are filled anyhow.
+static NEXT_RUN: AtomicU32 = AtomicU32::new(1);
 
 #[derive(Default)]
 struct Inbox {
-    seen: Mutex<HashMap<Address, Seen>>,
+    seen: Mutex<HashMap<Address, Tally>>,
     arrived: Notify,
     state: Mutex<Bytes>,
     /// Microseconds per message.
@@ -39,16 +36,7 @@ impl Receiver for Inbox {
         let mut seen = self.seen.lock().expect("unpoisoned");
         for message in delivery.take() {
             let one = seen.entry(message.src.clone().expect("a source")).or_default();
-            one.received += 1;
-            let number = message
-                .payload_bytes()
-                .and_then(|bytes| Some(u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?)));
-            if let Some(number) = number.filter(|_| !message.is_oob()) {
-                let number = u64::from(number);
-                one.duplicates += u64::from(number < one.next);
-                one.out_of_order += u64::from(number > one.next);
-                one.next = number + 1;
-            }
+            one.add(message.payload_bytes().map_or(&[], |bytes| bytes), !message.is_oob());
         }
         drop(seen);
         self.arrived.notify_waiters();
@@ -166,12 +154,9 @@ impl ConsortMember {
                 other => panic!("unknown option {other}"),
             }
         }
+        let run = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
         for number in 0..count {
-            let mut bytes = vec![0; size];
-            if let Some(start) = bytes.get_mut(..4) {
-                start.copy_from_slice(&number.to_be_bytes());
-            }
-            let message = Message::bytes(dest.clone(), bytes).with_flags(flags);
+            let message = Message::bytes(dest.clone(), payload(number, run, size)).with_flags(flags);
             if let Err(error) = self.channel().send(message).await {
                 return json!({ "error": error.to_string() });
             }
@@ -186,12 +171,8 @@ impl ConsortMember {
             {
                 let mut seen = self.inbox.seen.lock().expect("unpoisoned");
                 let one = seen.entry(sender.clone()).or_default();
-                if one.received >= count || Instant::now() >= until {
-                    return json!({
-                        "received": one.received,
-                        "duplicates": one.duplicates,
-                        "out_of_order": one.out_of_order,
-                    });
+                if one.received() >= count || Instant::now() >= until {
+                    return one.report();
                 }
             }
             let _ = tokio::time::timeout_at(until.into(), arrived).await;

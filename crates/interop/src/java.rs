@@ -7,7 +7,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::PATIENCE;
-use crate::setting::{Setting, directory};
+use crate::jgroups::{classpath, directory};
+use crate::network::current_test;
+use crate::setting::Setting;
 
 /// A Java member. Dropped, it is killed.
 pub struct JavaMember {
@@ -20,15 +22,15 @@ pub struct JavaMember {
 
 impl JavaMember {
     pub(crate) async fn start(setting: &Setting, name: &str) -> Self {
-        let directory = directory();
-        let classpath = format!("{0}/jgroups.jar:{0}/classes", directory.display());
-        let log =
-            std::fs::File::create(directory.join(format!("{}-{name}.log", setting.cluster))).expect("a log");
+        let logs = directory().join("logs");
+        std::fs::create_dir_all(&logs).expect("a directory for logs");
+        let log = format!("{}-{}-{name}.log", current_test(), setting.cluster);
+        let log = std::fs::File::create(logs.join(log)).expect("a log");
         let mut child = Command::new("java")
             .args(["-Xmx512m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
             .arg("-Djava.net.preferIPv4Stack=true")
             .args(setting.properties.iter().map(|(name, value)| format!("-D{name}={value}")))
-            .args(["-cp", &classpath, "consort.interop.Member"])
+            .args(["-cp", &classpath(), "consort.interop.Member"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -7,10 +7,14 @@
 
 mod consort;
 mod java;
+mod jgroups;
+mod network;
+mod numbered;
 mod setting;
 
 pub use consort::ConsortMember;
 pub use java::JavaMember;
+pub use network::in_own_network;
 pub use setting::Setting;
 
 use serde_json::Value;

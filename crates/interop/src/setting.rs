@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use consort_conf::Variables;
 
+use crate::jgroups::directory;
 use crate::{ConsortMember, JavaMember, Member};
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -17,17 +18,6 @@ pub struct Setting {
     pub cluster: String,
     /// System properties for both kinds.
     pub properties: Vec<(String, String)>,
-}
-
-/// Where the gate has put JGroups' jar, the compiled member and the configurations.
-///
-/// # Panics
-///
-/// If the test runs without the gate.
-pub(crate) fn directory() -> PathBuf {
-    std::env::var_os("CONSORT_INTEROP")
-        .map(PathBuf::from)
-        .expect("CONSORT_INTEROP is not set: run these tests by `cargo xtask test --only interop`")
 }
 
 impl Setting {

@@ -1,0 +1,53 @@
+//! A network of its own for each test: ports, multicast groups and discovery of other tests and of the machine's own
+//! clusters cannot get in its way.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+use crate::jgroups::{DIRECTORY_VARIABLE, directory};
+
+/// Names the test that this process runs in a network of its own.
+const TEST_VARIABLE: &str = "CONSORT_INTEROP_TEST";
+
+/// Makes the namespace's loopback one that multicasts, then becomes what the other words say.
+const ENTER: &str = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
+
+/// Runs the body of a test in a network namespace, by running the test of this name again in one. Its output is shown
+/// if it fails.
+///
+/// # Panics
+///
+/// If the test does, or if there is no namespace to be had.
+pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
+    if std::env::var_os(TEST_VARIABLE).is_some_and(|running| running == test) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime").block_on(body);
+        return;
+    }
+    let program = std::env::current_exe().expect("this test program");
+    let output = Command::new("unshare")
+        // Without root a user namespace of our own makes us root in it.
+        .arg(if is_root() { "-n" } else { "-rn" })
+        .args(["sh", "-c", ENTER, "sh"])
+        .arg(program)
+        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        .env(TEST_VARIABLE, test)
+        .env(DIRECTORY_VARIABLE, directory())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("`unshare` (util-linux) does not start: {error}"));
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{test} in its own network:\n{said}");
+    // A name that fits no test would pass as well.
+    assert!(said.contains("1 passed"), "{test} did not run:\n{said}");
+}
+
+/// The test that runs in this network.
+pub(crate) fn current_test() -> String {
+    std::env::var(TEST_VARIABLE).unwrap_or_else(|_| "no-test".to_owned())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}

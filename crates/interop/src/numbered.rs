@@ -1,0 +1,129 @@
+//! Counted messages: what they hold, and what arrived of them. The Java member has the same (`interop/README.md`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+const NUMBER_LEN: usize = 4;
+const HEAD_LEN: usize = 8;
+
+/// The payload of the message with this number in this run. Short ones hold what there is room for.
+pub(crate) fn payload(number: u32, run: u32, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    if let Some(place) = bytes.get_mut(..NUMBER_LEN) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+    if let Some(place) = bytes.get_mut(NUMBER_LEN..HEAD_LEN) {
+        place.copy_from_slice(&run.to_be_bytes());
+        for (at, byte) in bytes.iter_mut().enumerate().skip(HEAD_LEN) {
+            *byte = filler(at, number, run);
+        }
+    }
+    bytes
+}
+
+/// A prime period, so that pieces joined at the wrong place show.
+fn filler(at: usize, number: u32, run: u32) -> u8 {
+    let [.., low] = run.to_be_bytes();
+    ((at as u64 + u64::from(number)) % 251) as u8 ^ low
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[derive(Default)]
+struct Run {
+    seen: BTreeSet<u32>,
+    next: u32,
+}
+
+/// What arrived from one sender.
+#[derive(Default)]
+pub(crate) struct Tally {
+    runs: BTreeMap<u32, Run>,
+    received: u64,
+    duplicates: u64,
+    out_of_order: u64,
+    corrupt: u64,
+}
+
+impl Tally {
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Counts a message; where order is not promised only what came twice or garbled is noted.
+    pub(crate) fn add(&mut self, bytes: &[u8], is_ordered: bool) {
+        self.received += 1;
+        let Some(number) = number_at(bytes, 0) else { return };
+        let run = number_at(bytes, NUMBER_LEN).unwrap_or(0);
+        let mut rest = bytes.iter().enumerate().skip(HEAD_LEN);
+        if run != 0 && rest.any(|(at, &byte)| byte != filler(at, number, run)) {
+            self.corrupt += 1;
+            return;
+        }
+        let run = self.runs.entry(run).or_default();
+        if !run.seen.insert(number) {
+            self.duplicates += 1;
+            return;
+        }
+        self.out_of_order += u64::from(is_ordered && number != run.next);
+        run.next = number.wrapping_add(1);
+    }
+
+    pub(crate) fn report(&self) -> Value {
+        let mut report = json!({
+            "received": self.received,
+            "duplicates": self.duplicates,
+            "out_of_order": self.out_of_order,
+        });
+        if self.corrupt > 0 {
+            report["corrupt"] = self.corrupt.into();
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_order_is_without_complaint() {
+        let mut tally = Tally::default();
+        for number in 0..300 {
+            tally.add(&payload(number, 7, 20), true);
+        }
+        assert_eq!(tally.report(), json!({ "received": 300, "duplicates": 0, "out_of_order": 0 }));
+    }
+
+    #[test]
+    fn repeats_gaps_and_damage_are_told_apart() {
+        let mut tally = Tally::default();
+        let mut damaged = payload(3, 7, 20);
+        damaged[19] ^= 1;
+        for bytes in [payload(0, 7, 20), payload(2, 7, 20), payload(0, 7, 20), damaged] {
+            tally.add(&bytes, true);
+        }
+        let seen = json!({ "received": 4, "duplicates": 1, "out_of_order": 1, "corrupt": 1 });
+        assert_eq!(tally.report(), seen);
+    }
+
+    #[test]
+    fn another_run_starts_anew() {
+        let mut tally = Tally::default();
+        tally.add(&payload(0, 7, 8), true);
+        tally.add(&payload(0, 8, 8), true);
+        assert_eq!(tally.report(), json!({ "received": 2, "duplicates": 0, "out_of_order": 0 }));
+    }
+
+    #[test]
+    fn without_room_for_a_number_messages_are_only_counted() {
+        let mut tally = Tally::default();
+        for size in [0, 1, 3] {
+            tally.add(&payload(5, 7, size), true);
+        }
+        assert_eq!(tally.report(), json!({ "received": 3, "duplicates": 0, "out_of_order": 0 }));
+    }
+}
