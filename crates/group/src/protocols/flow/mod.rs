@@ -3,7 +3,8 @@
 //! A sender has `max_credits` bytes per receiver; what the receiver's application has consumed comes back. No layer
 //! blocks: messages without credits wait here in order, and [`Protocol::held`] tells the channel how much that is, so
 //! that it can make senders wait. UFC_NB and MFC_NB let `max_queue_size` bytes wait before that happens; nothing else
-//! about them differs.
+//! about them differs. A multicast flagged DONT_BLOCK is dropped rather than made to wait, with MFC_NB when the queue
+//! is full.
 
 mod granting;
 mod multicast;
@@ -21,12 +22,13 @@ use crate::{
 };
 
 crate::properties! {
-    /// What flow control can be told. All members have to use the same credits (facts 18.3).
+    /// What flow control can be told. All members have to use the same credits (facts 18.3): the defaults are those
+    /// of JGroups' classes, so that a stack that leaves them out means the same to all.
     FlowConfig {
         /// Bytes that may be on their way to a receiver and unconsumed there.
-        max_credits: crate::config::Bytes = crate::config::Bytes(4_000_000),
+        max_credits: crate::config::Bytes = crate::config::Bytes(5_000_000),
         /// A receiver returns credits when its sender has at most this part of them left.
-        min_threshold: f64 = 0.4,
+        min_threshold: f64 = 0.2,
         /// The same in bytes; 0 = by `min_threshold`.
         min_credits: crate::config::Bytes = crate::config::Bytes(0),
         /// After waiting this long a sender asks for credits, and again after every further such time.
@@ -67,6 +69,20 @@ impl FlowKind {
 
 const BLOCKED: TimerKey = TimerKey(1);
 
+/// Asking more often than this is pointless, whatever `max_block_time` says.
+const ASK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// What becomes of a message on its way down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    /// It goes now.
+    Passes,
+    /// It has been taken into the queue.
+    Waits,
+    /// It would have to wait, and must not.
+    Dropped,
+}
+
 enum Credits {
     Unicast(UnicastCredits),
     Multicast(MulticastCredits),
@@ -79,9 +95,17 @@ pub struct FlowControl {
     queue: QueueConfig,
     credits: Credits,
     granting: Granting,
-    requests: u64,
-    replenishments: u64,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    requests_sent: u64,
+    requests_received: u64,
+    replenishments_sent: u64,
+    replenishments_received: u64,
     blockings: u64,
+    dropped: u64,
 }
 
 impl FlowControl {
@@ -103,9 +127,7 @@ impl FlowControl {
             queue,
             credits,
             granting: Granting::new(max, min.min(max)),
-            requests: 0,
-            replenishments: 0,
-            blockings: 0,
+            counters: Counters::default(),
         }
     }
 
@@ -126,7 +148,7 @@ impl FlowControl {
         if cx.is_local(sender) {
             return self.replenished(cx, sender, credits);
         }
-        self.replenishments += 1;
+        self.counters.replenishments_sent += 1;
         self.tell(cx, sender, FcHeader::Replenish, credits);
     }
 
@@ -158,8 +180,12 @@ impl FlowControl {
             return cx.count_drop(DropReason::Malformed, || format!("{credits} credits from {src}"));
         };
         match header {
-            FcHeader::Replenish => self.replenished(cx, &src, credits),
+            FcHeader::Replenish => {
+                self.counters.replenishments_received += 1;
+                self.replenished(cx, &src, credits);
+            }
             FcHeader::CreditRequest => {
+                self.counters.requests_received += 1;
                 let granted = self.granting.requested(&src, credits);
                 if granted > 0 {
                     self.replenish(cx, &src, granted);
@@ -168,16 +194,31 @@ impl FlowControl {
         }
     }
 
-    fn ask(&mut self, cx: &mut Cx<'_>) {
-        let asked = match &self.credits {
-            Credits::Unicast(unicast) => unicast.missing(),
-            Credits::Multicast(multicast) => multicast.missing(),
-        };
-        for (receiver, credits) in asked {
+    fn ask(&mut self, cx: &mut Cx<'_>, missing: Vec<(Address, u64)>) {
+        for (receiver, credits) in missing {
             if !cx.is_local(&receiver) {
-                self.requests += 1;
+                self.counters.requests_sent += 1;
                 self.tell(cx, &receiver, FcHeader::CreditRequest, credits);
             }
+        }
+    }
+
+    fn block_time(&self) -> Duration {
+        self.config.max_block_time.max(ASK_INTERVAL_MIN)
+    }
+
+    /// How many bytes of messages that must not block may wait.
+    const fn room(&self) -> u64 {
+        if self.kind.has_queue() { self.queue.max_queue_size.0 } else { 0 }
+    }
+
+    fn drop_unsent(&mut self, cx: &mut Cx<'_>, message: &Message, length: u64) {
+        self.counters.dropped += 1;
+        cx.discard(message, DropReason::NoCredits);
+        let wait = self.block_time();
+        if let Credits::Multicast(multicast) = &mut self.credits {
+            let missing = multicast.dropped(cx.now(), wait, length);
+            self.ask(cx, missing);
         }
     }
 
@@ -210,6 +251,7 @@ impl Protocol for FlowControl {
         if batch.messages.first().is_none_or(|first| first.is_multicast() != self.kind.is_multicast()) {
             return;
         }
+        let (now, room) = (cx.now(), self.room());
         let mut is_blocked = false;
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
@@ -217,17 +259,20 @@ impl Protocol for FlowControl {
             if length == 0 || !self.is_controlled(message) {
                 return true;
             }
-            let may_pass = match &mut self.credits {
-                Credits::Unicast(unicast) => unicast.take(message, length),
-                Credits::Multicast(multicast) => multicast.take(cx.local(), message, length),
+            let taken = match &mut self.credits {
+                Credits::Unicast(unicast) => unicast.take(now, message, length),
+                Credits::Multicast(multicast) => multicast.take(now, cx.local(), message, length, room),
             };
-            is_blocked |= !may_pass;
-            may_pass
+            if taken == Taken::Dropped {
+                self.drop_unsent(cx, message, length);
+            }
+            is_blocked |= taken == Taken::Waits;
+            taken == Taken::Passes
         });
         batch.messages = messages;
         if is_blocked && !cx.is_armed(BLOCKED) {
-            self.blockings += 1;
-            cx.arm(BLOCKED, self.config.max_block_time);
+            self.counters.blockings += 1;
+            cx.arm(BLOCKED, self.block_time());
         }
     }
 
@@ -286,8 +331,15 @@ impl Protocol for FlowControl {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
-        self.ask(cx);
-        cx.arm(BLOCKED, self.config.max_block_time);
+        let (now, wait) = (cx.now(), self.block_time());
+        let (overdue, since) = match &mut self.credits {
+            Credits::Unicast(unicast) => (unicast.overdue(now, wait), unicast.waiting_since()),
+            Credits::Multicast(multicast) => (multicast.overdue(now, wait), multicast.waiting_since()),
+        };
+        self.ask(cx, overdue);
+        if let Some(since) = since {
+            cx.arm(BLOCKED, wait.saturating_sub(now.since(since)));
+        }
     }
 
     fn held(&self, dest: Option<&Address>) -> u64 {
@@ -320,9 +372,12 @@ impl Protocol for FlowControl {
         if self.kind.has_queue() {
             out.put("max_queue_size", self.queue.max_queue_size.0);
         }
-        out.put("num_blockings", self.blockings);
-        out.put("num_credit_requests_sent", self.requests);
-        out.put("num_credit_responses_sent", self.replenishments);
+        out.put("number_of_blockings", self.counters.blockings);
+        out.put("num_credit_requests_sent", self.counters.requests_sent);
+        out.put("num_credit_requests_received", self.counters.requests_received);
+        out.put("num_credit_responses_sent", self.counters.replenishments_sent);
+        out.put("num_credit_responses_received", self.counters.replenishments_received);
+        out.put("num_msgs_dropped", self.counters.dropped);
         match &self.credits {
             Credits::Unicast(unicast) => unicast.probe(out),
             Credits::Multicast(multicast) => multicast.probe(out),

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{Address, Cx, Message, ProbeOut, Transient, View};
+use std::time::Duration;
+
+use super::Taken;
+use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
 /// Credits of all members and the queue.
 ///
@@ -17,11 +20,24 @@ pub(super) struct MulticastCredits {
     limit: u64,
     queue: VecDeque<Message>,
     queued: u64,
+    /// Since when the first message in the queue waits, or when credits were asked for last.
+    waiting_since: Time,
+    /// When a message was dropped for lack of credits and they were asked for.
+    asked_for_dropped: Option<Time>,
 }
 
 impl MulticastCredits {
     pub(super) const fn new(max: u64) -> Self {
-        Self { max, sent: 0, limits: BTreeMap::new(), limit: 0, queue: VecDeque::new(), queued: 0 }
+        Self {
+            max,
+            sent: 0,
+            limits: BTreeMap::new(),
+            limit: 0,
+            queue: VecDeque::new(),
+            queued: 0,
+            waiting_since: Time::ZERO,
+            asked_for_dropped: None,
+        }
     }
 
     fn find_limit(&mut self) {
@@ -57,17 +73,27 @@ impl MulticastCredits {
         true
     }
 
-    /// Whether the message may go now; if not it has been taken into the queue.
-    pub(super) fn take(&mut self, local: &Address, message: &mut Message, length: u64) -> bool {
-        if self.limits.is_empty() {
-            return true;
+    /// Whether the message may go now. One that must not block waits only as far as there is `room`.
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        local: &Address,
+        message: &mut Message,
+        length: u64,
+        room: u64,
+    ) -> Taken {
+        if self.limits.is_empty() || (self.queue.is_empty() && self.spend(local, message, length)) {
+            return Taken::Passes;
         }
-        if self.queue.is_empty() && self.spend(local, message, length) {
-            return true;
+        if message.transient.has(Transient::DONT_BLOCK) && self.queued + length > room {
+            return Taken::Dropped;
+        }
+        if self.queue.is_empty() {
+            self.waiting_since = now;
         }
         self.queued += length;
         self.queue.push_back(std::mem::replace(message, Message::empty(None)));
-        false
+        Taken::Waits
     }
 
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
@@ -97,20 +123,44 @@ impl MulticastCredits {
                 return true;
             }
             self.queued -= length;
+            self.waiting_since = cx.now();
             cx.send(message);
         }
         false
     }
 
-    /// Whom to ask for credits, and how many: those that the first message in the queue waits for.
-    pub(super) fn missing(&self) -> Vec<(Address, u64)> {
+    /// Whom to ask for credits, and how many: those that have let the first message in the queue wait this long.
+    pub(super) fn overdue(&mut self, now: Time, wait: Duration) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
-        let cost = (first.length() as u64).min(self.max);
+        if now.since(self.waiting_since) < wait {
+            return Vec::new();
+        }
+        self.waiting_since = now;
+        self.lacking(first.length() as u64)
+    }
+
+    /// A message of this length was dropped. The same, but at once: such senders do not wait.
+    pub(super) fn dropped(&mut self, now: Time, wait: Duration, length: u64) -> Vec<(Address, u64)> {
+        // What waits in the queue asks on its own.
+        if !self.queue.is_empty() || self.asked_for_dropped.is_some_and(|at| now.since(at) < wait) {
+            return Vec::new();
+        }
+        self.asked_for_dropped = Some(now);
+        self.lacking(length)
+    }
+
+    fn lacking(&self, length: u64) -> Vec<(Address, u64)> {
+        let cost = length.min(self.max);
         self.limits
             .iter()
             .filter(|(_, limit)| self.sent + cost > **limit)
             .map(|(member, limit)| (member.clone(), self.max - limit.saturating_sub(self.sent)))
             .collect()
+    }
+
+    /// Since when the first message in the queue waits.
+    pub(super) fn waiting_since(&self) -> Option<Time> {
+        (!self.queue.is_empty()).then_some(self.waiting_since)
     }
 
     pub(super) const fn held(&self) -> u64 {

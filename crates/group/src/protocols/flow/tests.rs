@@ -6,7 +6,7 @@ use crate::harness::{Harness, member, view};
 const MAX: u64 = 1_000;
 
 fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
-    let config = FlowConfig { max_credits: Bytes(MAX), ..FlowConfig::default() };
+    let config = FlowConfig { max_credits: Bytes(MAX), min_threshold: 0.4, ..FlowConfig::default() };
     let mut harness =
         Harness::new(FlowControl::new(kind, config, QueueConfig { max_queue_size: Bytes(5_000) }));
     harness.install(view(1, numbers));
@@ -130,6 +130,72 @@ fn a_sender_that_has_waited_long_asks_and_asks_again() {
     harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 800)).take_down();
     harness.advance(Duration::from_secs(60));
     assert_eq!(told(&mut harness), []);
+}
+
+/// Somebody who is slow but gives credits is not asked for more: its application sets the pace.
+#[test]
+fn waiting_begins_anew_whenever_a_message_goes_out() {
+    for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        let mut harness = harness(kind, &[2]);
+        harness.send(to(dest, 1_000)).send_batch((0..5).map(|_| to(dest, 100)).collect());
+        for _ in 0..4 {
+            harness.advance(Duration::from_secs(4));
+            harness.up(credits(id, 2, FcHeader::Replenish, 100));
+        }
+        assert_eq!(told(&mut harness), [], "{kind:?}");
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+    }
+}
+
+#[test]
+fn each_receiver_has_its_own_time_to_be_asked() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2, 3]);
+    harness.send(to(Some(2), 1_000)).send(to(Some(2), 1)).advance(Duration::from_secs(3));
+    harness.send(to(Some(3), 1_000)).send(to(Some(3), 1)).take_down();
+    harness.advance(Duration::from_secs(2));
+    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)]);
+    harness.advance(Duration::from_secs(3));
+    assert_eq!(told(&mut harness), [(3, FcHeader::CreditRequest, 1_000)]);
+}
+
+#[test]
+fn a_multicast_that_must_not_block_is_dropped_and_credits_are_asked_for() {
+    let mut harness = harness(FlowKind::Mfc, &[2, 3]);
+    let mut message = to(None, 600);
+    message.transient |= Transient::DONT_BLOCK;
+    harness.send(message.clone());
+    assert_eq!(harness.take_down().len(), 1);
+    harness.up(credits(ProtocolId::MFC, 3, FcHeader::Replenish, 600));
+    harness.send(message.clone()).send(message.clone());
+    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 600)], "once in max_block_time");
+    assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 2);
+    assert_eq!(harness.stack.held(None), 0);
+    harness.advance(Duration::from_secs(5)).send(message);
+    assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 600)]);
+}
+
+#[test]
+fn with_a_queue_what_must_not_block_is_dropped_only_when_the_queue_is_full() {
+    let mut harness = harness(FlowKind::MfcNb, &[2]);
+    let mut message = to(None, 1_000);
+    message.transient |= Transient::DONT_BLOCK;
+    harness.send_batch(vec![message; 7]);
+    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (1, 5_000));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 1);
+}
+
+/// What waits for a member that leaves is not lost: whether it can still be had is for the layers below to find out.
+#[test]
+fn unicasts_to_a_member_that_leaves_go_out() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.send(to(Some(2), 1_000)).send(to(Some(2), 7)).take_down();
+    harness.install(view(2, &[1]));
+    assert_eq!(harness.take_down().iter().map(Message::length).collect::<Vec<_>>(), [7]);
+    assert_eq!(harness.stack.held(Some(&member(2))), 0);
+    harness.install(view(3, &[1, 2])).send(to(Some(2), 1_000));
+    assert_eq!(harness.take_down().len(), 1, "who comes back has all credits");
 }
 
 /// S000-6: asking does not put more than max_credits before a slow application.

@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{Address, Cx, Message, ProbeOut, View};
+use std::time::Duration;
+
+use super::Taken;
+use crate::{Address, Cx, Message, ProbeOut, Time, View};
 
 struct Receiver {
     left: u64,
     queue: VecDeque<Message>,
     queued: u64,
+    /// Since when the first message in the queue waits, or when credits were asked for last.
+    waiting_since: Time,
 }
 
 /// Credits per destination. Who is not in the view is not controlled: nothing could release what waits for it.
@@ -26,34 +31,36 @@ impl UnicastCredits {
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         for member in view.members() {
             if !self.receivers.contains_key(member) {
-                let receiver = Receiver { left: self.max, queue: VecDeque::new(), queued: 0 };
+                let (queue, waiting_since) = (VecDeque::new(), cx.now());
+                let receiver = Receiver { left: self.max, queue, queued: 0, waiting_since };
                 self.receivers.insert(member.clone(), receiver);
             }
         }
-        let max = self.max;
         let gone = self.receivers.extract_if(.., |member, _| !view.contains(member));
-        for (_, mut receiver) in gone {
-            receiver.left = max;
+        for (_, receiver) in gone {
             self.blocked -= usize::from(!receiver.queue.is_empty());
             // It may be alive, and just not see us: the layers below know what to do with what is for it.
             receiver.queue.into_iter().for_each(|message| cx.send(message));
         }
     }
 
-    /// Whether the message may go now; if not it has been taken into the queue.
-    pub(super) fn take(&mut self, message: &mut Message, length: u64) -> bool {
+    /// Whether the message may go now. Unicasts always wait if they have to.
+    pub(super) fn take(&mut self, now: Time, message: &mut Message, length: u64) -> Taken {
         let Some(receiver) = message.dest.as_ref().and_then(|dest| self.receivers.get_mut(dest)) else {
-            return true;
+            return Taken::Passes;
         };
         let cost = length.min(self.max);
         if receiver.queue.is_empty() && receiver.left >= cost {
             receiver.left -= cost;
-            return true;
+            return Taken::Passes;
         }
-        self.blocked += usize::from(receiver.queue.is_empty());
+        if receiver.queue.is_empty() {
+            self.blocked += 1;
+            receiver.waiting_since = now;
+        }
         receiver.queued += length;
         receiver.queue.push_back(std::mem::replace(message, Message::empty(None)));
-        false
+        Taken::Waits
     }
 
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
@@ -82,6 +89,7 @@ impl UnicastCredits {
                 }
                 receiver.left -= cost;
                 receiver.queued -= length;
+                receiver.waiting_since = cx.now();
                 if let Some(message) = receiver.queue.pop_front() {
                     cx.send(message);
                 }
@@ -91,10 +99,25 @@ impl UnicastCredits {
         self.blocked > 0
     }
 
-    /// Whom to ask for credits, and how many.
-    pub(super) fn missing(&self) -> Vec<(Address, u64)> {
-        let waiting = self.receivers.iter().filter(|(_, receiver)| !receiver.queue.is_empty());
-        waiting.map(|(member, receiver)| (member.clone(), self.max - receiver.left)).collect()
+    /// Whom to ask for credits, and how many: who has let us wait this long.
+    pub(super) fn overdue(&mut self, now: Time, wait: Duration) -> Vec<(Address, u64)> {
+        let max = self.max;
+        let waiting = self
+            .receivers
+            .iter_mut()
+            .filter(|(_, receiver)| !receiver.queue.is_empty() && now.since(receiver.waiting_since) >= wait);
+        waiting
+            .map(|(member, receiver)| {
+                receiver.waiting_since = now;
+                (member.clone(), max - receiver.left)
+            })
+            .collect()
+    }
+
+    /// Since when the longest wait lasts.
+    pub(super) fn waiting_since(&self) -> Option<Time> {
+        let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
+        waiting.map(|receiver| receiver.waiting_since).min()
     }
 
     pub(super) fn held(&self, dest: &Address) -> u64 {
