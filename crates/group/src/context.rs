@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::credit::Returning;
 use crate::queues::Queues;
 use crate::stack::Slot;
 use crate::{
@@ -210,12 +211,17 @@ impl Cx<'_> {
 
     /// Ends a message that this layer keeps for itself: the credit it carries goes back to its sender.
     pub fn absorb(&mut self, message: &Message) {
-        if message.credit == 0 {
-            return;
+        if let Some(src) = &message.src {
+            self.give_back(src, message.is_multicast(), u64::from(message.credit));
         }
-        let Some(src) = message.src.clone() else { return };
-        let (is_multicast, credit) = (message.is_multicast(), u64::from(message.credit));
-        self.each_below(|protocol, cx| protocol.consumed(cx, &src, is_multicast, credit));
+    }
+
+    /// Gives credit back to whoever the layers below know as the sender.
+    pub fn give_back(&mut self, src: &Address, is_multicast: bool, credit: u64) {
+        if credit > 0 {
+            let mut returning = Returning::new(src, is_multicast, credit);
+            self.each_below(|protocol, cx| returning.pass(protocol, cx));
+        }
     }
 
     /// Discards a message: its credit goes back, the reason is counted.

@@ -9,6 +9,7 @@
 mod address;
 mod batch;
 mod context;
+mod credit;
 mod digest;
 mod event;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub mod wire;
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
 pub use batch::MessageBatch;
 pub use context::{Cx, DropReason, Drops, Shared};
+pub use credit::Owed;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
     Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Address, Answer, Control, Cx, Event, MessageBatch, Outcome, Pass, PhysAddr, ProtocolId, Query, TimerKey,
-    Token,
+    Address, Answer, Control, Cx, Event, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId, Query,
+    TimerKey, Token,
 };
 
 /// Attributes that a layer shows: name and value, in the order of its choice.
@@ -73,6 +73,12 @@ pub trait Protocol: Send {
 
     /// The application (or a layer above that keeps a message) has consumed messages of `src` worth `credit` bytes.
     fn consumed(&mut self, _cx: &mut Cx<'_>, _src: &Address, _is_multicast: bool, _credit: u64) {}
+
+    /// Whose credit the layers below have counted for what they are told next as consumed from `src`: a layer that
+    /// delivers messages of one member in those of another says so here. `None`: the same member's.
+    fn owed_below(&mut self, _src: &Address, _is_multicast: bool, _credit: u64) -> Option<Owed> {
+        None
+    }
 
     /// Bytes of application messages to this destination (`None` = multicasts) that wait in this layer for credit
     /// or for room in a window.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::credit::Returning;
 use crate::queues::{Item, Queues};
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
@@ -162,8 +163,9 @@ impl Stack {
         if credit == 0 {
             return;
         }
+        let mut returning = Returning::new(src, is_multicast, credit);
         for index in (0..self.slots.len()).rev() {
-            self.with(index, |protocol, cx| protocol.consumed(cx, src, is_multicast, credit));
+            self.with(index, |protocol, cx| returning.pass(protocol, cx));
         }
     }
 

@@ -3,15 +3,18 @@
 //! Members send their multicasts to the coordinator, which broadcasts them; the order in which its broadcasts arrive
 //! is everybody's order. When the coordinator changes, members send what they have not seen come back to the new one,
 //! one message at a time, before anything else.
+//!
+//! Flow control counts a message twice: against its sender on the way to the coordinator, until the coordinator's
+//! broadcast of it has gone out, and against the coordinator on the way to everybody, until it has been consumed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::wire;
 use crate::{
-    Address, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    Address, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Owed, Pass, ProbeOut, Protocol,
     ProtocolId, SequencerHeader, SequencerKind, TimerKey, Transient, View,
 };
 
@@ -61,6 +64,11 @@ pub struct Sequencer {
     /// The message that is out alone.
     alone: Option<u64>,
     delivered: BTreeMap<Address, Delivered>,
+    /// Credit of forwarders whose message has been broadcast by us and has not come back: it may wait for credits of
+    /// our own. Bounded by the credit that we give.
+    pledged: BTreeMap<(Address, u64), u64>,
+    /// Whose credit the application holds, for every sender whose messages it has not consumed. Bounded likewise.
+    owed: BTreeMap<Address, VecDeque<(Address, u64)>>,
     broadcasts: u64,
     forwards: u64,
 }
@@ -76,6 +84,8 @@ impl Sequencer {
             careful: 0,
             alone: None,
             delivered: BTreeMap::new(),
+            pledged: BTreeMap::new(),
+            owed: BTreeMap::new(),
             broadcasts: 0,
             forwards: 0,
         }
@@ -195,7 +205,6 @@ impl Sequencer {
     fn receive(&mut self, cx: &mut Cx<'_>, header: SequencerHeader, message: Message) -> Option<Message> {
         match header.kind {
             SequencerKind::Forward | SequencerKind::Flush => {
-                cx.absorb(&message);
                 let is_flush = header.kind == SequencerKind::Flush;
                 let is_member =
                     message.src.as_ref().is_some_and(|src| cx.view().is_some_and(|view| view.contains(src)));
@@ -203,17 +212,24 @@ impl Sequencer {
                     // Whoever sent it to the wrong member will see the view and send it again.
                     Some(wrapped) if self.leads(cx) && is_member => {
                         let wrapped = wrapped.clone();
+                        if let (Some(src), 1..) = (message.src, message.credit) {
+                            *self.pledged.entry((src, header.seqno)).or_default() +=
+                                u64::from(message.credit);
+                        }
                         self.broadcast(cx, wrapped, header.seqno, is_flush);
                     }
-                    _ => cx.count_drop(DropReason::Unexpected, || {
-                        format!("message to broadcast from {:?}", message.src)
-                    }),
+                    _ => cx.discard(&message, DropReason::Unexpected),
                 }
                 None
             }
             SequencerKind::Bcast => {
                 let src = message.src.clone()?;
-                self.accept(cx, &src, header.seqno, message)
+                if !self.accept(cx, &src, header.seqno) {
+                    cx.absorb(&message);
+                    return None;
+                }
+                self.owe_sender(&message);
+                Some(message)
             }
             SequencerKind::WrappedBcast => {
                 let inner = message.payload_bytes().map(wire::decode_typed);
@@ -229,30 +245,55 @@ impl Sequencer {
                     cx.discard(&message, DropReason::Malformed);
                     return None;
                 };
+                if message.src.as_ref() == Some(cx.local())
+                    && let Some(credit) = self.pledged.remove(&(src.clone(), header.seqno))
+                {
+                    cx.give_back(&src, false, credit);
+                }
+                if !self.accept(cx, &src, seqno) {
+                    cx.absorb(&message);
+                    return None;
+                }
                 inner.dest = None;
-                // Flow control counts the wrapped message against whoever broadcast it, and it ends here.
-                cx.absorb(&message);
-                self.accept(cx, &src, seqno, inner)
+                inner.credit = message.credit;
+                self.owe(&src, message.src.as_ref(), message.credit);
+                Some(inner)
             }
         }
     }
 
-    /// Delivers a message unless it has been delivered.
-    fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, message: Message) -> Option<Message> {
+    /// The application is about to get a message of `src` whose credit is `creditor`'s.
+    fn owe(&mut self, src: &Address, creditor: Option<&Address>, credit: u32) {
+        let (Some(creditor), 1..) = (creditor, credit) else { return };
+        let owed = self.owed.entry(src.clone()).or_default();
+        match owed.back_mut() {
+            Some((last, bytes)) if last == creditor => *bytes += u64::from(credit),
+            _ => owed.push_back((creditor.clone(), u64::from(credit))),
+        }
+    }
+
+    /// Multicasts outside the order count against their own sender, among those inside.
+    fn owe_sender(&mut self, message: &Message) {
+        if message.is_multicast()
+            && let Some(src) = &message.src
+        {
+            self.owe(src, Some(src), message.credit);
+        }
+    }
+
+    /// Whether a message is delivered, which it is once.
+    fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) -> bool {
         let is_wanted = !cx.is_local(src) || self.came_back(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);
         let delivered = self.delivered.entry(src.clone()).or_default();
         if seqno <= delivered.forgotten || !delivered.seqnos.insert(seqno) {
-            cx.discard(&message, DropReason::Duplicate);
-            return None;
+            cx.count_drop(DropReason::Duplicate, || format!("message {seqno} of {src}"));
+            return false;
         }
         while delivered.seqnos.len() > most {
             delivered.forgotten = delivered.seqnos.pop_first().unwrap_or(delivered.forgotten);
         }
-        if !is_wanted {
-            cx.absorb(&message);
-        }
-        is_wanted.then_some(message)
+        is_wanted
     }
 }
 
@@ -283,13 +324,21 @@ impl Protocol for Sequencer {
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         if batch.messages.iter().all(|message| message.headers.get(ProtocolId::SEQUENCER).is_none()) {
+            if batch.is_multicast() {
+                for message in &batch.messages {
+                    self.owe_sender(message);
+                }
+            }
             return;
         }
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
             let delivered = match message.headers.take(ProtocolId::SEQUENCER) {
                 Some(HeaderBody::Sequencer(header)) => self.receive(cx, header, message),
-                _ => Some(message),
+                _ => {
+                    self.owe_sender(&message);
+                    Some(message)
+                }
             };
             // One by one: their sources differ, and their order matters.
             delivered.into_iter().for_each(|message| cx.deliver(message));
@@ -317,6 +366,30 @@ impl Protocol for Sequencer {
         }
     }
 
+    fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<Owed> {
+        let owed = self.owed.get_mut(src).filter(|_| is_multicast)?;
+        let mut result = Owed::new();
+        let mut left = credit;
+        while left > 0
+            && let Some((creditor, bytes)) = owed.front_mut()
+        {
+            let part = left.min(*bytes);
+            result.push((creditor.clone(), part));
+            left -= part;
+            *bytes -= part;
+            if *bytes == 0 {
+                owed.pop_front();
+            }
+        }
+        if owed.is_empty() {
+            self.owed.remove(src);
+        }
+        if left > 0 {
+            result.push((src.clone(), left));
+        }
+        Some(result)
+    }
+
     fn held(&self, dest: Option<&Address>) -> u64 {
         if dest.is_some() {
             return 0;
@@ -338,7 +411,9 @@ impl Protocol for Sequencer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Payload;
     use crate::harness::{Harness, member, view};
+    use crate::protocols::{FlowConfig, FlowControl, FlowKind, QueueConfig};
 
     fn harness(numbers: &[u64]) -> Harness {
         let config = SequencerConfig { threshold: 2, ..SequencerConfig::default() };
@@ -504,5 +579,69 @@ mod tests {
         }
         harness.send(Message::bytes(None, "x"));
         assert_eq!(kinds(&mut harness), [(SequencerKind::Forward, 6, Some(member(3)))]);
+    }
+
+    fn over_flow_control(numbers: &[u64]) -> Harness {
+        let config = FlowConfig { max_credits: crate::config::Bytes(1_000), ..FlowConfig::default() };
+        let flow = |kind| FlowControl::new(kind, config.clone(), QueueConfig::default());
+        let sequencer = Sequencer::new(SequencerConfig::default());
+        let mut harness = Harness::with_layers(
+            1,
+            vec![Box::new(flow(FlowKind::Ufc)), Box::new(flow(FlowKind::Mfc)), Box::new(sequencer)],
+        );
+        harness.install(view(1, numbers)).raise(Event::View(view(1, numbers)));
+        harness.take_up_events();
+        harness
+    }
+
+    /// To whom credits went.
+    fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
+        let is_credit = |message: &Message| {
+            [ProtocolId::UFC, ProtocolId::MFC].iter().any(|&id| message.headers.get(id).is_some())
+        };
+        harness.take_down().into_iter().filter(is_credit).map(|message| message.dest).collect()
+    }
+
+    #[test]
+    fn whoever_broadcast_a_message_gets_its_credit_back_when_it_has_been_consumed() {
+        let mut harness = over_flow_control(&[2, 3, 1]);
+        let big = |seqno| {
+            let mut message = wrapped(3, seqno, 2);
+            let mut inner = wire::decode_typed(message.payload_bytes().unwrap()).unwrap();
+            inner.payload = Payload::Bytes(Some(vec![0; 700].into()));
+            message.payload = Payload::Bytes(Some(wire::encode_typed(&inner)));
+            message
+        };
+        harness.up(big(1));
+        assert_eq!(credited(&mut harness), [], "the application has not consumed it");
+        let delivered = harness.take_up();
+        assert!(delivered[0].credit > 700);
+        harness.consumed(&member(3), true, u64::from(delivered[0].credit));
+        assert_eq!(credited(&mut harness), [Some(member(2))]);
+        harness.up(big(1));
+        assert_eq!(credited(&mut harness), [Some(member(2))], "a duplicate ends here");
+    }
+
+    /// Otherwise members could pile up messages at a coordinator whose receivers are slow.
+    #[test]
+    fn a_forwarder_gets_its_credit_back_when_its_message_has_been_broadcast() {
+        let mut harness = over_flow_control(&[1, 2]);
+        let forward = |seqno| {
+            let header = SequencerHeader { kind: SequencerKind::Forward, seqno, flush_ack: false };
+            let mut inner = Message::bytes(None, vec![0; 700]);
+            inner.src = Some(member(2));
+            let mut message = Message::bytes(Some(member(1)), wire::encode_typed(&inner))
+                .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+            message.src = Some(member(2));
+            message
+        };
+        harness.up(forward(1));
+        let broadcast = harness.take_down();
+        assert_eq!(broadcast.len(), 1);
+        assert!(broadcast[0].is_multicast());
+        harness.up(forward(2)).up(forward(3));
+        assert_eq!(harness.take_down(), [], "there are no credits for these, and none for their sender");
+        harness.up_batch(broadcast);
+        assert_eq!(credited(&mut harness), [Some(member(2))]);
     }
 }

@@ -1,0 +1,39 @@
+//! Credit on its way back from the application to the layers that count it.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::{Address, Cx, Protocol};
+
+/// Members and bytes. One entry, unless a layer above has delivered messages of one member that others had sent.
+pub type Owed = SmallVec<[(Address, u64); 1]>;
+
+/// Consumed bytes, as they are handed from layer to layer towards the network.
+pub(crate) struct Returning {
+    owed: Owed,
+    is_multicast: bool,
+}
+
+impl Returning {
+    pub(crate) fn new(src: &Address, is_multicast: bool, credit: u64) -> Self {
+        Self { owed: smallvec![(src.clone(), credit)], is_multicast }
+    }
+
+    /// Tells a layer, and takes its word for whom the layers below it know as the sender.
+    pub(crate) fn pass(&mut self, protocol: &mut dyn Protocol, cx: &mut Cx<'_>) {
+        let mut next: Option<Owed> = None;
+        for (at, (src, credit)) in self.owed.iter().enumerate() {
+            protocol.consumed(cx, src, self.is_multicast, *credit);
+            match protocol.owed_below(src, self.is_multicast, *credit) {
+                Some(owed) => next.get_or_insert_with(|| self.owed[..at].into()).extend(owed),
+                None => {
+                    if let Some(next) = &mut next {
+                        next.push((src.clone(), *credit));
+                    }
+                }
+            }
+        }
+        if let Some(next) = next {
+            self.owed = next;
+        }
+    }
+}
