@@ -82,6 +82,8 @@ impl Protocol for Barrier {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         match control {
+            // Closing it again does not keep it closed for longer.
+            Control::CloseBarrier if self.is_closed => {}
             Control::CloseBarrier => {
                 self.is_closed = true;
                 if !self.config.max_close_time.is_zero() {
@@ -133,7 +135,8 @@ mod tests {
     #[test]
     fn it_opens_by_itself() {
         let mut harness = Harness::new(Barrier::new(BarrierConfig::default()));
-        harness.barrier(true).up(from(2, Flags::NONE)).advance(Duration::from_secs(60));
+        harness.barrier(true).up(from(2, Flags::NONE)).advance(Duration::from_secs(59));
+        harness.barrier(true).advance(Duration::from_secs(1));
         assert_eq!(harness.take_up().len(), 1);
     }
 

@@ -63,7 +63,11 @@ pub struct Rsvp {
 
 impl Rsvp {
     /// The protocol before the first view.
-    pub const fn new(config: RsvpConfig) -> Self {
+    pub fn new(mut config: RsvpConfig) -> Self {
+        if !config.timeout.is_zero() && config.resend_interval >= config.timeout {
+            config.resend_interval = config.timeout / 3;
+            tracing::warn!(interval = ?config.resend_interval, "RSVP: resend_interval has to be below timeout");
+        }
         Self {
             config,
             members: Vec::new(),
@@ -208,6 +212,8 @@ impl Protocol for Rsvp {
                     unconsumed.credit += u64::from(message.credit);
                     if unconsumed.acks.len() < UNACKED_MAX {
                         unconsumed.acks.push_back((unconsumed.credit, id));
+                    } else {
+                        cx.count_drop(DropReason::QueueFull, || "an acknowledgement".to_owned());
                     }
                     true
                 }
@@ -258,7 +264,12 @@ impl Protocol for Rsvp {
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == REMIND {
+            // One flushes out whatever else is on its way to the same destination.
+            let mut reminded = BTreeSet::new();
             for (&id, waiting) in &self.waiting {
+                if !reminded.insert(waiting.dest.as_ref()) {
+                    continue;
+                }
                 let header = RsvpHeader { kind: RsvpKind::RequestOnly, id };
                 let mut reminder = Message::empty(waiting.dest.clone())
                     .with_flags(Flags::RSVP)
@@ -375,6 +386,27 @@ mod tests {
         let sent = harness.take_down();
         assert_eq!(kinds(&sent), [RsvpKind::Response]);
         assert_eq!(sent[0].dest, Some(member(2)));
+    }
+
+    #[test]
+    fn a_destination_is_reminded_once_however_many_messages_it_has_not_acknowledged() {
+        let mut harness = harness();
+        let unicast = |n| Message::bytes(Some(member(n)), "x").with_flags(Flags::RSVP);
+        harness.send_batch(vec![asked(Flags::RSVP), asked(Flags::RSVP_NB)]);
+        harness.send_batch(vec![unicast(2), unicast(2), unicast(3)]).take_down();
+        harness.advance(Duration::from_secs(2));
+        let dests: Vec<_> = harness.take_down().into_iter().map(|message| message.dest).collect();
+        assert_eq!(dests, [None, Some(member(2)), Some(member(3))]);
+    }
+
+    #[test]
+    fn reminders_come_before_the_wait_ends() {
+        let config = RsvpConfig { timeout: Duration::from_secs(1), ..RsvpConfig::default() };
+        let mut harness = Harness::new(Rsvp::new(config));
+        harness.raise(Event::View(view(1, &[1, 2])));
+        harness.send(asked(Flags::RSVP)).take_down();
+        harness.advance(Duration::from_millis(999));
+        assert_eq!(kinds(&harness.take_down()), [RsvpKind::RequestOnly; 3][..2]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! DISCARD: loses messages by chance, by count, or from certain members.
 
-use crate::{Address, Cx, DropReason, Message, MessageBatch, ProbeOut, Protocol, ProtocolId};
+use crate::{
+    Address, Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, Transient,
+};
 
 crate::properties! {
     /// DISCARD's properties, in JGroups' spelling.
@@ -10,7 +12,7 @@ crate::properties! {
         up: f64 = 0.0,
         /// The chance of losing a message that goes out.
         down: f64 = 0.0,
-        /// Whether our own messages to ourselves get through.
+        /// Whether our own messages to ourselves get through, and our multicasts to us at least.
         excludeItself: bool = true,
         /// Whether everything is lost.
         discard_all: bool = false,
@@ -47,7 +49,7 @@ impl Discard {
     fn loses_up(&self, cx: &mut Cx<'_>, message: &Message) -> bool {
         let Some(src) = &message.src else { return false };
         if cx.is_local(src) {
-            return false;
+            return !self.config.excludeItself && cx.rng().chance(self.config.up);
         }
         self.config.discard_all || self.is_ignored(cx, src) || cx.rng().chance(self.config.up)
     }
@@ -67,6 +69,22 @@ impl Discard {
     }
 }
 
+/// Nobody else gets a multicast; its sender does. The transport loops it back in its turn, as a unicast.
+fn to_self_only(cx: &Cx<'_>, message: &mut Message) {
+    message.dest = Some(cx.local().clone());
+    message.headers.put(ProtocolId::DISCARD, HeaderBody::Heartbeat);
+}
+
+/// Whether it was one of those, which it is not any more.
+fn was_to_self_only(message: &mut Message) -> bool {
+    let is_marked =
+        message.transient.has(Transient::LOOPED_BACK) && message.headers.take(ProtocolId::DISCARD).is_some();
+    if is_marked {
+        message.dest = None;
+    }
+    is_marked
+}
+
 impl Protocol for Discard {
     fn name(&self) -> &'static str {
         "DISCARD"
@@ -77,24 +95,34 @@ impl Protocol for Discard {
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        batch.messages.retain(|message| {
-            let is_lost = self.loses_up(cx, message);
-            if is_lost {
+        let messages = std::mem::take(&mut batch.messages);
+        for mut message in messages {
+            let is_own_multicast = was_to_self_only(&mut message);
+            if self.loses_up(cx, &message) {
                 self.lost_up += 1;
-                cx.discard(message, DropReason::Injected);
+                cx.discard(&message, DropReason::Injected);
+            } else if is_own_multicast {
+                cx.deliver(message);
+            } else {
+                batch.messages.push(message);
             }
-            !is_lost
-        });
+        }
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        batch.messages.retain(|message| {
-            let is_lost = self.loses_down(cx, message);
-            if is_lost {
-                self.lost_down += 1;
-                cx.discard(message, DropReason::Injected);
+        batch.messages.retain_mut(|message| {
+            if !self.loses_down(cx, message) {
+                return true;
             }
-            !is_lost
+            self.lost_down += 1;
+            cx.discard(message, DropReason::Injected);
+            let has_own_copy = self.config.excludeItself
+                && message.is_multicast()
+                && !message.transient.has(Transient::DONT_LOOPBACK);
+            if has_own_copy {
+                to_self_only(cx, message);
+            }
+            has_own_copy
         });
     }
 
@@ -165,5 +193,66 @@ mod tests {
         let mut harness = Harness::new(Discard::new(DiscardConfig::default()));
         assert_eq!(harness.stack.set_attribute("DISCARD", "discard_all", "true"), Some(Ok(())));
         assert_eq!(harness.up(from(2)).take_up(), []);
+    }
+
+    /// Over a transport that loops back, as all do.
+    fn over_transport(config: DiscardConfig) -> Harness {
+        struct Loop;
+        impl Protocol for Loop {
+            fn name(&self) -> &'static str {
+                "LOOP"
+            }
+            fn id(&self) -> ProtocolId {
+                ProtocolId::TP
+            }
+            fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+                for message in &batch.messages {
+                    if message.dest.as_ref().is_none_or(|dest| cx.is_local(dest)) {
+                        let mut copy = message.clone();
+                        copy.transient |= Transient::LOOPED_BACK;
+                        cx.deliver(copy);
+                    }
+                }
+                let local = cx.local().clone();
+                batch.messages.retain(|message| message.dest.as_ref() != Some(&local));
+            }
+        }
+        Harness::with_layers(1, vec![Box::new(Loop), Box::new(Discard::new(config))])
+    }
+
+    fn values(messages: &[Message]) -> Vec<u8> {
+        messages.iter().map(|message| message.payload_bytes().unwrap()[0]).collect()
+    }
+
+    #[test]
+    fn a_lost_multicast_still_comes_back_to_its_sender_and_in_order() {
+        let mut harness = over_transport(DiscardConfig { down: 0.5, ..DiscardConfig::default() });
+        harness.send_batch((0..100).map(|n| Message::bytes(None, vec![n])).collect());
+        let back = harness.take_up();
+        assert_eq!(values(&back), (0..100).collect::<Vec<u8>>());
+        assert!(back.iter().all(|message| message.is_multicast() && message.headers.0.is_empty()));
+        let sent = harness.take_down();
+        assert!((30..70).contains(&sent.len()), "{}", sent.len());
+    }
+
+    #[test]
+    fn with_everything_lost_a_member_still_hears_itself_unless_it_is_not_excluded() {
+        for exclude in [true, false] {
+            let config =
+                DiscardConfig { discard_all: true, excludeItself: exclude, ..DiscardConfig::default() };
+            let mut harness = over_transport(config);
+            harness.send(Message::bytes(None, "x")).send(Message::bytes(Some(member(1)), "x"));
+            assert_eq!(harness.take_up().len(), if exclude { 2 } else { 0 });
+            assert_eq!(harness.take_down(), []);
+        }
+    }
+
+    #[test]
+    fn our_own_messages_are_lost_on_the_way_up_only_if_we_are_not_excluded() {
+        for exclude in [true, false] {
+            let config = DiscardConfig { up: 1.0, excludeItself: exclude, ..DiscardConfig::default() };
+            let mut harness = Harness::new(Discard::new(config));
+            assert_eq!(harness.up(from(1)).take_up().len(), usize::from(exclude));
+        }
     }
 }

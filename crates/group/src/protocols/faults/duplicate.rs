@@ -28,6 +28,11 @@ impl Duplicate {
         Self { config }
     }
 
+    /// It stands for nothing that anybody waits for or gives back a second time.
+    fn copy(message: &Message) -> Message {
+        Message { credit: 0, ticket: 0, ..message.clone() }
+    }
+
     fn copies(&self, message: &Message, copies: u32) -> u32 {
         let is_wanted = if message.is_multicast() {
             self.config.copy_multicast_msgs
@@ -50,7 +55,7 @@ impl Protocol for Duplicate {
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         for message in &batch.messages {
             for _ in 0..self.copies(message, self.config.incoming_copies) {
-                cx.deliver(message.clone());
+                cx.deliver(Self::copy(message));
             }
         }
     }
@@ -58,7 +63,7 @@ impl Protocol for Duplicate {
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         for message in &batch.messages {
             for _ in 0..self.copies(message, self.config.outgoing_copies) {
-                cx.send(message.clone());
+                cx.send(Self::copy(message));
             }
         }
     }
@@ -87,5 +92,18 @@ mod tests {
         harness.up(message).send(Message::bytes(None, "x"));
         assert_eq!(harness.take_up().len(), 2);
         assert_eq!(harness.take_down().len(), 2);
+    }
+
+    #[test]
+    fn a_copy_has_neither_credit_nor_ticket() {
+        let mut harness = Harness::new(Duplicate::new(DuplicateConfig::default()));
+        let mut message = Message::bytes(Some(member(1)), "x");
+        message.src = Some(member(2));
+        message.credit = 5;
+        harness.up(message.clone());
+        assert_eq!(harness.take_up().iter().map(|message| message.credit).collect::<Vec<_>>(), [5, 0]);
+        message.ticket = 7;
+        harness.send(message);
+        assert_eq!(harness.take_down().iter().map(|message| message.ticket).collect::<Vec<_>>(), [7, 0]);
     }
 }
