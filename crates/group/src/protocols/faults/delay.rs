@@ -1,6 +1,7 @@
 //! DELAY: holds every message up for a random or constant time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::NO_HEADER;
 use crate::{Cx, MessageBatch, ProbeOut, Protocol, ProtocolId, Time, TimerKey};
@@ -12,7 +13,11 @@ crate::properties! {
         in_delay: u32 = 0,
         /// Milliseconds that outgoing messages are held up at most.
         out_delay: u32 = 0,
-        /// Whether every message is held up for exactly that time.
+        /// Nanoseconds that incoming messages are held up besides, in any case.
+        in_delay_nanos: u32 = 0,
+        /// Nanoseconds that outgoing messages are held up besides, in any case.
+        out_delay_nanos: u32 = 0,
+        /// Whether every message is held up for exactly the milliseconds.
         constant_delay: bool = false,
     }
 }
@@ -37,16 +42,18 @@ impl Delay {
     }
 
     fn hold(&mut self, cx: &mut Cx<'_>, is_up: bool, batch: &mut MessageBatch) {
-        let most = if is_up { self.config.in_delay } else { self.config.out_delay };
-        if most == 0 || self.held.len() >= HELD_MAX {
+        let config = &self.config;
+        let (millis, nanos) = if is_up {
+            (config.in_delay, config.in_delay_nanos)
+        } else {
+            (config.out_delay, config.out_delay_nanos)
+        };
+        if (millis == 0 && nanos == 0) || self.held.len() >= HELD_MAX {
             return;
         }
-        let most = std::time::Duration::from_millis(u64::from(most));
-        let delay = if self.config.constant_delay {
-            most
-        } else {
-            cx.rng().duration(std::time::Duration::ZERO, most)
-        };
+        let most = Duration::from_millis(u64::from(millis));
+        let delay = if config.constant_delay { most } else { cx.rng().duration(Duration::ZERO, most) };
+        let delay = delay + Duration::from_nanos(u64::from(nanos));
         self.next += 1;
         self.held.insert((cx.now() + delay, self.next), (is_up, std::mem::take(batch)));
         self.arm(cx);
@@ -104,8 +111,6 @@ impl Protocol for Delay {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::Message;
     use crate::harness::{Harness, member};
@@ -124,5 +129,32 @@ mod tests {
         harness.advance(Duration::from_millis(1));
         let order: Vec<u8> = harness.take_up().iter().map(|m| m.payload_bytes().unwrap()[0]).collect();
         assert_eq!(order, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_random_delay_loses_nothing_and_ends_in_time() {
+        let mut harness = Harness::new(Delay::new(DelayConfig { out_delay: 50, ..DelayConfig::default() }));
+        for _ in 0..100 {
+            harness.send(Message::bytes(None, "x"));
+        }
+        harness.advance(Duration::from_millis(25));
+        let early = harness.take_down().len();
+        assert!((20..80).contains(&early), "{early}");
+        harness.advance(Duration::from_millis(25));
+        assert_eq!(early + harness.take_down().len(), 100);
+    }
+
+    #[test]
+    fn nanoseconds_add_up_and_attributes_change_at_run_time() {
+        let mut harness = Harness::new(Delay::new(DelayConfig::default()));
+        harness.send(Message::bytes(None, "x"));
+        assert_eq!(harness.take_down().len(), 1, "no delay is the default");
+        for (name, value) in [("out_delay", "1"), ("out_delay_nanos", "500"), ("constant_delay", "true")] {
+            assert_eq!(harness.stack.set_attribute("DELAY", name, value), Some(Ok(())));
+        }
+        harness.send(Message::bytes(None, "x")).advance(Duration::from_nanos(1_000_499));
+        assert_eq!(harness.take_down(), []);
+        harness.advance(Duration::from_nanos(1));
+        assert_eq!(harness.take_down().len(), 1);
     }
 }
