@@ -1,5 +1,6 @@
 //! Values in configurations: durations, sizes, hosts (facts 1.5).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A type that a property can have. Errors are for people and name the value.
@@ -148,6 +149,18 @@ impl Property for Option<String> {
     }
 }
 
+impl Property for Option<IpAddr> {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| format!("`{text}` is not an IP address")),
+        }
+    }
+    fn show(&self) -> String {
+        self.map(|ip| ip.to_string()).unwrap_or_default()
+    }
+}
+
 impl Property for Vec<HostPort> {
     fn parse(text: &str) -> Result<Self, String> {
         text.split(',')
@@ -192,6 +205,14 @@ mod tests {
         assert_eq!(parse_bytes("2M"), Ok(2_000_000));
         assert_eq!(<u32 as Property>::parse("16k"), Ok(16_000));
         assert!(parse_bytes("many").is_err());
+    }
+
+    #[test]
+    fn an_address_is_an_ip_address_or_absent() {
+        let parse = <Option<IpAddr> as Property>::parse;
+        assert_eq!(parse("::1"), Ok(Some(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST))));
+        assert_eq!(parse(""), Ok(None));
+        assert_eq!(parse("SITE_LOCAL"), Err("`SITE_LOCAL` is not an IP address".to_owned()));
     }
 
     #[test]

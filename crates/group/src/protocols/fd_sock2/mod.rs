@@ -3,10 +3,15 @@
 //!
 //! The connections are apart from the transport's. A crash closes them at once, so it is noticed within milliseconds;
 //! a host that vanishes without a word is left to FD_ALL3.
+//!
+//! A connection that is closed gracefully proves nothing: members that leave do it, and so does the rule for two
+//! members that connect to each other at once. If its member is still in the view a moment later, it is connected to
+//! again, and suspected only if that fails.
 
 mod ring;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ring::Link;
@@ -15,20 +20,22 @@ use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
     Address, ConnId, Control, Cx, DropReason, Effect, Event, FdSock2Header, HeaderBody, Message,
-    MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, TimerKey, Token, Transient,
+    MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Token, Transient,
 };
 
 crate::properties! {
     /// FD_SOCK2's properties.
     FdSock2Config {
         /// The address to listen on; all addresses if not set.
-        bind_addr: Option<String> = None,
+        bind_addr: Option<IpAddr> = None,
         /// Added to the transport's port, it gives the first port to listen on.
         offset: u16 = 100,
         /// How many ports after the first are tried, here and at the neighbour.
         port_range: u16 = 3,
-        /// Ports below this one get 1024 added.
+        /// Ports below this one get it added.
         min_port: u16 = 1024,
+        /// Ports from this one on begin again at 0.
+        max_port: u32 = 65_536,
         /// How long a neighbour may take for the connection, and for the answer on it.
         connect_timeout: Duration = Duration::from_secs(1),
         /// How often a suspicion is told again while the suspect is a member.
@@ -47,6 +54,8 @@ const RETRY: TimerKey = TimerKey(3);
 struct Conn {
     /// The listener's address in its set-up bytes, or the one we connected to.
     peer: PhysAddr,
+    /// Whether we opened it.
+    is_ours: bool,
     /// Whether the peer watches us through it.
     is_watched_by_peer: bool,
 }
@@ -55,11 +64,18 @@ struct Conn {
 pub struct FdSock2 {
     config: FdSock2Config,
     is_connected: bool,
+    listener: Option<Token>,
     own: Option<PhysAddr>,
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
+    /// Members that are not connected to before this time: they have closed their connection gracefully, or could not
+    /// be reached. Members of the view only.
+    pauses: BTreeMap<Address, Time>,
+    /// Suspects of ours and of the other members.
     suspects: BTreeSet<Address>,
+    /// Those whose connection to us broke. We tell the others until they are gone.
+    found: BTreeSet<Address>,
     suspicions: u64,
 }
 
@@ -69,22 +85,26 @@ impl FdSock2 {
         Self {
             config,
             is_connected: false,
+            listener: None,
             own: None,
             conns: BTreeMap::new(),
             neighbour: None,
             link: Link::None,
+            pauses: BTreeMap::new(),
             suspects: BTreeSet::new(),
+            found: BTreeSet::new(),
             suspicions: 0,
         }
     }
 
     /// The ports on which a member whose transport has this port may listen.
     fn ports(&self, transport_port: u16) -> Vec<u16> {
-        (0..=self.config.port_range)
-            .map(|nth| {
-                let port = transport_port.wrapping_add(self.config.offset).wrapping_add(nth);
-                if port < self.config.min_port { port.wrapping_add(1024) } else { port }
-            })
+        let FdSock2Config { offset, port_range, min_port, max_port, .. } = self.config;
+        let first = u32::from(transport_port) + u32::from(offset);
+        (0..=u32::from(port_range))
+            .map(|nth| (first + nth) % max_port.clamp(1, 65_536))
+            .map(|port| if port < u32::from(min_port) { port + u32::from(min_port) } else { port })
+            .filter_map(|port| u16::try_from(port).ok())
             .collect()
     }
 
@@ -93,8 +113,7 @@ impl FdSock2 {
             return;
         }
         let ports = self.ports(cx.shared().phys.port);
-        let bind = self.config.bind_addr.as_deref().and_then(|text| text.parse().ok());
-        cx.request(Effect::Listen { bind, ports });
+        self.listener = Some(cx.request(Effect::Listen { bind: self.config.bind_addr, ports }));
     }
 
     fn close_all(&mut self, cx: &mut Cx<'_>) {
@@ -108,10 +127,13 @@ impl FdSock2 {
         for key in [ANSWER, TELL, RETRY] {
             cx.disarm(key);
         }
+        self.listener = None;
         self.own = None;
         self.neighbour = None;
         self.link = Link::None;
+        self.pauses.clear();
         self.suspects.clear();
+        self.found.clear();
     }
 
     /// A frame on one of our connections is the body of an empty message with our header.
@@ -127,8 +149,9 @@ impl FdSock2 {
         let decoded =
             wire::decode_body(empty, frame).map(|mut message| message.headers.take(ProtocolId::FD_SOCK2));
         let Ok(Some(HeaderBody::FdSock2(header))) = decoded else {
-            self.conns.remove(&conn);
             cx.request(Effect::Close { conn, is_graceful: false });
+            // The edge says nothing of what we close, but our watch over it has ended.
+            self.closed(cx, conn, false);
             return cx.count_drop(DropReason::Malformed, || "frame on a failure detection socket".to_owned());
         };
         match *header {
@@ -160,17 +183,19 @@ impl FdSock2 {
     fn suspect(&mut self, cx: &mut Cx<'_>, member: Address) {
         self.suspicions += 1;
         tracing::debug!(%member, "the connection to it broke");
-        self.suspects.insert(member);
+        self.suspects.insert(member.clone());
+        self.found.insert(member);
         self.tell_suspects(cx);
-        self.raise_suspects(cx);
     }
 
+    /// Tells the others, and acts ourselves if that has become our part: whoever led before may be gone.
     fn tell_suspects(&self, cx: &mut Cx<'_>) {
-        if self.suspects.is_empty() {
+        if self.found.is_empty() {
             return cx.disarm(TELL);
         }
-        self.tell(cx, FdSock2Header::Suspect(self.suspects.iter().cloned().collect()));
-        cx.arm(TELL, self.config.suspect_msg_interval);
+        self.tell(cx, FdSock2Header::Suspect(self.found.iter().cloned().collect()));
+        cx.arm(TELL, self.config.suspect_msg_interval.max(Duration::from_millis(1)));
+        self.raise_suspects(cx);
     }
 
     fn raise_suspects(&self, cx: &mut Cx<'_>) {
@@ -188,7 +213,6 @@ impl FdSock2 {
                 let news = members.into_iter().filter(|member| view.contains(member) && *member != local);
                 self.suspects.extend(news);
                 self.raise_suspects(cx);
-                self.follow_ring(cx);
             }
             FdSock2Header::Unsuspect(members) => self.unsuspect(cx, &members),
             // These belong on sockets.
@@ -197,11 +221,16 @@ impl FdSock2 {
     }
 
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
-        self.suspects.retain(|member| !members.contains(member));
-        if self.suspects.is_empty() {
+        self.keep_suspects(cx, |member| !members.contains(member));
+        self.follow_ring(cx);
+    }
+
+    fn keep_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
+        self.suspects.retain(&keep);
+        self.found.retain(&keep);
+        if self.found.is_empty() {
             cx.disarm(TELL);
         }
-        self.follow_ring(cx);
     }
 }
 
@@ -248,10 +277,8 @@ impl Protocol for FdSock2 {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(view) = control {
-            self.suspects.retain(|member| view.contains(member));
-            if self.suspects.is_empty() {
-                cx.disarm(TELL);
-            }
+            self.keep_suspects(cx, |member| view.contains(member));
+            self.pauses.retain(|member, _| view.contains(member));
             self.follow_ring(cx);
         }
     }
@@ -270,28 +297,26 @@ impl Protocol for FdSock2 {
 
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
         match outcome {
-            Outcome::Listening(own) => {
+            Outcome::Listening(own) if self.listener == Some(token) => {
                 self.own = Some(own);
                 self.follow_ring(cx);
             }
-            Outcome::Failed(why) => {
-                let is_ours = self.connect_failed(cx, token);
-                if !is_ours && self.own.is_none() && self.is_connected {
-                    tracing::warn!(why, "FD_SOCK2 cannot listen: the other members will suspect this one");
-                    self.own = Some(PhysAddr { port: 0, ..cx.shared().phys });
-                    self.follow_ring(cx);
-                }
+            Outcome::Failed(why) if self.listener == Some(token) => {
+                tracing::warn!(why, "FD_SOCK2 cannot listen: the other members will suspect this one");
+                self.own = Some(PhysAddr { port: 0, ..cx.shared().phys });
+                self.follow_ring(cx);
             }
+            Outcome::Failed(_) => self.connect_failed(cx, token),
             Outcome::Accepted { conn, peer } => {
                 if !self.is_connected || self.conns.len() >= CONNECTIONS_MAX {
                     cx.request(Effect::Close { conn, is_graceful: false });
                 } else {
-                    self.conns.insert(conn, Conn { peer, is_watched_by_peer: false });
+                    self.conns.insert(conn, Conn { peer, is_ours: false, is_watched_by_peer: false });
                 }
             }
             Outcome::Connected(conn) => self.connected(cx, token, conn),
             Outcome::Frame { conn, frame } => self.frame(cx, conn, &frame),
-            Outcome::Closed { conn, .. } => self.closed(cx, conn),
+            Outcome::Closed { conn, is_graceful } => self.closed(cx, conn, is_graceful),
             _ => {}
         }
     }

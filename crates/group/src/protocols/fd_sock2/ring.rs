@@ -7,7 +7,7 @@ use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
 /// How far the connection to the neighbour is.
 pub(super) enum Link {
-    /// There is nobody to watch, or the neighbour's address is not known yet.
+    /// There is nobody to watch, or the neighbour cannot be connected to yet.
     None,
     /// A connection attempt runs; these addresses are left to try.
     Connecting { token: Token, to: PhysAddr, left: VecDeque<PhysAddr> },
@@ -18,14 +18,14 @@ pub(super) enum Link {
 }
 
 impl FdSock2 {
-    /// The next member in the view that is not suspected, which is the one to watch.
+    /// The next member in the view whose connection has not broken, which is the one to watch.
     fn next_in_ring(&self, cx: &Cx<'_>) -> Option<Address> {
         let view = cx.view()?;
         let rank = view.rank(cx.local())?;
         let members = view.members();
         (1..members.len())
             .map(|step| &members[(rank + step) % members.len()])
-            .find(|member| !self.suspects.contains(member))
+            .find(|member| !self.found.contains(member))
             .cloned()
     }
 
@@ -41,17 +41,30 @@ impl FdSock2 {
         self.let_go(cx);
         self.neighbour = next;
         let Some(neighbour) = &self.neighbour else { return };
+        if let Some(&until) = self.pauses.get(neighbour) {
+            if cx.now() < until {
+                let rest = until.since(cx.now());
+                return cx.arm(RETRY, rest);
+            }
+            self.pauses.remove(neighbour);
+        }
         let Some(phys) = cx.shared().book.phys(neighbour) else {
             return cx.arm(RETRY, self.config.connect_timeout);
         };
-        let candidates: VecDeque<PhysAddr> =
-            self.ports(phys.port).into_iter().map(|port| PhysAddr { port, ..phys }).collect();
-        // A connection that it has opened to us serves both.
-        let open = self.conns.iter().find(|(_, conn)| candidates.contains(&conn.peer));
-        match open.map(|(&conn, _)| conn) {
-            Some(conn) => self.ask(cx, conn, candidates),
-            None => self.try_next(cx, candidates),
-        }
+        let candidates = self.ports(phys.port).into_iter().map(|port| PhysAddr { port, ..phys }).collect();
+        self.try_next(cx, candidates);
+    }
+
+    /// Leaves the neighbour alone for a while.
+    fn pause(&mut self, cx: &mut Cx<'_>, neighbour: Address) {
+        let pause = self.config.connect_timeout;
+        self.pauses.insert(neighbour, cx.now() + pause);
+        cx.arm(RETRY, pause);
+    }
+
+    /// The connection that a peer and we share, whoever opened it.
+    fn open_to(&self, peer: PhysAddr) -> Option<ConnId> {
+        self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(&conn, _)| conn)
     }
 
     /// Ends the watch. A connection through which the peer watches us stays.
@@ -59,10 +72,8 @@ impl FdSock2 {
         cx.disarm(ANSWER);
         if let Link::Asking { conn, .. } | Link::Watching { conn } =
             std::mem::replace(&mut self.link, Link::None)
-            && self.conns.get(&conn).is_some_and(|known| !known.is_watched_by_peer)
         {
-            self.conns.remove(&conn);
-            cx.request(Effect::Close { conn, is_graceful: true });
+            self.abandon(cx, conn);
         }
     }
 
@@ -71,11 +82,16 @@ impl FdSock2 {
         let (Some(to), Some(own)) = (left.pop_front(), self.own) else {
             self.link = Link::None;
             if let Some(neighbour) = self.neighbour.take() {
+                // Should it turn out to live, the next attempt waits: it would fail as fast as this one.
+                self.pause(cx, neighbour.clone());
                 self.suspect(cx, neighbour);
                 self.follow_ring(cx);
             }
             return;
         };
+        if let Some(conn) = self.open_to(to) {
+            return self.ask(cx, conn, left);
+        }
         let token = cx.request(Effect::Connect { to, own, timeout: self.config.connect_timeout });
         self.link = Link::Connecting { token, to, left };
     }
@@ -90,7 +106,7 @@ impl FdSock2 {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, token: Token, conn: ConnId) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => {
-                self.conns.insert(conn, Conn { peer: to, is_watched_by_peer: false });
+                self.conns.insert(conn, Conn { peer: to, is_ours: true, is_watched_by_peer: false });
                 self.ask(cx, conn, left);
             }
             other => {
@@ -100,17 +116,14 @@ impl FdSock2 {
         }
     }
 
-    /// Returns whether it was the attempt under way.
-    pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, token: Token) -> bool {
+    pub(super) fn connect_failed(&mut self, cx: &mut Cx<'_>, token: Token) {
         match std::mem::replace(&mut self.link, Link::None) {
-            Link::Connecting { token: own, left, .. } if own == token => {
-                self.try_next(cx, left);
-                true
-            }
-            other => {
-                self.link = other;
-                false
-            }
+            Link::Connecting { token: own, to, left } if own == token => match self.open_to(to) {
+                // The peer was faster: its connection serves both.
+                Some(conn) => self.ask(cx, conn, left),
+                None => self.try_next(cx, left),
+            },
+            other => self.link = other,
         }
     }
 
@@ -140,43 +153,37 @@ impl FdSock2 {
         }
     }
 
-    /// Closes a connection that leads to somebody else, unless that one watches us through it.
+    /// Closes a connection that we opened and need no more, unless the peer watches us through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
-        if self.conns.get(&conn).is_some_and(|known| !known.is_watched_by_peer) {
+        if self.conns.get(&conn).is_some_and(|known| known.is_ours && !known.is_watched_by_peer) {
             self.conns.remove(&conn);
             cx.request(Effect::Close { conn, is_graceful: true });
         }
     }
 
-    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
+    /// A connection has ended. What a graceful end means, the view will tell.
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, is_graceful: bool) {
         let known = self.conns.remove(&conn);
+        // Two connections that were opened at once become one; the other is there already.
+        let other = known.and_then(|known| self.open_to(known.peer));
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Watching { conn: own } if own == conn => {
-                // Two connections that were opened at once become one; the other may be there already.
-                let other = known.and_then(|known| {
-                    self.conns.iter().find(|(_, other)| other.peer == known.peer).map(|(&conn, _)| conn)
-                });
-                match (other, self.neighbour.take()) {
-                    (Some(other), neighbour) => {
-                        self.neighbour = neighbour;
-                        self.ask(cx, other, VecDeque::new());
-                    }
-                    (None, Some(neighbour)) => {
-                        self.suspect(cx, neighbour);
-                        self.follow_ring(cx);
-                    }
-                    (None, None) => {}
+                if let Some(other) = other {
+                    return self.ask(cx, other, VecDeque::new());
+                }
+                let Some(neighbour) = self.neighbour.take() else { return };
+                if is_graceful {
+                    self.pause(cx, neighbour.clone());
+                    self.neighbour = Some(neighbour);
+                } else {
+                    self.suspect(cx, neighbour);
+                    self.follow_ring(cx);
                 }
             }
-            Link::Asking { conn: own, left } if own == conn => {
-                // The tie-break may have replaced it by a connection of the peer's.
-                if let Some(known) = known
-                    && let Some((&other, _)) = self.conns.iter().find(|(_, other)| other.peer == known.peer)
-                {
-                    return self.ask(cx, other, left);
-                }
-                self.try_next(cx, left);
-            }
+            Link::Asking { conn: own, left } if own == conn => match other {
+                Some(other) => self.ask(cx, other, left),
+                None => self.try_next(cx, left),
+            },
             other => self.link = other,
         }
     }

@@ -54,6 +54,14 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
         .collect()
 }
 
+/// A message from member `n`.
+fn heard(header: FdSock2Header, n: u64) -> Message {
+    let mut message =
+        Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
+    message.src = Some(member(n));
+    message
+}
+
 #[test]
 fn the_right_neighbour_is_watched_and_suspected_when_its_connection_breaks() {
     let mut harness = harness(&[1, 2, 3]);
@@ -179,4 +187,154 @@ fn leaving_closes_the_listener_and_every_connection() {
     harness.lower(Event::Disconnect);
     let effects: Vec<Effect> = harness.take_effects().into_iter().map(|(_, effect)| effect).collect();
     assert_eq!(effects, [Effect::CloseListener, Effect::Close { conn: ConnId(7), is_graceful: true }]);
+}
+
+/// How many connections the layer asked for.
+fn connects(harness: &mut Harness) -> Vec<(Token, PhysAddr)> {
+    let effects = harness.take_effects().into_iter();
+    effects
+        .filter_map(|(token, effect)| match effect {
+            Effect::Connect { to, .. } => Some((token, to)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_graceful_close_alone_is_no_suspicion() {
+    let mut harness = harness(&[1, 2]);
+    let token = watch(&mut harness, 2, 7);
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+    assert_eq!(suspected(&mut harness), []);
+    harness.install(view(2, &[1])).advance(Duration::from_secs(10));
+    assert_eq!(suspected(&mut harness), [], "it has left");
+}
+
+#[test]
+fn who_closes_gracefully_and_stays_a_member_is_watched_again() {
+    let mut harness = harness(&[1, 2]);
+    let token = watch(&mut harness, 2, 7);
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+    harness.advance(Duration::from_secs(1));
+    for offset in 0..4 {
+        let (token, to) = connects(&mut harness)[0];
+        assert_eq!(to, at(2, offset));
+        harness.done(token, Outcome::Failed("refused".to_owned()));
+    }
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
+}
+
+#[test]
+fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
+    for is_asked in [false, true] {
+        let mut harness = harness(&[1, 2]);
+        let (token, _) = connects(&mut harness)[0];
+        let accepted = Outcome::Accepted { conn: ConnId(8), peer: at(2, 0) };
+        if is_asked {
+            harness.done(token, Outcome::Connected(ConnId(7)));
+            harness.done(token, accepted);
+            harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+        } else {
+            harness.done(token, accepted);
+            harness.done(token, Outcome::Failed("the peer connected first".to_owned()));
+        }
+        let effects = harness.take_effects();
+        assert!(matches!(effects.last(), Some((_, Effect::Write { conn: ConnId(8), .. }))), "{effects:?}");
+        harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
+        harness.advance(Duration::from_secs(10));
+        assert_eq!(suspected(&mut harness), []);
+        harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false });
+        assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
+    }
+}
+
+#[test]
+fn garbage_from_the_neighbour_ends_the_watch() {
+    let mut harness = harness(&[1, 2]);
+    let token = watch(&mut harness, 2, 7);
+    harness.done(token, Outcome::Frame { conn: ConnId(7), frame: vec![0xff; 20].into() });
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
+}
+
+#[test]
+fn only_what_was_found_here_is_told_again() {
+    let mut harness = harness(&[1, 2, 3]);
+    let token = watch(&mut harness, 2, 7);
+    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    harness.take_up_events();
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
+}
+
+#[test]
+fn whoever_comes_to_lead_acts_on_older_suspicions() {
+    let mut harness = harness(&[3, 1, 2]);
+    let token = watch(&mut harness, 2, 7);
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    assert_eq!(harness.take_up_events(), [], "3 leads");
+    harness.install(view(2, &[1, 2]));
+    harness.take_up_events();
+    harness.advance(Duration::from_secs(5));
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+}
+
+#[test]
+fn a_living_member_that_cannot_be_reached_is_tried_once_per_connect_timeout() {
+    for numbers in [&[1, 2][..], &[1, 2, 3]] {
+        let mut harness = harness(numbers);
+        let mut attempts = 0;
+        for _ in 0..10 {
+            while let Some((token, _)) = connects(&mut harness).pop()
+                && attempts <= 200
+            {
+                attempts += 1;
+                harness.done(token, Outcome::Failed("refused".to_owned()));
+                harness.lower(Event::Unsuspect(numbers.iter().map(|&n| member(n)).collect()));
+            }
+            harness.advance(Duration::from_secs(1));
+        }
+        let most = 4 * 10 * (numbers.len() - 1);
+        assert!((36..=most).contains(&attempts), "{attempts} attempts on {numbers:?}");
+    }
+}
+
+#[test]
+fn a_port_that_another_member_answers_on_is_asked_over_its_connection() {
+    let mut harness = harness(&[1]);
+    let token = Token { layer: 1, number: 0 };
+    harness.done(token, Outcome::Accepted { conn: ConnId(4), peer: at(2, 1) });
+    harness.learn(2).install(view(2, &[1, 2]));
+    let (token, to) = connects(&mut harness)[0];
+    assert_eq!(to, at(2, 0));
+    harness.done(token, Outcome::Failed("refused".to_owned()));
+    assert!(matches!(harness.take_effects()[..], [(_, Effect::Write { conn: ConnId(4), .. })]));
+    harness.done(token, Outcome::Frame { conn: ConnId(4), frame: answer(3) });
+    let effects = harness.take_effects();
+    assert!(matches!(effects[..], [(_, Effect::Connect { to, .. })] if to == at(2, 2)), "{effects:?}");
+}
+
+#[test]
+fn ports_wrap_at_max_port_and_stay_above_min_port() {
+    let ports = |port, min_port, max_port| {
+        FdSock2::new(FdSock2Config { min_port, max_port, ..FdSock2Config::default() }).ports(port)
+    };
+    assert_eq!(ports(7800, 1024, 65536), [7900, 7901, 7902, 7903]);
+    assert_eq!(ports(65434, 1024, 65536), [65534, 65535, 1024, 1025]);
+    assert_eq!(ports(65434, 2000, 65536), [65534, 65535, 2000, 2001]);
+    assert_eq!(ports(59898, 1024, 60000), [59998, 59999, 1024, 1025]);
+}
+
+#[test]
+fn listening_that_is_told_of_after_leaving_counts_for_nothing() {
+    let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
+    harness.stack.handle_connect(harness.now, "demo");
+    harness.stack.run(harness.now);
+    let (token, _) = harness.take_effects().remove(0);
+    harness.lower(Event::Disconnect).take_effects();
+    harness.done(token, Outcome::Listening(at(1, 0)));
+    harness.stack.handle_connect(harness.now, "demo");
+    harness.stack.run(harness.now);
+    harness.learn(2).install(view(1, &[1, 2]));
+    assert_eq!(connects(&mut harness), [], "the new listener's address is not known yet");
 }

@@ -140,41 +140,44 @@ impl Links {
             self.complaints.count(now, "claims_own_address", || format!("connection from {peer} closed"));
             return self.slots.release(index);
         }
+        let mut ended = None;
         if let Some(old) = self.find(peer) {
             if !yields(self.own, peer) {
                 self.stats.rejected += 1;
                 return self.drain(now, index, Connection { peer, framed, used: now }, DRAIN_TIME);
             }
-            framed.queue = self.replace(now, old, sink);
+            (framed.queue, ended) = self.replace(now, old);
         }
         self.stats.accepted += 1;
         self.by_peer.insert(peer, index);
         self.slots.set_deadline(index, None);
+        // In this order, because the end of a connection means nothing to whoever has another one already.
         sink(LinkEvent::Accepted { link: self.slots.link(index), peer });
+        if let Some(ended) = ended {
+            sink(ended);
+        }
         self.converse(now, index, Connection { peer, framed, used: now }, sink);
     }
 
-    /// Ends a connection whose place another takes, and returns what waited on it.
-    fn replace(&mut self, now: Time, old: u32, sink: Sink<'_>) -> SendQueue {
+    /// Ends a connection whose place another takes, and returns what waited on it and what is to be told of it.
+    fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
             Some(State::Open(mut connection)) => {
                 let queue = connection.framed.end_without_queue();
-                sink(LinkEvent::Closed { link, is_graceful: true });
                 self.drain(now, old, connection, DRAIN_TIME);
-                queue
+                (queue, Some(LinkEvent::Closed { link, is_graceful: true }))
             }
             Some(State::Connecting(Attempt { mut queue, .. })) => {
                 queue.begin(Bytes::new());
-                sink(LinkEvent::Failed { link, reason: "the peer connected first".into() });
                 self.slots.release(old);
-                queue
+                (queue, Some(LinkEvent::Failed { link, reason: "the peer connected first".into() }))
             }
             Some(state) => {
                 self.slots.put(old, state);
-                SendQueue::default()
+                (SendQueue::default(), None)
             }
-            None => SendQueue::default(),
+            None => (SendQueue::default(), None),
         }
     }
 
@@ -317,12 +320,62 @@ fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use consort_group::Version;
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
+    use crate::config::TransportConfig;
+    use crate::signals::{Owner, Signals};
+    use crate::tcp::edge::link_settings;
+
+    /// Polls one source until something is told of it.
+    async fn told(links: &mut Links, index: u32) -> Vec<LinkEvent> {
+        let mut events = Vec::new();
+        while events.is_empty() {
+            tokio::task::yield_now().await;
+            links.service(Time::ZERO, index, &mut |event| events.push(event));
+        }
+        events
+    }
+
+    /// Whoever watches a peer by its connection must know the new one when it hears that the old one has ended.
+    #[tokio::test]
+    async fn a_connection_is_told_of_before_the_end_of_the_one_it_replaces() {
+        for is_open in [false, true] {
+            let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+            let (theirs, ours) =
+                (TcpListener::bind(any).await.unwrap(), TcpListener::bind(any).await.unwrap());
+            let peer = PhysAddr::from(theirs.local_addr().unwrap());
+            let own = PhysAddr { port: 1, ..peer };
+            let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
+            let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
+
+            let old = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+            if is_open {
+                assert!(matches!(told(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
+            }
+            let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
+            client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
+            links.admit(Time::ZERO, ours.accept().await.unwrap().0);
+
+            let events = told(&mut links, old + 1).await;
+            assert!(matches!(events[0], LinkEvent::Accepted { peer: of, .. } if of == peer), "{events:?}");
+            match events[1] {
+                LinkEvent::Closed { link, is_graceful } => assert!(is_open && is_graceful && link == 0),
+                LinkEvent::Failed { link, .. } => assert!(!is_open && link == 0),
+                _ => panic!("{events:?}"),
+            }
+            assert_eq!(links.find(peer), Some(old + 1));
+        }
+    }
 
     /// Facts 4.4 with the order of 3.4.
     #[test]
     fn the_connection_of_the_larger_address_survives() {
-        let phys = |text: &str| PhysAddr::from(text.parse::<std::net::SocketAddr>().unwrap());
+        let phys = |text: &str| PhysAddr::from(text.parse::<SocketAddr>().unwrap());
         let table = [
             ("10.0.0.1:7800", "10.0.0.2:7800", true),
             ("10.0.0.2:7800", "10.0.0.1:7800", false),
