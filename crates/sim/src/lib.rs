@@ -1,1 +1,28 @@
-//! Whole clusters in virtual time from one seed, with faults and checkers
+//! Whole clusters in virtual time from one seed, with faults and checkers that always run.
+//!
+//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and what the
+//! members send. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with
+//! everything delivered that had to be. The same seed gives the same run, down to its trace hash.
+//!
+//! ```
+//! use consort_sim::{Plan, run};
+//!
+//! let plan = Plan::new("tcp.xml", 3).without_faults();
+//! let report = run(&plan, 7).unwrap_or_else(|violation| panic!("{violation}"));
+//! assert_eq!(report.trace, run(&plan, 7).unwrap().trace);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod faults;
+mod network;
+mod node;
+mod side;
+mod swarm;
+mod world;
+
+pub use checks::Violation;
+pub use faults::Mix;
+pub use swarm::{Plan, Report, run};
+pub use world::Traffic;

@@ -248,7 +248,7 @@ impl Protocol for FlowControl {
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.first().is_none_or(|first| first.is_multicast() != self.kind.is_multicast()) {
+        if batch.messages.iter().all(|message| message.is_multicast() != self.kind.is_multicast()) {
             return;
         }
         let (now, room) = (cx.now(), self.room());

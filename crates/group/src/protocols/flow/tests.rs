@@ -319,3 +319,10 @@ fn a_message_larger_than_all_credits_arrives_without_anybody_asking() {
         assert!(u64::from(received[0].credit) <= MAX);
     }
 }
+
+#[test]
+fn in_a_mixed_batch_every_message_is_controlled_by_its_kind() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2]);
+    harness.send_batch(vec![to(Some(2), 10), to(None, 1_000), to(None, 1_000)]);
+    assert_eq!(harness.take_down().len(), 2, "the second multicast waits");
+}

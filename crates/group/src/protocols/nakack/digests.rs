@@ -1,6 +1,6 @@
 //! Digests, views and stability.
 
-use super::NakAck;
+use super::{FORMER_MAX, NakAck};
 use crate::{Address, Control, Cx, Digest, DigestEntry, View};
 
 impl NakAck {
@@ -45,19 +45,31 @@ impl NakAck {
             let theirs = entry.highest_delivered;
             let own = self.peers.get(&entry.member).map(|peer| peer.window.highest_delivered());
             if own.is_none_or(|own| replaces(own, theirs)) {
-                let peer = self.peer(theirs);
+                let start =
+                    if own.is_none() { theirs.max(self.delivered_before(&entry.member)) } else { theirs };
+                let peer = self.peer(start);
                 self.peers.insert(entry.member.clone(), peer);
             }
         }
     }
 
+    /// How far a member's messages had been delivered when it was a member before; 0 if it was not.
+    fn delivered_before(&self, member: &Address) -> u64 {
+        self.former.iter().rev().find(|(former, _)| former == member).map_or(0, |(_, delivered)| *delivered)
+    }
+
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         let local = cx.local().clone();
         self.order = view.members().to_vec();
-        self.peers.retain(|member, _| view.contains(member));
+        for (member, peer) in self.peers.extract_if(.., |member, _| !view.contains(member)) {
+            self.former.push_back((member, peer.window.highest_delivered()));
+        }
+        while self.former.len() > FORMER_MAX {
+            self.former.pop_front();
+        }
         for member in view.members() {
             if *member != local && !self.peers.contains_key(member) {
-                let peer = self.peer(0);
+                let peer = self.peer(self.delivered_before(member));
                 self.peers.insert(member.clone(), peer);
             }
         }

@@ -57,6 +57,9 @@ const WINDOW_MAX: usize = 1 << 18;
 
 const TICK: TimerKey = TimerKey(1);
 
+/// Members that are gone and remembered; those that come back do so within minutes.
+const FORMER_MAX: usize = 1_000;
+
 /// A sender as a receiver sees it.
 #[derive(Debug)]
 struct Peer {
@@ -84,6 +87,9 @@ pub struct NakAck {
     has_sent_since_tick: bool,
     announced: (u64, u32),
     peers: BTreeMap<Address, Peer>,
+    /// How far the messages of members that are gone had been delivered, newest last. A member that was left out of a
+    /// view and let in again goes on numbering; its old messages must not be delivered twice.
+    former: VecDeque<(Address, u64)>,
     /// NAKACK4: what the other members have acknowledged.
     acks: BTreeMap<Address, u64>,
     /// NAKACK4: messages that wait for room in the send window.
@@ -110,6 +116,7 @@ impl NakAck {
             has_sent_since_tick: false,
             announced: (0, 0),
             peers: BTreeMap::new(),
+            former: VecDeque::new(),
             acks: BTreeMap::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,

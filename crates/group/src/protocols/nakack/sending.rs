@@ -2,12 +2,25 @@
 
 use super::{NakAck, is_ours};
 use crate::{
-    Address, Cx, Flags, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload, Protocol, Transient,
+    Address, Cx, Flags, GmsHeader, GmsKind, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload,
+    Protocol, ProtocolId, Transient,
 };
 
 /// Messages resent for one request at most, whatever it lists: a request is a small message and must not cost more
 /// than a full window's worth of ours. What is left is asked for again.
 const RESEND_MAX: usize = 1024;
+
+/// Stands for a message that everybody had acknowledged when somebody joined who expects it: the joiner's digest is
+/// its coordinator's, which may be older than our last purge. Without an answer its window would wait for ever. A
+/// VIEW_ACK is the smallest message that every member takes from everybody and that no application sees.
+fn filler(local: &Address) -> Message {
+    let header = GmsHeader { kind: GmsKind::ViewAck, member: None, merge_id: None, merge_rejected: false };
+    let mut message = Message::empty(None)
+        .with_flags(Flags::NO_FC)
+        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
+    message.src = Some(local.clone());
+    message
+}
 
 impl NakAck {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -63,9 +76,12 @@ impl NakAck {
         }
         let id = self.id();
         for seqno in list.iter().take(RESEND_MAX) {
-            let Some(kept) = self.sent.get(seqno) else { continue };
-            let mut message = kept.clone();
-            if self.config.use_mcast_xmit {
+            let mut message = match self.sent.get(seqno) {
+                Some(kept) => kept.clone(),
+                None if self.is_fixed() && seqno <= self.sent.low() => filler(cx.local()),
+                None => continue,
+            };
+            if self.config.use_mcast_xmit && message.headers.get(id).is_some() {
                 message.transient |= Transient::DONT_LOOPBACK;
             } else {
                 message.headers.put(id, self.header(NakAckHeader::XmitRsp { seqno }));

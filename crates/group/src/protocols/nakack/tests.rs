@@ -227,3 +227,39 @@ fn our_own_row_is_part_of_every_digest() {
         assert_eq!(digest.get(&member(1)).map(|row| row.highest_received), Some(2));
     }
 }
+
+/// A joiner's digest may be older than the last purge.
+#[test]
+fn nakack4_answers_for_what_everybody_had_acknowledged() {
+    let config = NakAckConfig { use_mcast_xmit: false, ..NakAckConfig::default() };
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
+    harness.install(view(1, &[1])).become_server();
+    harness.send_batch((0..3).map(|_| Message::bytes(None, "x")).collect());
+    for mut own in harness.take_down() {
+        own.transient |= Transient::LOOPED_BACK;
+        harness.up(own);
+    }
+    harness.consumed(&member(1), true, 3).advance(TICK);
+    harness.install(view(2, &[1, 2])).take_down();
+    let mut list = SeqnoList::new(1, 3);
+    [1, 2, 3].into_iter().for_each(|seqno| assert!(list.add(seqno)));
+    let mut request = Message::object(Some(member(1)), Object::SeqnoList(list));
+    request.src = Some(member(2));
+    request
+        .headers
+        .put(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::XmitReq { sender: Box::new(member(1)) }));
+    harness.up(request);
+    let sent = harness.take_down();
+    let answers = sent.iter().filter(|message| message.dest == Some(member(2)) && message.length() == 0);
+    assert_eq!(answers.count(), 3, "{sent:?}");
+}
+
+#[test]
+fn who_was_left_out_and_is_let_in_again_is_not_heard_twice() {
+    let mut harness = joined();
+    harness.up_batch((1..=5).map(|seqno| data(2, seqno)).collect());
+    assert_eq!(harness.take_up().len(), 5);
+    harness.install(view(2, &[1])).install(view(3, &[1, 2]));
+    harness.up_batch((1..=6).map(|seqno| data(2, seqno)).collect());
+    assert_eq!(values(&harness.take_up()), [6]);
+}

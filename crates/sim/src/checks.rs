@@ -1,0 +1,227 @@
+//! What has to hold in every run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use consort_group::{Address, Time, View};
+
+use crate::node::Node;
+use crate::world::World;
+
+/// A run that broke a rule, with what is needed to see it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The seed.
+    pub seed: u64,
+    /// The rule.
+    pub rule: &'static str,
+    /// Who, what, when.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}: {}", self.seed, self.rule, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+type Broken = (&'static str, String);
+
+/// No duplicates, and every sender's messages in the order in which they were sent.
+pub(crate) fn order(world: &World) -> Result<(), Broken> {
+    for node in &world.nodes {
+        let mut last: BTreeMap<(&Address, bool), (u64, Time)> = BTreeMap::new();
+        for got in &node.log.got {
+            let (before, _) =
+                last.insert((&got.src, got.is_multicast), (got.number, got.at)).unwrap_or_default();
+            if got.number <= before {
+                let rule = if got.number == before { "no duplicates" } else { "order of a sender" };
+                let kind = if got.is_multicast { "multicast" } else { "unicast" };
+                let sender = world.nodes.iter().find(|sender| sender.address == got.src);
+                let (name, views) =
+                    sender.map_or(("?", String::new()), |sender| (&sender.name, history(sender)));
+                let what = format!(
+                    "{} got {kind} {} after {before} of {name} at {:?}\n  views of {}: {}\n  views of {name}: {views}",
+                    node.name,
+                    got.number,
+                    got.at,
+                    node.name,
+                    history(node)
+                );
+                return Err((rule, what));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A view's number means the same members to everybody who has it by the same creator; numbers rise; everybody is in
+/// its own views.
+pub(crate) fn views(world: &World) -> Result<(), Broken> {
+    let mut known: BTreeMap<(u64, &Address), &View> = BTreeMap::new();
+    for node in &world.nodes {
+        let mut before = None;
+        for (at, view) in &node.log.views {
+            let id = view.id();
+            if before.is_some_and(|before| id.id <= before) {
+                return Err((
+                    "view numbers rise",
+                    format!("{} at {at:?}: {} after {before:?}", node.name, id.id),
+                ));
+            }
+            before = Some(id.id);
+            if !view.contains(&node.address) {
+                return Err(("members are in their views", format!("{} at {at:?}: {view:?}", node.name)));
+            }
+            let first = known.entry((id.id, &id.creator)).or_insert(view);
+            if first.members() != view.members() {
+                return Err(("views agree", format!("{} has {view:?}, another {first:?}", node.name)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nobody hears a multicast of a member that is not in its view.
+pub(crate) fn membership(world: &World) -> Result<(), Broken> {
+    for node in &world.nodes {
+        let mut views = node.log.views.iter().peekable();
+        let mut current: Option<&View> = None;
+        for got in node.log.got.iter().filter(|got| got.is_multicast) {
+            while let Some((at, view)) = views.peek()
+                && *at <= got.at
+            {
+                current = Some(view);
+                views.next();
+            }
+            // At the very moment of a view, messages before it in the same cycle belong to the one before.
+            let is_member = current.is_some_and(|view| view.contains(&got.src))
+                || node.log.views.iter().any(|(at, view)| *at == got.at && view.contains(&got.src))
+                || before(node, got.at).is_some_and(|view| view.contains(&got.src));
+            if !is_member {
+                return Err((
+                    "messages of members only",
+                    format!("{} got {got:?} in {current:?}", node.name),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The view that a node had before the one of this moment.
+fn before(node: &Node, at: Time) -> Option<&View> {
+    node.log.views.iter().rev().find(|(when, _)| *when < at).map(|(_, view)| view)
+}
+
+/// A member's views, for people.
+fn history(node: &Node) -> String {
+    let views = node.log.views.iter().map(|(at, view)| {
+        let kind = if view.is_merge() { "merge " } else { "" };
+        format!("{at:?} {kind}{} ({})", view.id().id, view.len())
+    });
+    views.collect::<Vec<_>>().join(", ")
+}
+
+/// From when on two members have had each other in every view, without a merge between.
+fn together_since(node: &Node, other: &Address) -> Option<Time> {
+    let mut since = None;
+    for (at, view) in &node.log.views {
+        if !view.contains(other) || view.is_merge() {
+            since = None;
+        }
+        if view.contains(other) && since.is_none() {
+            since = Some(*at);
+        }
+    }
+    since
+}
+
+/// What was sent while sender and receiver were together until the end has arrived, all of it.
+pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
+    for receiver in world.nodes.iter().filter(|node| node.is_alive()) {
+        for sender in world.nodes.iter().filter(|node| node.is_alive()) {
+            let (Some(one), Some(two)) =
+                (together_since(receiver, &sender.address), together_since(sender, &receiver.address))
+            else {
+                continue;
+            };
+            let since = one.max(two);
+            for dest in [None, Some(receiver.address.clone())] {
+                let Some(sent) = sender.log.sent.get(&dest) else { continue };
+                let wanted: BTreeSet<u64> =
+                    (1..).zip(sent).filter(|(_, at)| **at > since).map(|(number, _)| number).collect();
+                let is_multicast = dest.is_none();
+                let got: BTreeSet<u64> = receiver
+                    .log
+                    .got
+                    .iter()
+                    .filter(|got| got.src == sender.address && got.is_multicast == is_multicast)
+                    .map(|got| got.number)
+                    .collect();
+                if let Some(missing) = wanted.difference(&got).next() {
+                    let kind = if is_multicast { "multicast" } else { "unicast" };
+                    return Err((
+                        "everything arrives",
+                        format!(
+                            "{} lacks {kind} {missing} of {} (sent at {:?}, together since {since:?}; has up to \
+                             {:?})\n  views of {}: {}\n  views of {}: {}",
+                            receiver.name,
+                            sender.name,
+                            sent[*missing as usize - 1],
+                            got.last(),
+                            receiver.name,
+                            history(receiver),
+                            sender.name,
+                            history(sender),
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Members deliver the multicasts that they both have in one order (SEQUENCER).
+pub(crate) fn total_order(world: &World) -> Result<(), Broken> {
+    let multicasts = |node: &Node| -> Vec<(Address, u64)> {
+        node.log.got.iter().filter(|got| got.is_multicast).map(|got| (got.src.clone(), got.number)).collect()
+    };
+    let Some(first) = world.nodes.iter().find(|node| node.is_alive()) else { return Ok(()) };
+    let reference: BTreeMap<(Address, u64), usize> =
+        multicasts(first).into_iter().enumerate().map(|(place, message)| (message, place)).collect();
+    for node in world.nodes.iter().filter(|node| node.is_alive()) {
+        let places: Vec<usize> =
+            multicasts(node).iter().filter_map(|message| reference.get(message).copied()).collect();
+        if let Some(pair) = places.windows(2).find(|pair| pair[0] > pair[1]) {
+            return Err((
+                "one order",
+                format!("{} has {pair:?} of {} the other way round", node.name, first.name),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that live have one view of exactly them.
+pub(crate) fn is_one_view(world: &World) -> bool {
+    let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
+    let Some(first) = alive.first().and_then(|node| node.view()) else { return alive.is_empty() };
+    first.len() == alive.len()
+        && alive.iter().all(|node| {
+            node.view().is_some_and(|view| view.id() == first.id()) && first.contains(&node.address)
+        })
+}
+
+/// Whether nothing waits in any stack, and every window is as far as its sender.
+pub(crate) fn is_quiet(world: &World) -> bool {
+    world.nodes.iter().filter(|node| node.is_alive()).all(|node| {
+        node.stack.as_ref().is_some_and(|stack| {
+            let members = node.view().map(|view| view.members().to_vec()).unwrap_or_default();
+            stack.held(None) == 0 && members.iter().all(|member| stack.held(Some(member)) == 0)
+        })
+    })
+}

@@ -1,0 +1,182 @@
+//! Faults, drawn from the seed: what goes wrong, when, and for how long.
+
+use std::time::Duration;
+
+use consort_group::Time;
+
+use crate::network::Weather;
+use crate::world::World;
+
+/// Which faults a run may have. Each is drawn or not, per seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// Packets are lost, repeated and reordered.
+    pub weather: bool,
+    /// Links are cut, one way or both, between members or groups of them.
+    pub cuts: bool,
+    /// Members crash, and others start.
+    pub crashes: bool,
+    /// Members leave.
+    pub leaves: bool,
+    /// Members stop for a while and go on.
+    pub pauses: bool,
+    /// Applications take their time.
+    pub slowness: bool,
+    /// Clocks run fast or slow.
+    pub clocks: bool,
+}
+
+impl Mix {
+    /// Everything.
+    pub const ALL: Self = Self {
+        weather: true,
+        cuts: true,
+        crashes: true,
+        leaves: true,
+        pauses: true,
+        slowness: true,
+        clocks: true,
+    };
+
+    /// Nothing.
+    pub const NONE: Self = Self {
+        weather: false,
+        cuts: false,
+        crashes: false,
+        leaves: false,
+        pauses: false,
+        slowness: false,
+        clocks: false,
+    };
+}
+
+/// What the seed has drawn.
+pub(crate) struct Faults {
+    mix: Mix,
+    members: usize,
+    until: Time,
+}
+
+impl Faults {
+    /// Draws the faults of a run that end at `until`.
+    pub(crate) fn begin(world: &mut World, allowed: Mix, members: usize, until: Time) -> Self {
+        let rng = &mut world.rng;
+        let mut draw = |allowed: bool, chance: f64| rng.chance(chance) && allowed;
+        let mix = Mix {
+            weather: draw(allowed.weather, 0.7),
+            cuts: draw(allowed.cuts, 0.5),
+            crashes: draw(allowed.crashes, 0.5),
+            leaves: draw(allowed.leaves, 0.5),
+            pauses: draw(allowed.pauses, 0.4),
+            slowness: draw(allowed.slowness, 0.4),
+            clocks: draw(allowed.clocks, 0.5),
+        };
+        if mix.weather {
+            let rng = &mut world.rng;
+            world.network.weather = Weather {
+                delay_min: Duration::from_micros(20),
+                delay_max: Duration::from_micros(rng.between(100, 20_000)),
+                loss: rng.below(15) as f64 / 100.0,
+                duplication: rng.below(10) as f64 / 100.0,
+            };
+        }
+        let faults = Self { mix, members, until };
+        if mix != Mix::NONE {
+            faults.plan(world);
+        }
+        faults
+    }
+
+    fn plan(&self, world: &mut World) {
+        let after = world.rng.duration(Duration::from_millis(50), Duration::from_secs(3));
+        if world.now + after < self.until {
+            world.fault_at(world.now + after);
+        }
+    }
+
+    fn some_node(world: &mut World) -> Option<usize> {
+        let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
+        (!alive.is_empty()).then(|| alive[world.rng.below(alive.len() as u64) as usize])
+    }
+
+    fn alive(world: &World) -> usize {
+        world.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving).count()
+    }
+
+    /// One fault happens, or one ends.
+    pub(crate) fn strike(&self, world: &mut World) {
+        self.plan(world);
+        let Some(node) = Self::some_node(world) else { return };
+        match world.rng.below(7) {
+            0 if self.mix.cuts => {
+                if world.network.cuts.is_empty() {
+                    self.cut(world);
+                } else {
+                    world.network.cuts.clear();
+                }
+            }
+            1 if self.mix.crashes && Self::alive(world) > 1 => world.crash(node),
+            2 if self.mix.leaves && Self::alive(world) > 1 => world.leave(node),
+            3 if self.mix.crashes || self.mix.leaves => {
+                if Self::alive(world) < self.members + 2 && world.nodes.len() < 100 {
+                    // The configuration has been read before; it makes as many members as are wanted.
+                    let _ = world.start();
+                }
+            }
+            4 if self.mix.pauses => {
+                if world.nodes[node].is_paused {
+                    world.resume(node);
+                } else {
+                    world.nodes[node].is_paused = true;
+                }
+            }
+            5 if self.mix.slowness => {
+                let slowness = Duration::from_micros(world.rng.below(3_000));
+                world.nodes[node].slowness = slowness;
+            }
+            6 if self.mix.cuts => {
+                if world.network.clogs.is_empty() {
+                    let all = 0..world.nodes.len();
+                    world.network.clogs.extend(all.map(|other| (node, other)));
+                } else {
+                    world.network.clogs.clear();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A member's clock from now on, if clocks are off.
+    pub(crate) fn clock_rate(&self, world: &mut World) -> f64 {
+        if self.mix.clocks { 0.97 + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
+    }
+
+    /// Cuts off a random part of the members, in one direction or both.
+    fn cut(&self, world: &mut World) {
+        let is_one_way = world.rng.chance(0.3);
+        let inside: Vec<bool> = (0..world.nodes.len()).map(|_| world.rng.chance(0.5)).collect();
+        for (a, &a_inside) in inside.iter().enumerate() {
+            for (b, &b_inside) in inside.iter().enumerate() {
+                if a_inside && !b_inside {
+                    world.network.cuts.insert((a, b));
+                    if !is_one_way {
+                        world.network.cuts.insert((b, a));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything works again.
+    pub(crate) fn end(world: &mut World) {
+        world.network.cuts.clear();
+        world.network.clogs.clear();
+        world.network.weather = Weather::fair();
+        for node in 0..world.nodes.len() {
+            world.nodes[node].slowness = Duration::ZERO;
+            if world.nodes[node].is_paused {
+                world.resume(node);
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The network between members: delay, loss, duplication, reordering, cuts and clogged links.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use consort_group::Rng;
+
+/// What a link does to packets while faults are on.
+#[derive(Clone, Debug)]
+pub(crate) struct Weather {
+    /// The shortest way.
+    pub(crate) delay_min: Duration,
+    /// The longest way; what is between reorders packets.
+    pub(crate) delay_max: Duration,
+    /// The chance that a packet is lost.
+    pub(crate) loss: f64,
+    /// The chance that it arrives twice.
+    pub(crate) duplication: f64,
+}
+
+impl Weather {
+    /// A quiet local network.
+    pub(crate) const fn fair() -> Self {
+        Self {
+            delay_min: Duration::from_micros(50),
+            delay_max: Duration::from_micros(500),
+            loss: 0.0,
+            duplication: 0.0,
+        }
+    }
+}
+
+/// Who reaches whom, and how.
+pub(crate) struct Network {
+    pub(crate) weather: Weather,
+    /// Pairs (from, to) between which nothing passes.
+    pub(crate) cuts: BTreeSet<(usize, usize)>,
+    /// Pairs between which everything takes a second longer.
+    pub(crate) clogs: BTreeSet<(usize, usize)>,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        Self { weather: Weather::fair(), cuts: BTreeSet::new(), clogs: BTreeSet::new() }
+    }
+
+    /// The delays after which copies of a packet arrive: none, one or two.
+    pub(crate) fn pass(&self, rng: &mut Rng, from: usize, to: usize) -> Vec<Duration> {
+        if self.cuts.contains(&(from, to)) || rng.chance(self.weather.loss) {
+            return Vec::new();
+        }
+        let copies = 1 + usize::from(rng.chance(self.weather.duplication));
+        let clog = if self.clogs.contains(&(from, to)) { Duration::from_secs(1) } else { Duration::ZERO };
+        (0..copies).map(|_| rng.duration(self.weather.delay_min, self.weather.delay_max) + clog).collect()
+    }
+
+    /// Whether a connection between the two can live.
+    pub(crate) fn connects(&self, a: usize, b: usize) -> bool {
+        !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
+    }
+}

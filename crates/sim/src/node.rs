@@ -1,0 +1,128 @@
+//! One member: its stack, its clock, and an application that sends, receives and consumes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::config::StackConfig;
+use consort_group::protocols::registry;
+use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
+
+/// A message of the simulated application as its receiver sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Got {
+    pub(crate) src: Address,
+    pub(crate) is_multicast: bool,
+    pub(crate) number: u64,
+    pub(crate) at: Time,
+}
+
+/// What a member has seen, for the checkers.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) got: Vec<Got>,
+    pub(crate) views: Vec<(Time, View)>,
+    /// What it sent, by destination (`None` = all), with the time of each number from 1.
+    pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
+}
+
+/// A member of the simulation.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) address: Address,
+    pub(crate) phys: PhysAddr,
+    /// Gone after a crash or a leave.
+    pub(crate) stack: Option<Stack>,
+    pub(crate) log: Log,
+    /// How fast its clock runs, and what it showed when the node started.
+    pub(crate) rate: f64,
+    pub(crate) born: Time,
+    /// Stopped: everything waits until it goes on.
+    pub(crate) is_paused: bool,
+    pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
+    /// How long its application takes for a message.
+    pub(crate) slowness: Duration,
+    /// When its application has worked through what it has been given.
+    pub(crate) busy_until: Time,
+    pub(crate) wakes_at: Option<Time>,
+    pub(crate) is_leaving: bool,
+    /// Whether it crashed or left: its log ends there.
+    pub(crate) ended: Option<Time>,
+}
+
+/// A node's place on the simulated network.
+pub(crate) fn phys(index: usize) -> PhysAddr {
+    PhysAddr::new([10, 0, (index / 250) as u8, (index % 250) as u8 + 1].into(), 7800)
+}
+
+/// The node at a place.
+pub(crate) fn index_of(phys: PhysAddr) -> Option<usize> {
+    match phys.ip? {
+        std::net::IpAddr::V4(ip) => {
+            let [_, _, high, low] = ip.octets();
+            Some(usize::from(high) * 250 + usize::from(low).checked_sub(1)?)
+        }
+        std::net::IpAddr::V6(_) => None,
+    }
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, config: &StackConfig, rng: &mut Rng, now: Time) -> Result<Self, String> {
+        let address = Address::random(rng);
+        let name = format!("M{index}");
+        let fail = |error: registry::ValueError| error.to_string();
+        let nothing = || "a protocol that nobody makes".to_owned();
+        let bottom = config.protocols.first().ok_or_else(nothing)?;
+        let (transport, version) = registry::transport(bottom).ok_or_else(nothing)?.map_err(fail)?;
+        let has_multicast = bottom.short_name() == "UDP";
+        let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
+        for protocol in &config.protocols[1..] {
+            let mut resolve = |_: &str| Ok(Vec::new());
+            let layer = registry::layer(protocol, &mut resolve).ok_or_else(nothing)?.map_err(fail)?;
+            layers.push(layer);
+        }
+        let setup = StackSetup {
+            local: address.clone(),
+            name: name.as_str().into(),
+            phys: phys(index),
+            has_multicast,
+            seed: rng.next_u64(),
+            version,
+        };
+        Ok(Self {
+            name,
+            address,
+            phys: phys(index),
+            stack: Some(Stack::new(setup, layers)),
+            log: Log::default(),
+            rate: 1.0,
+            born: now,
+            is_paused: false,
+            waiting: Vec::new(),
+            slowness: Duration::ZERO,
+            busy_until: now,
+            wakes_at: None,
+            is_leaving: false,
+            ended: None,
+        })
+    }
+
+    /// What its clock shows at a time of the world.
+    pub(crate) fn clock(&self, now: Time) -> Time {
+        Time((now.since(self.born).as_nanos() as f64 * self.rate) as u64)
+    }
+
+    /// When its clock will show a time.
+    pub(crate) fn world_time(&self, own: Time) -> Time {
+        // One nanosecond more than the division gives, so that the clock has reached it in spite of rounding.
+        self.born + Duration::from_nanos((own.0 as f64 / self.rate) as u64 + 1)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.stack.is_some()
+    }
+
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.log.views.last().map(|(_, view)| view)
+    }
+}

@@ -1,0 +1,118 @@
+//! What layers ask of the world besides packets: FD_SOCK2's connections, discovery within the process.
+
+use std::collections::BTreeMap;
+
+use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
+
+/// One end of a connection.
+#[derive(Clone, Copy)]
+struct End {
+    node: usize,
+    token: Token,
+    peer: Option<ConnId>,
+}
+
+/// Something to tell a node, now or after the way through the network.
+pub(crate) struct Told {
+    pub(crate) node: usize,
+    pub(crate) token: Token,
+    pub(crate) outcome: Outcome,
+    /// Whether it travels.
+    pub(crate) from: Option<usize>,
+}
+
+/// All connections and announcements.
+#[derive(Default)]
+pub(crate) struct Side {
+    listeners: BTreeMap<PhysAddr, (usize, Token)>,
+    ends: BTreeMap<ConnId, End>,
+    next: u64,
+    announced: BTreeMap<usize, PingData>,
+}
+
+impl Side {
+    /// Does what a node's layer asks; `connects` tells whether two nodes reach each other.
+    pub(crate) fn perform(
+        &mut self,
+        node: usize,
+        own: PhysAddr,
+        token: Token,
+        effect: Effect,
+        connects: impl Fn(usize, usize) -> bool,
+    ) -> Vec<Told> {
+        let here = |outcome| Told { node, token, outcome, from: None };
+        match effect {
+            Effect::Listen { ports, .. } => {
+                let free = ports
+                    .into_iter()
+                    .map(|port| PhysAddr { port, ..own })
+                    .find(|place| !self.listeners.contains_key(place));
+                match free {
+                    Some(place) => {
+                        self.listeners.insert(place, (node, token));
+                        vec![here(Outcome::Listening(place))]
+                    }
+                    None => vec![here(Outcome::Failed("no port is free".to_owned()))],
+                }
+            }
+            Effect::CloseListener => {
+                self.listeners.retain(|_, (owner, _)| *owner != node);
+                Vec::new()
+            }
+            Effect::Connect { to, own, .. } => match self.listeners.get(&to).copied() {
+                Some((peer, listener)) if connects(node, peer) => {
+                    let (near, far) = (ConnId(self.next), ConnId(self.next + 1));
+                    self.next += 2;
+                    self.ends.insert(near, End { node, token, peer: Some(far) });
+                    self.ends.insert(far, End { node: peer, token: listener, peer: Some(near) });
+                    let accepted = Outcome::Accepted { conn: far, peer: own };
+                    vec![
+                        here(Outcome::Connected(near)),
+                        Told { node: peer, token: listener, outcome: accepted, from: Some(node) },
+                    ]
+                }
+                _ => vec![here(Outcome::Failed("connection refused".to_owned()))],
+            },
+            Effect::Write { conn, frame } => {
+                let Some(far) = self.ends.get(&conn).and_then(|end| end.peer) else { return Vec::new() };
+                let Some(end) = self.ends.get(&far) else { return Vec::new() };
+                let outcome = Outcome::Frame { conn: far, frame };
+                vec![Told { node: end.node, token: end.token, outcome, from: Some(node) }]
+            }
+            Effect::Close { conn, is_graceful } => self.close(conn, is_graceful).into_iter().collect(),
+            Effect::AnnounceLocally(data) => {
+                self.announced.insert(node, data);
+                vec![here(Outcome::Done)]
+            }
+            Effect::RetractLocally => {
+                self.announced.remove(&node);
+                vec![here(Outcome::Done)]
+            }
+            Effect::FindLocally => {
+                let all = self.announced.iter().filter(|&(&other, _)| connects(node, other));
+                vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
+            }
+            Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
+            Effect::ReadFiles { .. } => vec![here(Outcome::Files(Vec::new()))],
+            Effect::WriteFile { .. } | Effect::RemoveFile { .. } => vec![here(Outcome::Done)],
+            Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, is_graceful: bool) -> Option<Told> {
+        let end = self.ends.remove(&conn)?;
+        let far = end.peer?;
+        let peer = self.ends.remove(&far)?;
+        let outcome = Outcome::Closed { conn: far, is_graceful };
+        Some(Told { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
+    }
+
+    /// A node is gone: its connections break, as the kernel breaks them.
+    pub(crate) fn gone(&mut self, node: usize) -> Vec<Told> {
+        self.listeners.retain(|_, (owner, _)| *owner != node);
+        self.announced.remove(&node);
+        let own: Vec<ConnId> =
+            self.ends.iter().filter(|(_, end)| end.node == node).map(|(&conn, _)| conn).collect();
+        own.into_iter().filter_map(|conn| self.close(conn, false)).collect()
+    }
+}

@@ -1,0 +1,378 @@
+//! The world: time, the queue of what happens next, and the members it happens to.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use consort_group::config::StackConfig;
+use consort_group::{
+    Address, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, Rng, Time, Token, TransmitDest,
+};
+
+use crate::network::Network;
+use crate::node::{Got, Node, index_of};
+use crate::side::{Side, Told};
+
+/// What members send while traffic is on.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// The mean time between two sends of a member; zero = nobody sends.
+    pub interval: Duration,
+    /// The part of sends that go to one member.
+    pub unicasts: f64,
+    /// The largest payload.
+    pub size_max: usize,
+}
+
+/// Something that will happen.
+enum Happening {
+    Packet { to: usize, from: PhysAddr, bytes: Bytes },
+    Wake { node: usize },
+    Told { node: usize, token: Token, outcome: Outcome },
+    Consumed { node: usize, src: Address, is_multicast: bool, credit: u64 },
+    Send { node: usize },
+    Fault,
+}
+
+struct Entry {
+    at: Time,
+    nth: u64,
+    happening: Happening,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.nth) == (other.at, other.nth)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.nth).cmp(&(other.at, other.nth))
+    }
+}
+
+/// Totals of a run.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Totals {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) delivered: u64,
+}
+
+/// A cluster and everything around it.
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) rng: Rng,
+    pub(crate) network: Network,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) traffic: Traffic,
+    pub(crate) totals: Totals,
+    pub(crate) trace: u64,
+    /// Faults are due: the caller looks at this after every step.
+    pub(crate) is_fault_due: bool,
+    config: StackConfig,
+    side: Side,
+    queue: BinaryHeap<Reverse<Entry>>,
+    nth: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, config: StackConfig, traffic: Traffic) -> Self {
+        Self {
+            now: Time::ZERO,
+            rng: Rng::new(seed),
+            network: Network::new(),
+            nodes: Vec::new(),
+            traffic,
+            totals: Totals::default(),
+            trace: 0xcbf2_9ce4_8422_2325,
+            is_fault_due: false,
+            config,
+            side: Side::default(),
+            queue: BinaryHeap::new(),
+            nth: 0,
+        }
+    }
+
+    fn at(&mut self, at: Time, happening: Happening) {
+        self.nth += 1;
+        self.queue.push(Reverse(Entry { at, nth: self.nth, happening }));
+    }
+
+    /// Wakes the caller up for a fault.
+    pub(crate) fn fault_at(&mut self, at: Time) {
+        self.at(at, Happening::Fault);
+    }
+
+    /// The trace is a hash over everything that was delivered and sent, in order (FNV-1a).
+    fn note(&mut self, words: &[u64]) {
+        for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
+            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// A new member begins to join.
+    pub(crate) fn start(&mut self) -> Result<usize, String> {
+        let index = self.nodes.len();
+        let node = Node::new(index, &self.config, &mut self.rng, self.now)?;
+        self.nodes.push(node);
+        let own = self.nodes[index].clock(self.now);
+        if let Some(stack) = &mut self.nodes[index].stack {
+            stack.start(own);
+            stack.handle_connect(own, "sim");
+        }
+        self.work(index);
+        self.plan_send(index);
+        Ok(index)
+    }
+
+    fn plan_send(&mut self, node: usize) {
+        if !self.traffic.interval.is_zero() {
+            let after = self.rng.duration(Duration::ZERO, self.traffic.interval * 2);
+            self.at(self.now + after, Happening::Send { node });
+        }
+    }
+
+    /// The next thing happens. Returns false when it would be after `until`, and makes it `until` then.
+    pub(crate) fn step(&mut self, until: Time) -> bool {
+        match self.queue.peek() {
+            Some(Reverse(entry)) if entry.at <= until => {}
+            _ => {
+                self.now = until;
+                return false;
+            }
+        }
+        let Some(Reverse(entry)) = self.queue.pop() else { return false };
+        self.now = entry.at;
+        match entry.happening {
+            Happening::Packet { to, from, bytes } => self.packet(to, from, bytes),
+            Happening::Wake { node } => self.wake(node),
+            Happening::Told { node, token, outcome } => {
+                let own = self.nodes[node].clock(self.now);
+                if let Some(stack) = &mut self.nodes[node].stack {
+                    stack.handle_done(own, token, outcome);
+                    self.work(node);
+                }
+            }
+            Happening::Consumed { node, src, is_multicast, credit } => {
+                let own = self.nodes[node].clock(self.now);
+                if let Some(stack) = &mut self.nodes[node].stack {
+                    stack.handle_consumed(own, &src, is_multicast, credit);
+                    self.work(node);
+                }
+            }
+            Happening::Send { node } => self.send(node),
+            Happening::Fault => self.is_fault_due = true,
+        }
+        true
+    }
+
+    fn packet(&mut self, to: usize, from: PhysAddr, bytes: Bytes) {
+        let Some(node) = self.nodes.get_mut(to) else { return };
+        if node.is_paused {
+            // The kernel's buffer, which is finite.
+            if node.waiting.len() < 10_000 {
+                node.waiting.push((from, bytes));
+            }
+            return;
+        }
+        let own = node.clock(self.now);
+        if let Some(stack) = &mut node.stack {
+            stack.handle_receive(own, from, bytes);
+            self.work(to);
+        }
+    }
+
+    fn wake(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        one.wakes_at = None;
+        if one.is_paused {
+            return;
+        }
+        let own = one.clock(self.now);
+        if let Some(stack) = &mut one.stack {
+            stack.handle_timeout(own);
+            self.work(node);
+        }
+    }
+
+    /// A paused member goes on, and finds everything that has come meanwhile.
+    pub(crate) fn resume(&mut self, node: usize) {
+        self.nodes[node].is_paused = false;
+        for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
+            self.packet(node, from, bytes);
+        }
+        self.wake(node);
+    }
+
+    /// A member vanishes.
+    pub(crate) fn crash(&mut self, node: usize) {
+        self.nodes[node].stack = None;
+        self.nodes[node].ended = Some(self.now);
+        let told = self.side.gone(node);
+        self.tell(told);
+    }
+
+    /// A member begins to leave.
+    pub(crate) fn leave(&mut self, node: usize) {
+        let own = self.nodes[node].clock(self.now);
+        self.nodes[node].is_leaving = true;
+        if let Some(stack) = &mut self.nodes[node].stack {
+            stack.handle_disconnect(own);
+            self.work(node);
+        }
+    }
+
+    /// A member's application sends something.
+    fn send(&mut self, node: usize) {
+        if self.traffic.interval.is_zero() || self.nodes[node].ended.is_some() {
+            return;
+        }
+        self.plan_send(node);
+        let one = &self.nodes[node];
+        if one.is_paused || one.is_leaving || one.view().is_none() {
+            return;
+        }
+        let members = one.view().map(|view| view.members().to_vec()).unwrap_or_default();
+        let dest = if self.rng.chance(self.traffic.unicasts) {
+            Some(members[self.rng.below(members.len() as u64) as usize].clone())
+        } else {
+            None
+        };
+        let size = 8 + self.rng.below(self.traffic.size_max as u64 + 1) as usize;
+        let own = self.nodes[node].clock(self.now);
+        let now = self.now;
+        let one = &mut self.nodes[node];
+        let Some(stack) = &mut one.stack else { return };
+        // An application waits when too much is held, as the channel makes it wait.
+        if stack.held(dest.as_ref()) > 1_000_000 {
+            return;
+        }
+        let numbers = one.log.sent.entry(dest.clone()).or_default();
+        numbers.push(now);
+        let mut bytes = BytesMut::with_capacity(size);
+        bytes.put_u64(numbers.len() as u64);
+        bytes.resize(size, 0);
+        stack.handle_send(own, Message::bytes(dest, bytes.freeze()));
+        self.work(node);
+    }
+
+    /// Runs a member's stack, and passes on what comes out of it.
+    fn work(&mut self, node: usize) {
+        let own = self.nodes[node].clock(self.now);
+        for _ in 0..1_000 {
+            let Some(stack) = &mut self.nodes[node].stack else { return };
+            stack.run(own);
+            let mut is_quiet = true;
+            while let Some(indication) =
+                self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_indication())
+            {
+                is_quiet = false;
+                self.indication(node, indication);
+            }
+            while let Some((token, effect)) =
+                self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_effect())
+            {
+                is_quiet = false;
+                let (network, own) = (&self.network, self.nodes[node].phys);
+                let told = self.side.perform(node, own, token, effect, |a, b| network.connects(a, b));
+                self.tell(told);
+            }
+            self.transmit(node);
+            if is_quiet {
+                break;
+            }
+        }
+        self.plan_wake(node);
+    }
+
+    fn tell(&mut self, all: Vec<Told>) {
+        for Told { node, token, outcome, from } in all {
+            let after = match from {
+                Some(from) if from != node => {
+                    // Connections keep their order and lose nothing: they take the longest way.
+                    if !self.network.connects(from, node) {
+                        continue;
+                    }
+                    self.network.weather.delay_max
+                }
+                _ => Duration::ZERO,
+            };
+            self.at(self.now + after, Happening::Told { node, token, outcome });
+        }
+    }
+
+    fn transmit(&mut self, node: usize) {
+        while let Some(transmit) = self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_transmit()) {
+            let dests: Vec<usize> = match &transmit.dest {
+                TransmitDest::One(to) => index_of(*to).into_iter().collect(),
+                TransmitDest::Many(all) => all.iter().filter_map(|to| index_of(*to)).collect(),
+                TransmitDest::Multicast => (0..self.nodes.len()).collect(),
+            };
+            let count = self.nodes.len();
+            for to in dests.into_iter().filter(|&to| to != node && to < count) {
+                self.totals.packets += 1;
+                self.totals.bytes += transmit.bytes.len() as u64;
+                self.note(&[self.now.0, node as u64, to as u64, transmit.bytes.len() as u64]);
+                for after in self.network.pass(&mut self.rng, node, to) {
+                    let (from, bytes) = (self.nodes[node].phys, transmit.bytes.clone());
+                    self.at(self.now + after, Happening::Packet { to, from, bytes });
+                }
+            }
+        }
+    }
+
+    fn plan_wake(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        let Some(own) = one.stack.as_ref().and_then(|stack| stack.poll_timeout()) else { return };
+        let at = one.world_time(own).max(self.now);
+        if one.wakes_at.is_none_or(|planned| at < planned) {
+            one.wakes_at = Some(at);
+            self.at(at, Happening::Wake { node });
+        }
+    }
+
+    fn indication(&mut self, node: usize, indication: Indication) {
+        match indication {
+            Indication::Batch(batch) => self.deliver(node, batch),
+            Indication::Event(Event::View(view)) => {
+                self.note(&[self.now.0, node as u64, view.id().id, view.len() as u64]);
+                let now = self.now;
+                self.nodes[node].log.views.push((now, view));
+            }
+            Indication::Event(Event::Disconnected) => {
+                self.nodes[node].ended = Some(self.now);
+                self.nodes[node].stack = None;
+                let told = self.side.gone(node);
+                self.tell(told);
+            }
+            Indication::Event(_) => {}
+        }
+    }
+
+    fn deliver(&mut self, node: usize, batch: MessageBatch) {
+        let now = self.now;
+        for message in batch.messages {
+            let Some(src) = message.src.clone() else { continue };
+            let is_multicast = message.is_multicast();
+            let head = message.payload_bytes().and_then(|bytes| bytes.get(..8)?.try_into().ok());
+            let number = head.map_or(0, u64::from_be_bytes);
+            self.totals.delivered += 1;
+            self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
+            let one = &mut self.nodes[node];
+            one.log.got.push(Got { src: src.clone(), is_multicast, number, at: now });
+            if message.credit > 0 {
+                one.busy_until = one.busy_until.max(now) + one.slowness;
+                let (at, credit) = (one.busy_until, u64::from(message.credit));
+                self.at(at, Happening::Consumed { node, src, is_multicast, credit });
+            }
+        }
+    }
+}
