@@ -117,11 +117,12 @@ impl Faults {
             }
             1 if self.mix.crashes && Self::alive(world) > 1 => world.crash(node),
             2 if self.mix.leaves && Self::alive(world) > 1 => world.leave(node),
-            3 if self.mix.crashes || self.mix.leaves => {
-                if Self::alive(world) < self.members + 2 && world.nodes.len() < 100 {
-                    // The configuration has been read before; it makes as many members as are wanted.
-                    let _ = world.start();
-                }
+            3 if (self.mix.crashes || self.mix.leaves)
+                && Self::alive(world) < self.members + 2
+                && world.nodes.len() < 100 =>
+            {
+                // The configuration has been read before; it makes as many members as are wanted.
+                let _ = world.start();
             }
             4 if self.mix.pauses => {
                 if world.nodes[node].is_paused {
