@@ -1,6 +1,6 @@
 //! A member of a performance test: it answers requests, and works when it is told to start.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,6 +9,7 @@ use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher, RpcHandler}
 use consort_channel::{Address, Channel, Flags, Message, Payload, Receiver};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::SetOnce;
 
 use super::JOIN_TIME_MAX;
 use crate::join::Join;
@@ -57,7 +58,7 @@ pub(crate) trait Work: Send + Sync + 'static {
 
 struct Handler<W> {
     work: Arc<W>,
-    dispatcher: Arc<OnceLock<RpcDispatcher>>,
+    dispatcher: Arc<SetOnce<RpcDispatcher>>,
     value: Payload,
 }
 
@@ -70,11 +71,11 @@ impl<W: Work> RpcHandler for Handler<W> {
             Some(Request::Get) => responder.reply(Ok(self.value.clone())),
             Some(Request::Put) => responder.reply(Ok(Payload::Empty)),
             Some(kind) => {
-                let Some(dispatcher) = self.dispatcher.get().cloned() else {
-                    return responder.reply(Err("this member is not ready".to_owned()));
-                };
+                let own = self.dispatcher.clone();
                 let (work, content) = (self.work.clone(), bytes.slice(1..));
                 tokio::spawn(async move {
+                    // Whoever starts the test may see us in the view before we do.
+                    let dispatcher = own.wait().await.clone();
                     let answer = match kind {
                         Request::Start => work.start(dispatcher, content).await,
                         _ => work.finish(dispatcher, content).await,
@@ -97,7 +98,7 @@ pub(crate) async fn join<W: Work>(
     receiver: impl Receiver,
     value_size: usize,
 ) -> anyhow::Result<RpcDispatcher> {
-    let own = Arc::new(OnceLock::new());
+    let own = Arc::new(SetOnce::new());
     let value = Payload::Bytes(Some(vec![0; value_size].into()));
     let handler = Handler { work, dispatcher: own.clone(), value };
     let builder = options.builder()?.receiver(receiver);
