@@ -10,6 +10,11 @@ pub(crate) enum Item {
     Event(Event),
 }
 
+/// Emptied vectors that are kept for the next batches, and the messages that each may have room for: a few sweeps'
+/// worth, so that neither the allocator nor growing a vector costs anything in the long run.
+const SPARE_MAX: usize = 32;
+const SPARE_ROOM_MAX: usize = 4_096;
+
 /// `up[i]` and `down[i]` are the inboxes of layer `i`; what layer `i` passes up goes to `up[i + 1]`.
 #[derive(Default, Debug)]
 pub(crate) struct Queues {
@@ -23,6 +28,7 @@ pub(crate) struct Queues {
     /// left of the batch. (inbox, length at the start of the call)
     pub(crate) sealed_up: Option<(usize, usize)>,
     pub(crate) sealed_down: Option<(usize, usize)>,
+    spare: Vec<Vec<Message>>,
 }
 
 impl Queues {
@@ -31,6 +37,21 @@ impl Queues {
         queues.up.resize_with(count, VecDeque::new);
         queues.down.resize_with(count, VecDeque::new);
         queues
+    }
+
+    /// A batch of one, in a vector that has been used before if there is one.
+    fn batch_of(&mut self, message: Message) -> MessageBatch {
+        let mut messages = self.spare.pop().unwrap_or_default();
+        messages.push(message);
+        MessageBatch { messages }
+    }
+
+    /// Keeps an emptied batch's memory for later ones.
+    pub(crate) fn recycle(&mut self, batch: MessageBatch) {
+        let room = batch.messages.capacity();
+        if batch.is_empty() && room > 0 && room <= SPARE_ROOM_MAX && self.spare.len() < SPARE_MAX {
+            self.spare.push(batch.messages);
+        }
     }
 
     /// Queues a batch upwards into layer `to`, or out of the top.
@@ -60,7 +81,10 @@ impl Queues {
         };
         match tail {
             Some(batch) if batch.takes(&message) => batch.messages.push(message),
-            _ => self.push_up(to, MessageBatch::of(message)),
+            _ => {
+                let batch = self.batch_of(message);
+                self.push_up(to, batch);
+            }
         }
     }
 
@@ -77,7 +101,10 @@ impl Queues {
         let is_sealed = self.sealed_down == Some((to, self.down[to].len()));
         match self.down[to].back_mut() {
             Some(Item::Batch(batch)) if !is_sealed => batch.messages.push(message),
-            _ => self.down[to].push_back(Item::Batch(MessageBatch::of(message))),
+            _ => {
+                let batch = self.batch_of(message);
+                self.down[to].push_back(Item::Batch(batch));
+            }
         }
     }
 

@@ -221,7 +221,7 @@ impl Stack {
     /// Puts what is left of a batch before whatever the layer delivered meanwhile.
     fn place_up(&mut self, to: usize, at: usize, batch: MessageBatch) {
         if batch.is_empty() {
-            return;
+            return self.queues.recycle(batch);
         }
         match self.queues.up.get_mut(to) {
             Some(inbox) => inbox.insert(at.min(inbox.len()), Item::Batch(batch)),
@@ -239,11 +239,12 @@ impl Stack {
                 self.queues.sealed_down = index.checked_sub(1).map(|below| (below, at));
                 self.with(index, |protocol, cx| protocol.down(cx, &mut batch));
                 self.queues.sealed_down = None;
-                if let Some(below) = index.checked_sub(1)
-                    && !batch.is_empty()
-                {
-                    let inbox = &mut self.queues.down[below];
-                    inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+                match index.checked_sub(1) {
+                    Some(below) if !batch.is_empty() => {
+                        let inbox = &mut self.queues.down[below];
+                        inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+                    }
+                    _ => self.queues.recycle(batch),
                 }
             }
             Item::Event(event) => {

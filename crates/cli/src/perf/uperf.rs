@@ -147,13 +147,16 @@ async fn caller(
     let get = Request::Get.with(&[]);
     let put = Request::Put.with(&vec![0; test.size]);
     let (mut latencies, mut reads, mut errors) = (histogram(), 0, 0);
+    let mut views = channel.watch_view();
+    let mut others: Vec<Address> = Vec::new();
     while !progress.is_over.load(Relaxed) {
-        let others: Vec<Address> = channel
-            .view()
-            .map(|view| {
-                view.members().iter().filter(|member| *member != channel.address()).cloned().collect()
-            })
-            .unwrap_or_default();
+        if views.has_changed().unwrap_or(false) || others.is_empty() {
+            others = views
+                .borrow_and_update()
+                .iter()
+                .flat_map(|view| view.members().iter().filter(|member| *member != channel.address()).cloned())
+                .collect();
+        }
         if others.is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;

@@ -15,7 +15,6 @@ impl NakAck {
         }
         let (is_multicast, is_oob) = (batch.is_multicast(), batch.is_oob());
         let messages = std::mem::take(&mut batch.messages);
-        batch.messages.reserve(messages.len());
         let mut ready = Vec::with_capacity(messages.len());
         for mut message in messages {
             let Some(header) = message.headers.take(id).and_then(nakack_of) else {
@@ -41,8 +40,14 @@ impl NakAck {
                 NakAckHeader::Ack { seqno } => self.acked(cx, &src, seqno),
             }
         }
+        let belongs =
+            |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
+        if ready.iter().all(belongs) {
+            batch.messages = ready;
+            return;
+        }
         for message in ready {
-            if message.is_multicast() == is_multicast && message.is_oob() == is_oob {
+            if belongs(&message) {
                 batch.messages.push(message);
             } else {
                 cx.deliver(message);

@@ -25,19 +25,20 @@ fn filler(local: &Address) -> Message {
 impl NakAck {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_fixed = self.is_fixed();
-        let messages = std::mem::take(&mut batch.messages);
-        batch.messages.reserve(messages.len());
-        for message in messages {
-            if !is_ours(&message) {
-                batch.messages.push(message);
-            } else if is_fixed && (!self.waiting.is_empty() || !self.has_room()) {
-                self.waiting_bytes += message.length() as u64;
-                self.waiting.push_back(message);
-            } else {
-                let message = self.number(cx, message);
-                batch.messages.push(message);
+        let mut messages = std::mem::take(&mut batch.messages);
+        messages.retain_mut(|message| {
+            if !is_ours(message) {
+                return true;
             }
-        }
+            if is_fixed && (!self.waiting.is_empty() || !self.has_room()) {
+                self.waiting_bytes += message.length() as u64;
+                self.waiting.push_back(std::mem::replace(message, Message::empty(None)));
+                return false;
+            }
+            self.number(cx, message);
+            true
+        });
+        batch.messages = messages;
     }
 
     fn has_room(&self) -> bool {
@@ -45,22 +46,21 @@ impl NakAck {
     }
 
     /// Gives a message the next number and keeps a copy.
-    fn number(&mut self, cx: &Cx<'_>, mut message: Message) -> Message {
+    fn number(&mut self, cx: &Cx<'_>, message: &mut Message) {
         let seqno = self.sent.highest_sent() + 1;
         message.src.get_or_insert_with(|| cx.local().clone());
         message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
         self.has_sent_since_tick = true;
         self.sent.push(message.clone());
-        message
     }
 
     /// Sends what waited, as far as there is room now.
     pub(super) fn send_waiting(&mut self, cx: &mut Cx<'_>) {
         while self.has_room()
-            && let Some(message) = self.waiting.pop_front()
+            && let Some(mut message) = self.waiting.pop_front()
         {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(message.length() as u64);
-            let message = self.number(cx, message);
+            self.number(cx, &mut message);
             cx.send(message);
         }
     }

@@ -44,11 +44,15 @@ impl Unicast {
                 }
             }
         }
-        for message in ready {
-            if message.is_oob() == is_oob {
-                batch.messages.push(message);
-            } else {
-                cx.deliver(message);
+        if ready.iter().all(|message| message.is_oob() == is_oob) {
+            batch.messages = ready;
+        } else {
+            for message in ready {
+                if message.is_oob() == is_oob {
+                    batch.messages.push(message);
+                } else {
+                    cx.deliver(message);
+                }
             }
         }
         let threshold = self.ack_threshold();

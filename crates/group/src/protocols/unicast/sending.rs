@@ -12,22 +12,19 @@ const RESEND_MAX: usize = 1024;
 impl Unicast {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let (is_fixed, capacity) = (self.is_fixed(), self.capacity());
-        let messages = std::mem::take(&mut batch.messages);
-        batch.messages.reserve(messages.len());
-        for message in messages {
-            let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, &message)) else {
-                batch.messages.push(message);
-                continue;
-            };
+        let mut messages = std::mem::take(&mut batch.messages);
+        messages.retain_mut(|message| {
+            let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
             let connection = self.connection(cx.now(), &dest);
             if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
                 connection.waiting_bytes += message.length() as u64;
-                connection.waiting.push_back(message);
-            } else {
-                let message = self.number(cx, &dest, message);
-                batch.messages.push(message);
+                connection.waiting.push_back(std::mem::replace(message, Message::empty(None)));
+                return false;
             }
-        }
+            self.number(cx, &dest, message);
+            true
+        });
+        batch.messages = messages;
     }
 
     /// The connection to a member, opened if need be; one that was closing is used again.
@@ -53,10 +50,10 @@ impl Unicast {
         connection
     }
 
-    fn number(&mut self, cx: &Cx<'_>, dest: &Address, mut message: Message) -> Message {
+    fn number(&mut self, cx: &Cx<'_>, dest: &Address, message: &mut Message) {
         let id = self.id();
         let is_fixed = self.is_fixed();
-        let Some(connection) = self.senders.get_mut(dest) else { return message };
+        let Some(connection) = self.senders.get_mut(dest) else { return };
         let seqno = connection.window.highest_sent() + 1;
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: seqno == 1 };
         message.src.get_or_insert_with(|| cx.local().clone());
@@ -65,7 +62,6 @@ impl Unicast {
             if is_fixed { crate::HeaderBody::Unicast4(header) } else { crate::HeaderBody::Unicast3(header) },
         );
         connection.window.push(message.clone());
-        message
     }
 
     /// Whether this acknowledgement or request is newer than the last one accepted from the member.
@@ -97,7 +93,8 @@ impl Unicast {
             && let Some(message) = connection.waiting.pop_front()
         {
             connection.waiting_bytes = connection.waiting_bytes.saturating_sub(message.length() as u64);
-            let message = self.number(cx, member, message);
+            let mut message = message;
+            self.number(cx, member, &mut message);
             cx.send(message);
         }
     }
