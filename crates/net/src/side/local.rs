@@ -1,11 +1,15 @@
 //! The members of this process, by cluster (LOCAL_PING).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consort_group::{Address, PingData};
 
-type Clusters = BTreeMap<Arc<str>, BTreeMap<Address, PingData>>;
+type Clusters = BTreeMap<Arc<str>, BTreeMap<Address, (u64, PingData)>>;
+
+/// Tells a member's announcements apart: the end of an older one must not take the newer one with it.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 static CLUSTERS: Mutex<Clusters> = Mutex::new(BTreeMap::new());
 
@@ -17,13 +21,15 @@ fn clusters() -> MutexGuard<'static, Clusters> {
 pub(super) struct Announcement {
     cluster: Arc<str>,
     member: Address,
+    number: u64,
 }
 
 impl Announcement {
     pub(super) fn new(cluster: Arc<str>, data: PingData) -> Self {
         let member = data.sender.clone();
-        clusters().entry(cluster.clone()).or_default().insert(member.clone(), data);
-        Self { cluster, member }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        clusters().entry(cluster.clone()).or_default().insert(member.clone(), (number, data));
+        Self { cluster, member, number }
     }
 }
 
@@ -31,7 +37,9 @@ impl Drop for Announcement {
     fn drop(&mut self) {
         let mut clusters = clusters();
         if let Some(members) = clusters.get_mut(&self.cluster) {
-            members.remove(&self.member);
+            if members.get(&self.member).is_some_and(|(number, _)| *number == self.number) {
+                members.remove(&self.member);
+            }
             if members.is_empty() {
                 clusters.remove(&self.cluster);
             }
@@ -41,7 +49,10 @@ impl Drop for Announcement {
 
 /// Everybody who has announced itself for a cluster.
 pub(super) fn find(cluster: &str) -> Vec<PingData> {
-    clusters().get(cluster).map(|members| members.values().cloned().collect()).unwrap_or_default()
+    clusters()
+        .get(cluster)
+        .map(|members| members.values().map(|(_, data)| data.clone()).collect())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -64,7 +75,10 @@ mod tests {
         let _second = Announcement::new("local-test".into(), data(2));
         let _other = Announcement::new("local-other".into(), data(3));
         assert_eq!(find("local-test"), [data(1), data(2)]);
+        let again = Announcement::new("local-test".into(), data(1));
         drop(first);
+        assert_eq!(find("local-test"), [data(1), data(2)], "the newer announcement holds");
+        drop(again);
         assert_eq!(find("local-test"), [data(2)]);
     }
 }

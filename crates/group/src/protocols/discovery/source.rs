@@ -189,6 +189,10 @@ impl Source {
                 let data = super::Discovery::own_data(cx, None);
                 let data = PingData { is_server: true, ..data };
                 cx.request(Effect::AnnounceLocally(data));
+                // Names and addresses of those who came after we had asked.
+                if view.members().iter().any(|member| cx.book().name(member).is_none()) {
+                    cx.request(Effect::FindLocally);
+                }
             }
             _ => {}
         }
