@@ -1,5 +1,6 @@
 //! The gate: `cargo xtask test`.
 
+mod claims;
 mod counted;
 mod interop;
 mod steps;
@@ -18,7 +19,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs everything that has to pass: formatting, lints, all tests, documentation, Java interop.
+    /// Runs everything that has to pass: formatting, the table of claims, lints, all tests, documentation, Java interop.
     Test {
         /// Runs one step only.
         #[arg(long, value_name = "STEP")]

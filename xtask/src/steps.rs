@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::claims;
 use crate::counted::cargo_test;
 use crate::interop;
 
@@ -20,6 +21,7 @@ type Step = (&'static str, &'static str, fn(Option<&str>) -> Outcome);
 
 const STEPS: &[Step] = &[
     ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
+    ("claims", "every claim has a row, and every test that a row names exists", |_| claims::run()),
     ("lints", "no compiler or clippy warning", |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
     }),

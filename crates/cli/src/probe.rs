@@ -1,5 +1,6 @@
 //! `consort probe`: asks members, as JGroups' probe.sh does (facts section 25).
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::process::ExitCode;
@@ -53,16 +54,7 @@ impl Probe {
             Some(host) => self.one_by_one(host, &text)?,
             None => self.by_multicast(&text)?,
         };
-        let mut matches = 0;
-        for (nth, answer) in answers.iter().enumerate() {
-            if self.matching.as_ref().is_some_and(|wanted| !answer.contains(wanted)) {
-                continue;
-            }
-            matches += 1;
-            println!("#{} ({} bytes):\n{}", nth + 1, answer.len(), answer.trim_end());
-            println!();
-        }
-        println!("{} responses ({matches} matches, {} non matches)", answers.len(), answers.len() - matches);
+        print!("{}", shown(&answers, self.matching.as_deref()));
         Ok(if answers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -155,5 +147,42 @@ impl Probe {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+/// The answers that contain `wanted`, as JGroups' Probe prints them, and how many there are of either kind.
+fn shown(answers: &[String], wanted: Option<&str>) -> String {
+    let mut text = String::new();
+    let mut matches = 0;
+    for (nth, answer) in answers.iter().enumerate() {
+        if wanted.is_some_and(|wanted| !answer.contains(wanted)) {
+            continue;
+        }
+        matches += 1;
+        let _ = writeln!(text, "#{} ({} bytes):\n{}\n", nth + 1, answer.len(), answer.trim_end());
+    }
+    let others = answers.len() - matches;
+    let _ = writeln!(text, "{} responses ({matches} matches, {others} non matches)", answers.len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    /// S000-30, S000-31: number and size before every answer, and the counts at the end.
+    #[test]
+    fn answers_read_as_in_jgroups() {
+        let answers = ["local_addr=A\nview=[A|1] (2) [A, B]\n".to_owned(), "local_addr=B\n".to_owned()];
+        assert_eq!(
+            shown(&answers, None),
+            "#1 (35 bytes):\nlocal_addr=A\nview=[A|1] (2) [A, B]\n\n#2 (13 bytes):\nlocal_addr=B\n\n\
+             2 responses (2 matches, 0 non matches)\n"
+        );
+        assert_eq!(
+            shown(&answers, Some("addr=B")),
+            "#2 (13 bytes):\nlocal_addr=B\n\n2 responses (1 matches, 1 non matches)\n"
+        );
+        assert_eq!(shown(&[], None), "0 responses (0 matches, 0 non matches)\n");
     }
 }

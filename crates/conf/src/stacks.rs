@@ -182,6 +182,7 @@ fn file(
 mod tests {
     use super::*;
 
+    /// S001-2, S000-51: JGroups' own files, udp.xml among them, load as they are.
     #[test]
     fn every_stock_stack_loads() {
         for (name, _) in STOCK {
@@ -211,6 +212,16 @@ mod tests {
         let stack = load_stack("tcp.xml", &variables).unwrap();
         assert_eq!(stack.config.protocols[0].short_name(), "UDP");
         assert_eq!(stack.config.protocols[0].get("bind_addr"), Some("127.0.0.1"));
+    }
+
+    /// S000-52: a stack described in one string, as JGroups took it once, is refused, and what would do is named.
+    #[test]
+    fn a_string_is_no_configuration() {
+        let text = "UDP(mcast_addr=228.8.8.8;mcast_port=7500):PING:pbcast.NAKACK2:UNICAST3";
+        let error = load_stack(text, &Variables::new()).unwrap_err().to_string();
+        assert!(error.contains("cannot read UDP(mcast_addr") && error.contains("tcp.xml"), "{error}");
+        let error = parse_stack("my.xml", text, &Variables::new()).unwrap_err().to_string();
+        assert!(error.starts_with("my.xml:"), "{error}");
     }
 
     #[test]

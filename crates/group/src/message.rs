@@ -347,6 +347,13 @@ mod tests {
             headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
         }
         assert!(!headers.0.spilled());
+        let used = allocation_counter::measure(|| {
+            let mut headers = Headers::default();
+            for id in 0..4 {
+                headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
+            }
+        });
+        assert_eq!(used.count_total, 0);
     }
 
     /// S003-11: headers are filed under short ids.

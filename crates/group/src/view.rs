@@ -164,3 +164,29 @@ pub struct MergeId {
     /// The leader's counter.
     pub id: i32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{member, view};
+
+    /// S000-32: creator, number, how many, and who.
+    #[test]
+    fn views_read_as_in_jgroups() {
+        let mut book = AddressBook::default();
+        for (n, name) in [(1, "A"), (2, "B"), (3, "C")] {
+            book.learn(&member(n), Some(name), None);
+        }
+        assert_eq!(view(0, &[1]).display(&book), "[A|0] (1) [A]");
+        assert_eq!(view(3, &[2, 1, 3]).display(&book), "[B|3] (3) [B, A, C]");
+        let merged = View::merged(
+            ViewId { creator: member(1), id: 7 },
+            [member(1), member(3)],
+            [view(5, &[1]), view(6, &[3])],
+        );
+        assert_eq!(
+            merged.display(&book),
+            "MergeView::[A|7] (2) [A, C], 2 subgroups: [A|5] (1) [A], [C|6] (1) [C]"
+        );
+    }
+}

@@ -179,6 +179,7 @@ mod tests {
         out.iter().map(|message| if let Payload::Long(n) = message.payload { n } else { -1 }).collect()
     }
 
+    /// S000-82: adding and taking are one step, and the window belongs to one stack: there is no lock.
     #[test]
     fn any_order_of_arrival_is_delivered_in_order_once() {
         for seed in 0..200 {
@@ -217,6 +218,27 @@ mod tests {
         assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2, 4]);
     }
 
+    /// S000-65: a place in the window costs a pointer, whatever waits in it.
+    #[test]
+    fn a_slot_is_small() {
+        assert!(size_of::<Slot>() <= 16, "{}", size_of::<Slot>());
+    }
+
+    /// S000-78: what has become deliverable is moved into the batch, and nothing else is allocated.
+    #[test]
+    fn messages_move_from_the_window_into_the_batch() {
+        let (mut window, mut out) = (ReceiveWindow::new(0, 1_000), Vec::with_capacity(1_000));
+        (2..=1_000).for_each(|seqno| {
+            window.add(seqno, message(seqno), &mut out);
+        });
+        let first = message(1);
+        let used = allocation_counter::measure(|| {
+            window.add(1, first, &mut out);
+        });
+        // One box: the first message waits for its turn like any other.
+        assert!((used.count_total <= 1, out.len()) == (true, 1_000), "{used:?}");
+    }
+
     #[test]
     fn a_message_beyond_the_window_is_refused() {
         let (mut window, mut out) = (ReceiveWindow::new(10, 5), Vec::new());
@@ -224,6 +246,22 @@ mod tests {
         assert_eq!(window.add(15, message(15), &mut out), Added::New);
         assert_eq!(window.add(u64::MAX, message(0), &mut out), Added::Beyond);
         assert_eq!(window.add(0, message(0), &mut out), Added::Duplicate);
+    }
+
+    /// S003-10: what is kept until everybody has it costs its payload and a fixed room, and is freed at once.
+    #[test]
+    fn a_kept_message_costs_little_beside_its_payload() {
+        const COUNT: u64 = 10_000;
+        let mut window = SendWindow::default();
+        let kept = allocation_counter::measure(|| {
+            (0..COUNT).for_each(|_| window.push(Message::bytes(None, vec![0; 1_000])));
+        });
+        let each = kept.bytes_current / COUNT as i64;
+        assert!(each <= 1_000 + 640, "{each} bytes");
+        let freed = allocation_counter::measure(|| {
+            window.purge(COUNT);
+        });
+        assert!(freed.bytes_current <= -1_000 * COUNT as i64, "{freed:?}");
     }
 
     #[test]

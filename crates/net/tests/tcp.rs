@@ -214,6 +214,20 @@ async fn idle_connections_are_reaped() {
     assert_eq!(member.until(|seen| seen.peers.is_empty()).await.stats.reaped, 1);
 }
 
+/// S000-55: one task serves all connections, and their queues are plain bytes in it.
+#[tokio::test]
+async fn connections_have_no_tasks_of_their_own() {
+    let mut member = Member::start(&tcp());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let mut streams = Vec::new();
+    for port in 1..=20 {
+        streams.push(connect_as(addr(port), &member).await);
+    }
+    member.until(|seen| seen.peers.len() == 20).await;
+    assert_eq!(tasks(), before);
+}
+
 /// S000-69, S000-55: a connection attempt that hangs delays nobody else.
 #[tokio::test]
 async fn a_dead_peer_does_not_delay_the_others() {

@@ -10,7 +10,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Shutting down 1,000 times in a row leaves no task, no socket and no timer.
+/// S000-16: shutting down 1,000 times in a row leaves no task, no socket and no timer.
 #[tokio::test]
 async fn a_thousand_members_leave_nothing_behind() {
     let udp = TransportConfig { bind_addr: bind_addr("127.0.0.1"), ..TransportConfig::udp() };

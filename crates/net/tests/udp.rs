@@ -29,6 +29,7 @@ async fn unicasts_come_from_the_physical_address() {
     assert_eq!(a.packet().await, (b.phys, Bytes::from(vec![5; 60_000])));
 }
 
+/// S001-4: what comes back from the group is dropped by its source; our own copy never takes the wire.
 #[tokio::test]
 async fn a_multicast_reaches_everybody_but_its_sender() {
     let (mut a, mut b, mut c) = (Member::start(&udp(2)), Member::start(&udp(2)), Member::start(&udp(2)));

@@ -265,3 +265,22 @@ pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
     reader.end()?;
     Ok(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.
+    #[test]
+    fn a_message_is_written_into_one_buffer_of_its_size() {
+        for size in [10, 10_000, 1_000_000] {
+            let message = Message::bytes(None, vec![1; size]);
+            let mut body = Bytes::new();
+            let used = allocation_counter::measure(|| body = encode_body(&message));
+            assert!(body.len() >= size);
+            // The buffer, and the handle that makes it shared.
+            assert!(used.count_total <= 2, "{used:?}");
+            assert!(used.bytes_total as usize <= body.len() * 5 / 4 + 64, "{used:?} for {size}");
+        }
+    }
+}

@@ -367,3 +367,25 @@ pub(super) fn put_byte_buffer(out: &mut BytesMut, bytes: Option<&Bytes>) {
         out.put_slice(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S000-77: numbers are read out of the packet itself.
+    #[test]
+    fn numbers_are_read_without_allocation() {
+        let mut out = BytesMut::new();
+        put_compressed_int(&mut out, 322_649);
+        put_compressed_long(&mut out, 1 << 40);
+        put_long_sequence(&mut out, 1 << 33, (1 << 33) + 5);
+        let mut reader = Reader::new(out.freeze());
+        let mut read = None;
+        let used = allocation_counter::measure(|| {
+            let int = reader.compressed_int("int").ok();
+            read = int.zip(reader.compressed_long("long").ok()).zip(reader.long_sequence("sequence").ok());
+        });
+        assert_eq!(read, Some(((322_649, 1 << 40), (1 << 33, (1 << 33) + 5))));
+        assert_eq!(used.count_total, 0);
+    }
+}

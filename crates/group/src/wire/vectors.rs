@@ -165,6 +165,7 @@ fn set_up_bytes() {
     }
 }
 
+/// S003-3, S003-12: every header has the numbers and exactly the bytes that JGroups gives it.
 #[test]
 fn headers() {
     for (name, bytes, _) in lines("07-headers") {

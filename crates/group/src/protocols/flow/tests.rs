@@ -274,9 +274,47 @@ fn order_survives_a_million_bytes_of_random_stalls() {
 /// S000-84: the two layers never take each other's headers.
 #[test]
 fn credits_of_one_layer_pass_the_other() {
-    let mut harness = harness(FlowKind::Mfc, &[1, 2]);
-    harness.up(credits(ProtocolId::UFC, 2, FcHeader::Replenish, 100));
-    assert_eq!(harness.take_up().len(), 1);
+    for (kind, other) in [(FlowKind::Mfc, ProtocolId::UFC), (FlowKind::Ufc, ProtocolId::MFC)] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        let mut harness = harness(kind, &[2]);
+        harness.send(to(dest, 1_000)).send(to(dest, 1)).take_down();
+        harness.up(credits(other, 2, FcHeader::Replenish, 1_000));
+        assert_eq!((harness.take_up().len(), harness.take_down().len()), (1, 0), "{kind:?}");
+    }
+}
+
+/// S000-8: the non-blocking kinds under the others' names, and the other way round: the same goes out and comes up.
+#[test]
+fn either_kind_stands_in_for_the_other() {
+    for (kind, other) in [(FlowKind::Ufc, FlowKind::UfcNb), (FlowKind::Mfc, FlowKind::MfcNb)] {
+        let (id, dest) =
+            if kind == FlowKind::Ufc { (ProtocolId::UFC, Some(2)) } else { (ProtocolId::MFC, None) };
+        let run = |kind| {
+            let mut harness = harness(kind, &[2, 3]);
+            for size in [600, 300, 500, 0, 900, 100] {
+                harness.send(to(dest, size));
+            }
+            for n in [2, 3] {
+                harness.up(credits(id, n, FcHeader::Replenish, 800));
+                harness.up(from(n, 700, dest.is_none())).consumed(&member(n), dest.is_none(), 700);
+                harness.up(credits(id, n, FcHeader::CreditRequest, 400));
+            }
+            harness.advance(Duration::from_secs(6));
+            (harness.take_down(), harness.take_up(), harness.stack.held(dest.map(member).as_ref()))
+        };
+        assert_eq!(run(kind), run(other), "{kind:?}");
+    }
+}
+
+/// S000-11 and S000-12: the limit is the configured number of bytes, up to the largest there is.
+#[test]
+fn the_limit_is_what_the_configuration_says() {
+    for max_queue_size in [1, 10_000_000, u64::MAX] {
+        let queue = QueueConfig { max_queue_size: Bytes(max_queue_size) };
+        let harness = Harness::new(FlowControl::new(FlowKind::MfcNb, FlowConfig::default(), queue));
+        assert_eq!(harness.stack.hold_limit(true), Some(max_queue_size));
+    }
+    assert_eq!(QueueConfig::default().max_queue_size.0, 10_000_000);
 }
 
 #[test]

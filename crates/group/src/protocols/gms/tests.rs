@@ -95,6 +95,7 @@ fn joined(numbers: &[u64]) -> Harness {
     harness
 }
 
+/// S000-33: the first view has number 0.
 #[test]
 fn a_member_that_finds_nobody_becomes_a_group_of_its_own() {
     let mut harness = harness(1);

@@ -284,11 +284,77 @@ mod tests {
             bundler.add(&envelope, Target::One(phys(2)), data(n), &mut out);
         }
         bundler.flush(&envelope, &mut out);
-        let uuid = [0u8, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
-        let sources = out[0].bytes.windows(16).filter(|window| *window == uuid).count();
-        assert_eq!((out.len(), sources), (1, 1));
+        let count = |wanted: &[u8]| out[0].bytes.windows(wanted.len()).filter(|part| *part == wanted).count();
+        let uuid = |n: u64| [n.to_be_bytes(), n.to_be_bytes()].concat();
+        assert_eq!((out.len(), count(&uuid(1)), count(&uuid(2))), (1, 1, 1));
+        // Beside the list's own, the header of the transport in every message names the cluster.
+        assert_eq!(count(b"demo"), 1 + 100);
     }
 
+    /// S003-9: with the headers of the stock stacks, the second and later messages of a list cost this much.
+    #[test]
+    fn a_message_in_a_list_costs_few_bytes_beside_its_payload() {
+        use crate::{NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
+        let multicast = data(0)
+            .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 70_000 }));
+        let unicast = UnicastHeader::Data { seqno: 70_000, conn_id: 1, first: false };
+        let rpc = RpcHeader {
+            kind: RpcKind::Request,
+            request_id: 70_000,
+            corr_id: ProtocolId::REQUEST_CORRELATOR.0,
+        };
+        let call = data(0)
+            .with_header(ProtocolId::REQUEST_CORRELATOR, HeaderBody::Rpc(rpc))
+            .with_header(ProtocolId::UNICAST3, HeaderBody::Unicast3(unicast));
+        for (message, most) in [(multicast, 40), (call, 60)] {
+            let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+            let (envelope, mut out) = (envelope(), Vec::new());
+            for _ in 0..100 {
+                bundler.add(&envelope, Target::One(phys(2)), message.clone(), &mut out);
+            }
+            bundler.flush(&envelope, &mut out);
+            let beside = out[0].bytes.len() / 100 - message.length();
+            assert!(beside <= most, "{beside} bytes");
+        }
+    }
+
+    /// S000-15: the names of JGroups 4.0 are taken, those that are gone stand for what took their place.
+    #[test]
+    fn bundlers_go_by_the_names_of_jgroups() {
+        for (name, kind) in [
+            ("pd", BundlerKind::PerDestination),
+            ("tq", BundlerKind::TransferQueue),
+            ("ab", BundlerKind::TransferQueue),
+            ("rqb", BundlerKind::TransferQueue),
+            ("nb", BundlerKind::NoBundler),
+        ] {
+            assert_eq!(name.parse(), Ok(kind));
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert_eq!("xx".parse::<BundlerKind>(), Err(UnknownBundler("xx".to_owned())));
+    }
+
+    /// S000-59: exchanged under load a hundred times, nothing is lost and nothing changes its place.
+    #[test]
+    fn a_bundler_is_exchanged_under_load() {
+        let kinds = [BundlerKind::PerDestination, BundlerKind::NoBundler, BundlerKind::TransferQueue];
+        let mut bundler = Bundler::new(kinds[0], 1_000);
+        let (envelope, mut out) = (envelope(), Vec::new());
+        for n in 0..1_000 {
+            if n % 10 == 3 {
+                bundler.kind = kinds[n / 10 % 3];
+            }
+            bundler.add(&envelope, Target::One(phys(2)), data(n), &mut out);
+            if n % 37 == 0 {
+                bundler.flush(&envelope, &mut out);
+            }
+        }
+        bundler.flush(&envelope, &mut out);
+        assert_eq!(unpack(&out), (0..1_000).map(|n| vec![n as u8; 100]).collect::<Vec<_>>());
+        assert!(out.len() > 100 && out.iter().any(|packet| packet.messages > 5));
+    }
+
+    /// S000-15: no kind loses or reorders messages.
     #[test]
     fn packets_stay_below_max_size_and_messages_in_order() {
         for kind in [BundlerKind::PerDestination, BundlerKind::TransferQueue, BundlerKind::NoBundler] {

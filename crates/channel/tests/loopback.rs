@@ -1,0 +1,372 @@
+//! Channels of one process over SHARED_LOOPBACK: what an application sees of credits, batches, tasks and calls.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
+use consort_channel::{
+    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, SendError, Silent, View,
+};
+use consort_conf::{Variables, parse_stack};
+use consort_group::{Cx, MessageBatch, Protocol, ProtocolId, TimerKey};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// Nothing in these tests takes a tenth of this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const CREDITS: u64 = 100_000;
+
+/// A stack with little credit; the blocking or the non-blocking kinds of flow control.
+fn builder(name: &str, policy: &str, kind: &str) -> ChannelBuilder {
+    let queue = if kind.is_empty() { "" } else { "max_queue_size=\"50000\"" };
+    let flow = |name: &str| format!("<{name}{kind} max_credits=\"{CREDITS}\" {queue}/>");
+    let text = format!(
+        "<config><SHARED_LOOPBACK message_processing_policy=\"{policy}\"/><SHARED_LOOPBACK_PING/><NAKACK2/>\
+         <UNICAST3/><STABLE/><GMS/>{}{}<FRAG2/></config>",
+        flow("MFC"),
+        flow("UFC")
+    );
+    let stack = parse_stack("loopback.xml", &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
+    Channel::from_config(stack.config).name(name)
+}
+
+async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
+    timeout(PATIENCE, builder.connect(cluster)).await.expect("in time").expect("joined")
+}
+
+async fn members(channel: &Channel, count: usize) -> View {
+    let mut views = channel.watch_view();
+    let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
+    timeout(PATIENCE, views.wait_for(has_all)).await.expect("in time").expect("open").clone().expect("a view")
+}
+
+fn to(channel: &Channel, bytes: usize) -> Message {
+    Message::bytes(Some(channel.address().clone()), vec![7; bytes])
+}
+
+/// Keeps what it gets until it is told to let go.
+#[derive(Default)]
+struct Slow {
+    kept: Mutex<Option<Vec<Delivery>>>,
+    bytes: watch::Sender<usize>,
+}
+
+impl Slow {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::new(Some(Vec::new())), bytes: watch::Sender::new(0) })
+    }
+}
+
+impl Receiver for Slow {
+    fn receive_batch(&self, delivery: Delivery) {
+        let bytes: usize = delivery.messages().iter().map(Message::length).sum();
+        if let Some(kept) = &mut *self.kept.lock().unwrap() {
+            kept.push(delivery);
+        }
+        self.bytes.send_modify(|total| *total += bytes);
+    }
+}
+
+/// Sends until there is no room, and says how many bytes that were; never waits.
+async fn fill(from: &Channel, to_whom: &Channel) -> usize {
+    let mut sent = 0;
+    // Full for a moment is not full: what has been sent must have gone as far as it gets.
+    for _ in 0..1_000 {
+        match from.try_send(to(to_whom, 1_000)) {
+            Ok(()) => sent += 1_000,
+            Err(SendError::Full) => {
+                let _ = from.with_stack(|_, _| ()).await;
+                if from.try_send(to(to_whom, 1_000)).is_err() {
+                    break;
+                }
+                sent += 1_000;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    sent
+}
+
+/// S000-3, S000-6, S000-9, S000-11: a receiver that is not done gets max_credits bytes and no more; behind them the
+/// queue takes what it may; then senders wait, and go on when the receiver has let go. Nothing is lost.
+#[tokio::test]
+async fn a_receiver_that_is_not_done_gets_no_more_than_the_credits() {
+    let slow = Slow::new();
+    let a = join("slow", builder("A", "max", "_NB")).await;
+    let b = join("slow", builder("B", "max", "_NB").receiver(slow.clone())).await;
+    members(&a, 2).await;
+    let sent = fill(&a, &b).await;
+    assert_eq!(sent as u64, CREDITS + 50_000, "credits and queue");
+    let mut bytes = slow.bytes.subscribe();
+    timeout(PATIENCE, bytes.wait_for(|&bytes| bytes as u64 == CREDITS)).await.unwrap().unwrap();
+    let waiting = tokio::spawn({
+        let (a, last) = (a.clone(), to(&b, 1_000));
+        async move { a.send(last).await }
+    });
+    a.with_stack(|_, _| ()).await.unwrap();
+    b.with_stack(|_, _| ()).await.unwrap();
+    assert!(!waiting.is_finished(), "no room until the receiver is done");
+    assert_eq!(*slow.bytes.borrow() as u64, CREDITS);
+    slow.kept.lock().unwrap().take();
+    timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == sent + 1_000)).await.unwrap().unwrap();
+    a.close().await;
+    b.close().await;
+}
+
+/// S000-4 at the channel: one receiver that is not done holds up nobody else's unicasts.
+#[tokio::test]
+async fn unicasts_to_others_are_not_held_up() {
+    let (slow, quick) = (Slow::new(), Slow::new());
+    quick.kept.lock().unwrap().take();
+    let a = join("apart", builder("A", "max", "")).await;
+    let b = join("apart", builder("B", "max", "").receiver(slow)).await;
+    let c = join("apart", builder("C", "max", "").receiver(quick.clone())).await;
+    members(&a, 3).await;
+    while a.try_send(to(&b, 10_000)).is_ok() {}
+    for _ in 0..100 {
+        timeout(PATIENCE, a.send(to(&c, 10_000))).await.unwrap().unwrap();
+    }
+    let mut bytes = quick.bytes.subscribe();
+    timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == 1_000_000)).await.unwrap().unwrap();
+    for channel in [a, b, c] {
+        channel.close().await;
+    }
+}
+
+/// Counts calls, messages, and how many calls there were at once.
+#[derive(Default)]
+struct Counting {
+    calls: AtomicUsize,
+    now: AtomicUsize,
+    most: AtomicUsize,
+    received: watch::Sender<usize>,
+    singly: AtomicUsize,
+}
+
+impl Receiver for Counting {
+    fn receive(&self, _: Message) {
+        self.singly.fetch_add(1, Ordering::Relaxed);
+    }
+    fn receive_batch(&self, mut delivery: Delivery) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        std::thread::yield_now();
+        let messages = delivery.take();
+        let count = messages.len();
+        messages.into_iter().for_each(|message| self.receive(message));
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        self.received.send_modify(|received| *received += count);
+    }
+}
+
+/// S000-56, S000-81: a thousand small messages come in few calls under `max`, one at a time; under `unbatch` in a
+/// thousand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_burst_comes_in_few_calls_one_at_a_time() {
+    for policy in ["max", "direct", "unbatch", "submit"] {
+        let counting = Arc::new(Counting::default());
+        let cluster = format!("burst-{policy}");
+        let a = join(&cluster, builder("A", policy, "")).await;
+        let b = join(&cluster, builder("B", policy, "").receiver(counting.clone())).await;
+        members(&a, 2).await;
+        for _ in 0..1_000 {
+            a.send(to(&b, 10)).await.unwrap();
+        }
+        let mut received = counting.received.subscribe();
+        timeout(PATIENCE, received.wait_for(|&received| received == 1_000)).await.unwrap().unwrap();
+        let calls = counting.calls.load(Ordering::Relaxed);
+        assert_eq!(counting.singly.load(Ordering::Relaxed), 1_000);
+        match policy {
+            "unbatch" => assert_eq!(calls, 1_000),
+            _ => assert!(calls <= 500, "{policy}: {calls} calls"),
+        }
+        if policy != "submit" {
+            assert_eq!(counting.most.load(Ordering::SeqCst), 1, "{policy}");
+        }
+        a.close().await;
+        b.close().await;
+    }
+}
+
+/// A layer that notes which task runs it, and where payloads lie.
+#[derive(Clone, Default)]
+struct Noting {
+    tasks: Arc<Mutex<BTreeMap<&'static str, tokio::task::Id>>>,
+    payloads: Arc<Mutex<Vec<usize>>>,
+    fired: Arc<Notify>,
+}
+
+impl Noting {
+    fn note(&self, what: &'static str) {
+        self.tasks.lock().unwrap().insert(what, tokio::task::id());
+    }
+}
+
+impl Protocol for Noting {
+    fn name(&self) -> &'static str {
+        "NOTING"
+    }
+    fn id(&self) -> ProtocolId {
+        ProtocolId(1998)
+    }
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        self.note("down");
+        cx.arm(TimerKey(1), Duration::from_millis(1));
+        let bytes = batch.messages.iter().filter_map(|message| message.payload_bytes());
+        self.payloads.lock().unwrap().extend(bytes.map(|bytes| bytes.as_ptr() as usize));
+    }
+    fn up(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {
+        self.note("up");
+    }
+    fn timer(&mut self, _cx: &mut Cx<'_>, _key: TimerKey) {
+        self.note("timer");
+        self.fired.notify_one();
+    }
+}
+
+/// S000-74: the task that carries messages is the one that fires timers: there is no hand-off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_run_on_the_stacks_own_task() {
+    let noting = Noting::default();
+    let a = join("task", builder("A", "max", "").insert_above("FRAG2", Box::new(noting.clone()))).await;
+    a.send(Message::bytes(None, "hello")).await.unwrap();
+    timeout(PATIENCE, noting.fired.notified()).await.unwrap();
+    let tasks = noting.tasks.lock().unwrap().clone();
+    assert_eq!(tasks.get("timer"), tasks.get("down"));
+    assert!(tasks.contains_key("timer"));
+    a.close().await;
+}
+
+fn bytes(text: &'static str) -> Payload {
+    Payload::Bytes(Some(text.into()))
+}
+
+async fn dispatchers(cluster: &str, count: usize, first: Noting) -> Vec<RpcDispatcher> {
+    let mut all = Vec::new();
+    for nth in 0..count {
+        let mut builder = builder(["A", "B", "C", "D"][nth], "max", "").receiver(Silent);
+        if nth == 0 {
+            builder = builder.insert_above("FRAG2", Box::new(first.clone()));
+        }
+        let answer = move |request: &Message| match request.payload_bytes() {
+            Some(bytes) if bytes.as_ref() == b"who" => Ok(Payload::Long(nth as i64)),
+            _ => Ok(request.payload.clone()),
+        };
+        let joining = RpcDispatcher::connect(builder, cluster, answer);
+        all.push(timeout(PATIENCE, joining).await.expect("in time").expect("joined"));
+    }
+    members(all[0].channel(), count).await;
+    all
+}
+
+async fn close(all: Vec<RpcDispatcher>) {
+    for dispatcher in all {
+        dispatcher.channel().clone().close().await;
+    }
+}
+
+/// S000-14, S000-54: synchronous calls are futures; one thread waits for ten thousand of them.
+#[tokio::test]
+async fn ten_thousand_calls_wait_on_one_thread() {
+    let all = dispatchers("many", 2, Noting::default()).await;
+    let dest = all[1].channel().address().clone();
+    let options = RequestOptions::all(PATIENCE).with_flags(Flags::OOB);
+    let most = Arc::new(AtomicUsize::new(0));
+    let calls: Vec<_> = (0..10_000i64)
+        .map(|n| {
+            let (caller, dest, options, most) = (all[0].clone(), dest.clone(), options.clone(), most.clone());
+            tokio::spawn(async move {
+                let answer = caller.call(&dest, Payload::Long(n), &options);
+                most.fetch_max(caller.pending(), Ordering::Relaxed);
+                assert_eq!(answer.await, Ok(Payload::Long(n)));
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert!(most.load(Ordering::Relaxed) >= 9_000, "{most:?} at once");
+    assert_eq!(all[0].pending(), 0);
+    close(all).await;
+}
+
+/// S000-53: a closure decides which answers count, and when there are enough.
+#[tokio::test]
+async fn a_closure_decides_which_answers_count() {
+    let all = dispatchers("filter", 3, Noting::default()).await;
+    let odd = RequestOptions::all(PATIENCE).with_filter(|_: &Address, answer: &Payload| match answer {
+        Payload::Long(1) => Verdict::Take,
+        _ => Verdict::Skip,
+    });
+    let answers = all[0].call_all(bytes("who"), &odd).await.unwrap();
+    let from: Vec<&Address> = answers.iter().map(|answer| &answer.member).collect();
+    assert_eq!(from, [all[1].channel().address()]);
+    close(all).await;
+}
+
+/// S000-64: every unicast of an anycast carries the caller's own bytes; none is copied.
+#[tokio::test]
+async fn an_anycast_copies_no_bytes() {
+    let noting = Noting::default();
+    let all = dispatchers("anycast", 4, noting.clone()).await;
+    let others: Vec<Address> = all[1..].iter().map(|other| other.channel().address().clone()).collect();
+    let request = bytes::Bytes::from(vec![9; 1_000]);
+    let place = request.as_ptr() as usize;
+    noting.payloads.lock().unwrap().clear();
+    let options = RequestOptions::all(PATIENCE).with_anycast();
+    let answers = all[0].call_members(&others, Payload::Bytes(Some(request)), &options).await.unwrap();
+    assert_eq!(answers.len(), 3);
+    assert_eq!(*noting.payloads.lock().unwrap(), [place; 3]);
+    close(all).await;
+}
+
+/// S000-34, S000-32: four become ten; within ten seconds everybody has the same view, and the same text of it.
+#[tokio::test]
+async fn four_members_become_ten() {
+    let mut channels = Vec::new();
+    for nth in 0..4 {
+        channels.push(join("scale", builder(&format!("M{nth}"), "max", "")).await);
+    }
+    members(&channels[0], 4).await;
+    let joining = (4..10).map(|nth| tokio::spawn(builder(&format!("M{nth}"), "max", "").connect("scale")));
+    let joining: Vec<_> = joining.collect();
+    timeout(Duration::from_secs(10), async {
+        for joined in joining {
+            channels.push(joined.await.unwrap().unwrap());
+        }
+        for channel in &channels {
+            members(channel, 10).await;
+        }
+        // Names are told apart from views, and may come after them.
+        while channels.iter().any(|channel| channel.view_text() != channels[0].view_text()) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("within ten seconds");
+    let text = channels[0].view_text();
+    assert!(text.starts_with("[M0|") && text.contains("] (10) [M0, "), "{text}");
+    for channel in channels {
+        channel.close().await;
+    }
+}
+
+/// S000-16: a thousand channels in a row leave no task behind. Sockets: `a_thousand_members_leave_nothing_behind`.
+#[tokio::test]
+async fn a_thousand_channels_leave_nothing_behind() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    join("thousand", builder("A", "max", "")).await.close().await;
+    let before = tasks();
+    for round in 0..1_000 {
+        let channel = join("thousand", builder("A", "max", "")).await;
+        assert_eq!(channel.view_text(), "[A|0] (1) [A]");
+        channel.close().await;
+        assert_eq!(tasks(), before, "round {round}");
+    }
+}
