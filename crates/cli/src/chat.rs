@@ -11,8 +11,8 @@ use crate::join::Join;
 
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
-#[command(after_help = "Example:\n  consort chat --cluster ChatCluster --name me\n\n\
-    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `ChatCluster` by default.\n\
+#[command(after_help = "Example:\n  consort chat --cluster chat --name me\n\n\
+    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `chat` by default.\n\
     A line `quit` or `exit`, or the end of the input, leaves.")]
 pub(crate) struct Chat {
     #[command(flatten)]
@@ -58,15 +58,13 @@ impl Chat {
         let _ = own.set(channel.clone());
         println!("-- local: {} ({})", channel.name(), channel.address());
         println!("-- view: {}", channel.view_text());
-        let user = std::env::var("USER").unwrap_or_else(|_| channel.name().to_owned());
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Some(line) = lines.next_line().await? {
             let line = line.trim();
             if line == "quit" || line == "exit" {
                 break;
             }
-            let text = format!("[{user}] {line}");
-            let object = Object::Primitive(Primitive::String(text));
+            let object = Object::Primitive(Primitive::String(line.to_owned()));
             let message = Message::new(None, Payload::Object(Box::new(object))).with_flags(Flags::SERIALIZED);
             channel.send(message).await?;
         }

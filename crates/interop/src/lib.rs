@@ -11,11 +11,13 @@ mod jgroups;
 mod network;
 mod numbered;
 mod setting;
+mod tool;
 
 pub use consort::ConsortMember;
 pub use java::JavaMember;
 pub use network::in_own_network;
 pub use setting::Setting;
+pub use tool::Tool;
 
 use serde_json::Value;
 

@@ -51,7 +51,13 @@ impl FdSock2 {
         let Some(phys) = cx.shared().book.phys(neighbour) else {
             return cx.arm(RETRY, self.config.connect_timeout);
         };
-        let candidates = self.ports(phys.port).into_iter().map(|port| PhysAddr { port, ..phys }).collect();
+        // Members of one host have ports side by side: one of them is our own.
+        let candidates = self
+            .ports(phys.port)
+            .into_iter()
+            .map(|port| PhysAddr { port, ..phys })
+            .filter(|candidate| Some(*candidate) != self.own)
+            .collect();
         self.try_next(cx, candidates);
     }
 

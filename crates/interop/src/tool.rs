@@ -1,0 +1,120 @@
+//! The `consort` command and JGroups' own demos as processes that are talked to by lines.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use crate::jgroups::classpath;
+use crate::{PATIENCE, Setting};
+
+/// A process. Dropped, it is killed.
+pub struct Tool {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Everything that it has said so far.
+    pub said: Vec<String>,
+}
+
+impl Tool {
+    /// The `consort` command beside this test program.
+    ///
+    /// # Panics
+    ///
+    /// If it has not been built with the same profile.
+    pub fn consort(arguments: &[&str]) -> Self {
+        let test = std::env::current_exe().expect("this test program");
+        let program: PathBuf =
+            test.parent().and_then(|deps| deps.parent()).expect("a target").join("consort");
+        assert!(
+            program.exists(),
+            "{} is not built: cargo xtask test --only interop builds it",
+            program.display()
+        );
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Self::start(command)
+    }
+
+    /// The `consort` command as a member of a setting's cluster.
+    pub fn consort_member(setting: &Setting, arguments: &[&str]) -> Self {
+        let mut all: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        all.push(format!("--config={}", setting.config.display()));
+        all.extend(setting.properties.iter().map(|(name, value)| format!("-D{name}={value}")));
+        Self::consort(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// A class of JGroups' jar.
+    pub fn java(setting: &Setting, class: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new("java");
+        command
+            .args([
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                "-Djava.net.preferIPv4Stack=true",
+            ])
+            .args(setting.properties.iter().map(|(name, value)| format!("-D{name}={value}")))
+            .args(["-cp", &classpath(), class])
+            .args(arguments);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let (say, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if say.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, input, lines, said: Vec::new() }
+    }
+
+    /// Types a line.
+    ///
+    /// # Panics
+    ///
+    /// If the process does not read any more.
+    pub fn type_line(&mut self, line: &str) {
+        writeln!(self.input.as_mut().expect("its input"), "{line}").expect("it reads");
+    }
+
+    /// Waits for a line that contains all of this.
+    ///
+    /// # Panics
+    ///
+    /// If none comes.
+    pub fn wait_for(&mut self, wanted: &[&str]) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.said.push(line.clone());
+                    if wanted.iter().all(|wanted| line.contains(wanted)) {
+                        return line;
+                    }
+                }
+                Err(_) => panic!("no line with {wanted:?} in:\n{}", self.said.join("\n")),
+            }
+        }
+    }
+}
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,61 @@
+//! The tools of both sides, each with the other's members.
+
+use consort_interop::{Setting, Tool, in_own_network};
+
+/// `consort chat` and org.jgroups.demos.Chat talk.
+#[test]
+fn the_chats_talk() {
+    in_own_network("the_chats_talk", async {
+        let setting = Setting::new("tcp.xml");
+        let config = setting.config.display().to_string();
+        let mut theirs =
+            Tool::java(&setting, "org.jgroups.demos.Chat", &["-props", &config, "-name", "Java"]);
+        theirs.wait_for(&["view", "(1) [Java]"]);
+        let mut ours = Tool::consort_member(&setting, &["chat", "--cluster=chat", "--name=Consort"]);
+        ours.wait_for(&["-- view: [Java|1] (2) [Java, Consort]"]);
+        theirs.wait_for(&["[Java|1] (2) [Java, Consort]"]);
+        ours.type_line("hello from here");
+        theirs.wait_for(&["Consort", "hello from here"]);
+        theirs.type_line("hello from there");
+        ours.wait_for(&["Java: hello from there"]);
+    });
+}
+
+/// JGroups' Probe reads a Consort member, by multicast.
+#[test]
+fn jgroups_probe_reads_consort() {
+    in_own_network("jgroups_probe_reads_consort", async {
+        let setting = Setting::new("udp.xml");
+        let mut member = Tool::consort_member(&setting, &["chat", "--cluster=probed", "--name=Consort"]);
+        member.wait_for(&["-- view"]);
+        let mut plain = Tool::java(&setting, "org.jgroups.tests.Probe", &["-timeout", "3000"]);
+        plain.wait_for(&["Consort"]);
+        plain.wait_for(&["view=[Consort|0] (1) [Consort]"]);
+        plain.wait_for(&["cluster=probed"]);
+        let mut attribute =
+            Tool::java(&setting, "org.jgroups.tests.Probe", &["-timeout", "3000", "jmx=UFC.max_credits"]);
+        attribute.wait_for(&["UFC={max_credits="]);
+    });
+}
+
+/// `consort probe` reads a Java member, by multicast and over TCP.
+#[test]
+fn consort_probe_reads_jgroups() {
+    in_own_network("consort_probe_reads_jgroups", async {
+        probe_java("udp.xml", &[]).await;
+        probe_java("tcp.xml", &["--addr=127.0.0.1"]).await;
+    });
+}
+
+async fn probe_java(config: &str, arguments: &[&str]) {
+    let setting = Setting::new(config);
+    let member = setting.java("Java").await;
+    let mut plain = Tool::consort(&[&["probe", "--timeout=3000"], arguments].concat());
+    plain.wait_for(&["Java"]);
+    plain.wait_for(&["view=[Java|0] (1) [Java]"]);
+    plain.wait_for(&["1 responses (1 matches, 0 non matches)"]);
+    let mut attribute =
+        Tool::consort(&[&["probe", "--timeout=3000"], arguments, &["jmx=GMS.num_views"]].concat());
+    attribute.wait_for(&["GMS", "num_views"]);
+    drop(member);
+}
