@@ -12,7 +12,7 @@ use crate::join::Join;
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
 #[command(after_help = "Example:\n  consort chat --cluster chat --name me\n\n\
-    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `chat` by default.\n\
+    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `chat`.\n\
     A line `quit` or `exit`, or the end of the input, leaves.")]
 pub(crate) struct Chat {
     #[command(flatten)]
