@@ -94,7 +94,7 @@ macro_rules! entries {
 crate::properties! {
     /// TCPPING's own properties.
     TcpPingConfig {
-        /// Where members may be, as host[port] with commas between them.
+        /// Where members may be, as host:port or host with the port in brackets, with commas between them.
         initial_hosts: String = "localhost[7800]".to_owned(),
         /// How many ports after each are asked too.
         port_range: u16 = 1,
