@@ -1,0 +1,84 @@
+//! What a live member answers to probe, and does for it.
+
+mod cluster;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{Cluster, Inbox, one_view};
+use consort_channel::rpc::{RequestOptions, RpcDispatcher};
+use consort_channel::{Channel, Message, Payload, Silent};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A cluster whose members answer probe over TCP from this port on.
+fn probed(port: u16) -> Cluster {
+    let plain = "<include file=\"${transport-config:tcp-default.xml}\"/>";
+    let probed = format!(
+        "<include file=\"${{transport-config:tcp-default.xml}}\" diag.enable_udp=\"false\" diag.port=\"{port}\"/>"
+    );
+    Cluster::new("tcp.xml").edited(&[(plain, &probed)])
+}
+
+async fn ask(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a responder");
+    stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// S000-58: a member's calls and round trips, read and switched through probe.
+#[tokio::test]
+async fn calls_and_round_trips_are_read_through_probe() {
+    let port = 30_000 + (std::process::id() % 1_000) as u16;
+    let cluster = probed(port);
+    let echo = |request: &Message| Ok(request.payload.clone());
+    let a = RpcDispatcher::connect(cluster.builder("A"), &cluster.name, echo).await.unwrap();
+    let b = RpcDispatcher::connect(cluster.builder("B"), &cluster.name, echo).await.unwrap();
+    one_view(&[a.channel(), b.channel()]).await;
+    assert!(ask(port, "rpcs-details").await.contains("off"), "times are off by default");
+    ask(port, "rpcs-enable-details").await;
+    let options = RequestOptions::all(Duration::from_secs(10));
+    for _ in 0..5 {
+        a.call(b.channel().address(), Payload::Bytes(Some("x".into())), &options).await.unwrap();
+    }
+    let answer = ask(port, "rpcs rpcs-details").await;
+    assert!(answer.contains("sync_unicasts=5"), "{answer}");
+    assert!(answer.contains("B: count=5, min="), "{answer}");
+    a.channel().clone().close().await;
+    b.channel().clone().close().await;
+}
+
+/// S000-59: the bundler is exchanged a hundred times under load, through probe; nothing is lost or reordered.
+#[tokio::test]
+async fn the_bundler_is_exchanged_under_load() {
+    let port = 31_000 + (std::process::id() % 1_000) as u16;
+    let cluster = probed(port);
+    let inbox = Arc::new(Inbox::default());
+    let a = cluster.join("A", Silent).await;
+    let b = cluster.join("B", inbox.clone()).await;
+    one_view(&[&a, &b]).await;
+    let sender = tokio::spawn(send(a.clone(), 20_000));
+    for nth in 0..100 {
+        let kind = ["nb", "tq", "pd"][nth % 3];
+        let answer = ask(port, &format!("op=TCP.bundler[\"{kind}\"]")).await;
+        assert!(answer.contains("op="), "{answer}");
+    }
+    sender.await.unwrap();
+    let received = inbox.from(a.address(), 20_000).await;
+    let numbers: Vec<u32> =
+        received.iter().map(|bytes| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect();
+    assert_eq!(numbers, (0..20_000).collect::<Vec<u32>>());
+    a.close().await;
+    b.close().await;
+}
+
+async fn send(channel: Channel, count: u32) {
+    for number in 0..count {
+        channel.send(Message::bytes(None, number.to_be_bytes().to_vec())).await.unwrap();
+        if number.is_multiple_of(100) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
