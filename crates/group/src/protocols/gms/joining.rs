@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use super::{Gms, JOIN, Role};
 use crate::wire::{self, JoinRsp};
 use crate::{
-    Address, Control, Cx, Digest, DropReason, Event, Flags, GmsKind, Message, Payload, PingData, View, ViewId,
+    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, GmsKind, Message, Payload, PingData,
+    Query, View, ViewId,
 };
 
 /// An attempt to join.
@@ -144,7 +145,10 @@ impl Gms {
         match self.role {
             Role::Joining(_) => self.joined(cx, view, &digest),
             // An answer that comes when we have given up waiting and started alone.
-            Role::Member if cx.view().is_none_or(|own| own.id().id < view.id().id) => {
+            Role::Member
+                if cx.view().is_none_or(|own| own.id().id < view.id().id)
+                    && is_as_far(cx, &local, &digest) =>
+            {
                 cx.control(&Control::SetDigest(&digest));
                 self.install(cx, view);
             }
@@ -157,5 +161,15 @@ impl Gms {
         self.forget_group(cx);
         cx.lower(Event::Disconnect);
         cx.raise(Event::Connected(Err(format!("the coordinator refused the join: {reason}"))));
+    }
+}
+
+/// Whether the others would hear everything that we have sent. Who has sent messages while it was alone, and is let in
+/// as if it had not, would be waited for by all: nobody has those messages any more. A merge unites us instead.
+fn is_as_far(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
+    let sent = |digest: &Digest| digest.get(local).map_or(0, |row| row.highest_received);
+    match cx.ask(&Query::DigestOf(local)) {
+        Some(Answer::Digest(own)) => sent(&own) <= sent(digest),
+        _ => true,
     }
 }

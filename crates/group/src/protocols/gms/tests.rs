@@ -406,3 +406,14 @@ fn messages_that_make_no_sense_are_counted() {
     assert_eq!(drops.total(crate::DropReason::Malformed), 2);
     assert_eq!(views(&mut harness).len(), 1, "a newer view that names us and its sender is a view");
 }
+
+#[test]
+fn a_late_answer_lets_in_who_has_sent_nothing_alone() {
+    for (sent, is_let_in) in [(0, true), (3, false)] {
+        let mut harness = joined(&[1]);
+        harness.answer_digest(digest(&[(1, sent, sent)]));
+        let rows = digest(&[(2, 7, 7), (1, 0, 0)]);
+        harness.up(message(GmsKind::JoinRsp, 2, join_rsp(&view(6, &[2, 1]), &rows)));
+        assert_eq!(views(&mut harness).len(), usize::from(is_let_in), "after {sent} messages");
+    }
+}

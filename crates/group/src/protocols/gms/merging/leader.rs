@@ -94,6 +94,7 @@ impl Gms {
         if answers.len() < 2 || !answers.contains_key(&local) {
             let others = leading.asked.iter().filter(|member| **member != local);
             Self::cancel_merge(cx, others, &id);
+            self.release_group(cx, |_| true);
             return self.end_merge(cx);
         }
         // Our own group's answer first, as with the subviews.
@@ -135,7 +136,11 @@ impl Gms {
         self.bring_merge_view(cx, view, Some(&rows));
     }
 
-    fn cancel_merge<'m>(cx: &mut Cx<'_>, members: impl Iterator<Item = &'m Address>, id: &MergeId) {
+    pub(super) fn cancel_merge<'m>(
+        cx: &mut Cx<'_>,
+        members: impl Iterator<Item = &'m Address>,
+        id: &MergeId,
+    ) {
         for member in members {
             let mut header = Self::header(GmsKind::CancelMerge);
             header.merge_id = Some(id.clone());

@@ -24,6 +24,8 @@ pub(super) struct Merge {
     leading: Option<Leading>,
     /// What the coordinator of a group collects.
     collecting: Option<Collecting>,
+    /// The members of our group that we have drawn into it.
+    group: Vec<Address>,
 }
 
 /// A group's digests on the way to the merge leader.
@@ -43,7 +45,8 @@ impl Gms {
             Some(merge) => merge.id == *id,
             None if self.merges_done.contains(id) => false,
             None => {
-                self.merge = Some(Merge { id: id.clone(), leading: None, collecting: None });
+                self.merge =
+                    Some(Merge { id: id.clone(), leading: None, collecting: None, group: Vec::new() });
                 cx.control(&Control::SuspendStable(self.merge_limit()));
                 cx.arm(MERGE_END, self.merge_limit());
                 true
@@ -76,7 +79,16 @@ impl Gms {
 
     pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader) {
         if self.takes_part(header) {
+            self.release_group(cx, |_| true);
             self.end_merge(cx);
+        }
+    }
+
+    /// Members of our group that no merged view will reach are told that the merge is over for them: as long as they
+    /// wait, they take part in no other.
+    fn release_group(&self, cx: &mut Cx<'_>, is_released: impl Fn(&Address) -> bool) {
+        if let Some(merge) = &self.merge {
+            Self::cancel_merge(cx, merge.group.iter().filter(|member| is_released(member)), &merge.id);
         }
     }
 
@@ -102,10 +114,17 @@ impl Gms {
         if !self.is_server() || self.is_leaving() {
             return;
         }
+        let local = cx.local().clone();
         if !self.begin_merge(cx, id) {
+            // The leader need not wait for us.
+            if *leader != local {
+                let mut header = Self::header(GmsKind::MergeRsp);
+                header.merge_id = Some(id.clone());
+                header.merge_rejected = true;
+                Self::send(cx, Some(leader), header, Flags::OOB, Payload::Empty);
+            }
             return;
         }
-        let local = cx.local().clone();
         let Some(view) = cx.view() else { return };
         let members: Vec<Address> = view
             .members()
@@ -116,6 +135,7 @@ impl Gms {
         let Some(Answer::Digest(digest)) = cx.ask(&Query::DigestOf(&local)) else { return };
         let is_alone = members.len() == 1;
         if let Some(merge) = &mut self.merge {
+            merge.group = members.iter().filter(|member| **member != local).cloned().collect();
             merge.collecting = Some(Collecting { leader: leader.clone(), members, digest });
         }
         if is_alone {
@@ -182,6 +202,7 @@ impl Gms {
         let members: Vec<Address> = digest.entries.iter().map(|row| row.member.clone()).collect();
         let answer = View::new(view.id().clone(), members);
         let id = merge.id.clone();
+        self.release_group(cx, |member| digest.get(member).is_none());
         if cx.is_local(&collected.leader) {
             let local = cx.local().clone();
             return self.group_answered(cx, &local, Some((answer, digest)));
