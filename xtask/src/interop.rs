@@ -31,7 +31,8 @@ pub(crate) fn run(filter: Option<&str>) -> Outcome {
     }
     // Optimised, because ten thousand messages of 100 KB pass; one cluster at a time, because a JVM keeps a core busy
     // while it starts.
-    let mut arguments = vec!["test", "--profile=quick", "--package", "consort-interop"];
+    let mut arguments =
+        vec!["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
     arguments.extend(filter);
     arguments.extend(["--", "--test-threads=1"]);
     cargo_test(&arguments)

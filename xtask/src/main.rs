@@ -1,5 +1,6 @@
-//! The gate: `cargo xtask test`.
+//! The gate, `cargo xtask test`, and the bench, `cargo xtask bench`.
 
+mod bench;
 mod claims;
 mod counted;
 mod interop;
@@ -28,9 +29,18 @@ enum Command {
         #[arg(value_name = "FILTER")]
         filter: Option<String>,
     },
+    /// Measures Consort beside JGroups and beside bare sockets in one run; `bench --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// For the bench.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Test { only, filter } = Arguments::parse().command;
-    steps::run(only.as_deref(), filter.as_deref())
+    match Arguments::parse().command {
+        Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
+        Command::Bench { arguments } => bench::run(&arguments),
+    }
 }

@@ -26,7 +26,8 @@ const STEPS: &[Step] = &[
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
     }),
     ("tests", "unit, property, vector, live and documentation tests", |filter| {
-        let mut arguments = vec!["test", "--workspace", "--exclude", "consort-interop"];
+        let mut arguments =
+            vec!["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
         arguments.extend(filter);
         cargo_test(&arguments)
     }),
@@ -35,7 +36,7 @@ const STEPS: &[Step] = &[
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)
     }),
-    ("interop", "one cluster with Java JGroups members", interop::run),
+    ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
 /// Runs all steps, or the named one, and prints how they went.

@@ -1,16 +1,14 @@
 //! A network of its own for each test: ports, multicast groups and discovery of other tests and of the machine's own
 //! clusters cannot get in its way.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use consort_jgroups::own_network;
 
 use crate::jgroups::{DIRECTORY_VARIABLE, directory};
 
 /// Names the test that this process runs in a network of its own.
 const TEST_VARIABLE: &str = "CONSORT_INTEROP_TEST";
-
-/// Makes the namespace's loopback one that multicasts, then becomes what the other words say.
-const ENTER: &str = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
 
 /// Runs the body of a test in a network namespace, by running the test of this name again in one. Its output is shown
 /// if it fails.
@@ -25,10 +23,7 @@ pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
         return;
     }
     let program = std::env::current_exe().expect("this test program");
-    let output = Command::new("unshare")
-        // Without root a user namespace of our own makes us root in it.
-        .arg(if is_root() { "-n" } else { "-rn" })
-        .args(["sh", "-c", ENTER, "sh"])
+    let output = own_network()
         .arg(program)
         .args([test, "--exact", "--nocapture", "--include-ignored"])
         .env(TEST_VARIABLE, test)
@@ -46,8 +41,4 @@ pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
 /// The test that runs in this network.
 pub(crate) fn current_test() -> String {
     std::env::var(TEST_VARIABLE).unwrap_or_else(|_| "no-test".to_owned())
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

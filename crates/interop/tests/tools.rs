@@ -59,3 +59,26 @@ async fn probe_java(config: &str, arguments: &[&str]) {
     attribute.wait_for(&["GMS", "num_views"]);
     drop(member);
 }
+
+/// S001-1, S003-13: a multicast test that ends when every message of every member has come to all.
+#[test]
+fn a_number_of_multicasts_comes_to_all() {
+    in_own_network("a_number_of_multicasts_comes_to_all", async {
+        for config in ["tcp.xml", "udp.xml"] {
+            let mut run = Tool::consort(&[
+                "mperf",
+                "--config",
+                config,
+                "--members=4",
+                "--threads=7",
+                "--messages=5000",
+                "--json",
+            ]);
+            let line = run.wait_for(&["\"mperf\""]);
+            for wanted in ["\"messages\":5000", "\"lost\":0", "\"duplicated\":0", "\"reordered\":0"] {
+                assert!(line.contains(wanted), "{config}, {wanted}: {line}");
+            }
+            assert!(!line.contains("\"msgs_sec_node\":0.0"), "{config}: {line}");
+        }
+    });
+}

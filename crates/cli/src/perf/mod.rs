@@ -1,17 +1,18 @@
 //! Performance tests: members that work for each other, and the one that starts them and collects the figures.
 
+mod cluster;
 pub(crate) mod member;
 pub(crate) mod mperf;
 mod process;
 mod report;
 pub(crate) mod uperf;
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
+use serde::Serialize;
 
+pub(crate) use self::cluster::{Cluster, member_name, start_others};
 use crate::join::Join;
 
 /// What both tests can be told.
@@ -45,9 +46,6 @@ pub(crate) struct Common {
     pub(crate) start_none: bool,
 }
 
-/// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
-const FIRST_PORT: u16 = 17_800;
-
 /// How long members may take to find each other.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -59,46 +57,19 @@ impl Common {
     pub(crate) fn warmup(&self) -> Duration {
         Duration::from_secs_f64(self.warmup.max(0.0))
     }
-}
 
-/// Processes that were started; killed when dropped.
-pub(crate) struct Others(pub(crate) Vec<Child>);
+    /// How long members may take to answer that a run by time is over.
+    pub(crate) fn limit(&self) -> Duration {
+        self.warmup() + self.measured() + Duration::from_secs(60)
+    }
 
-impl Drop for Others {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
+    /// Prints what came of a test: the summary as JSON, or the rows as a table.
+    pub(crate) fn show(&self, summary: &impl Serialize, rows: &[Vec<String>]) -> anyhow::Result<()> {
+        if self.json {
+            println!("{}", serde_json::to_string(summary)?);
+        } else {
+            print!("{}", report::table(rows));
         }
-    }
-}
-
-/// Starts the other members as processes of this very program.
-pub(crate) fn start_others(
-    test: &str,
-    join: &Join,
-    names: impl Iterator<Item = String>,
-) -> anyhow::Result<Others> {
-    let program = std::env::current_exe().context("where is this program?")?;
-    let mut others = Others(Vec::new());
-    for name in names {
-        let child = Command::new(&program)
-            .arg(test)
-            .arg("--join-only")
-            .args(join.arguments(&name))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .with_context(|| format!("starting member {name}"))?;
-        others.0.push(child);
-    }
-    Ok(others)
-}
-
-/// The names of members on this host: A, B, …, Z, M26, …
-pub(crate) fn member_name(nth: usize) -> String {
-    match u8::try_from(nth) {
-        Ok(nth @ 0..26) => char::from(b'A' + nth).to_string(),
-        _ => format!("M{nth}"),
+        Ok(())
     }
 }

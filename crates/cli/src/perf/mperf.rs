@@ -14,9 +14,10 @@ use consort_channel::{Address, Channel, Delivery, Message, Receiver};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::member::{self, Request, Work};
-use super::report::{grouped, table};
-use super::{Common, FIRST_PORT, member_name, process, start_others};
+use super::cluster::Answer;
+use super::member::{Request, Work};
+use super::report::grouped;
+use super::{Cluster, Common, process};
 
 /// Measures multicasts: every member sends to all, itself included, and counts what it receives.
 ///
@@ -24,19 +25,46 @@ use super::{Common, FIRST_PORT, member_name, process, start_others};
 #[derive(Args)]
 #[command(
     after_help = "Example, on one host:\n  consort mperf --members 4 --threads 100 --size 1000 --time 10\n  \
-    consort mperf --config udp.xml --size 20000"
+    consort mperf --config udp.xml --size 20000\n\n\
+    Example, as JGroups' MPerf counts:\n  consort mperf --messages 1000000"
 )]
 pub(crate) struct Mperf {
     #[command(flatten)]
     common: Common,
+    /// Ends when this many messages of every member have come everywhere, instead of after --time; without warm-up.
+    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup"])]
+    messages: Option<u64>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Test {
     threads: usize,
     size: usize,
-    warmup_ms: u64,
-    time_ms: u64,
+    extent: Extent,
+}
+
+/// When a test is over.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Extent {
+    Time {
+        warmup_ms: u64,
+        time_ms: u64,
+    },
+    /// All members together send `all`, each of them `own`.
+    Messages {
+        own: u64,
+        all: u64,
+    },
+}
+
+impl Extent {
+    /// How many messages the sender with this number sends, of so many senders.
+    fn share(self, nth: u64, senders: u64) -> u64 {
+        match self {
+            Self::Time { .. } => u64::MAX,
+            Self::Messages { own, .. } => own / senders + u64::from(nth < own % senders),
+        }
+    }
 }
 
 /// What a member answers when its senders are done.
@@ -79,7 +107,16 @@ struct Summary {
     lost: u64,
     duplicated: u64,
     reordered: u64,
+    /// Of a test by number of messages: how many each member has sent, and how long the slowest took to get all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
 }
+
+/// How long a test by number of messages may take, and how long it waits for a message that does not come.
+const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes of sender and number that begin every message.
 const HEAD: usize = 12;
@@ -94,12 +131,23 @@ struct Row {
 }
 
 /// Counts what arrives, and sends when told to.
-#[derive(Default)]
 struct Counter {
     received: AtomicU64,
     rows: Mutex<HashMap<Address, Vec<Row>>>,
     arrived: Notify,
-    is_waited_for: AtomicBool,
+    /// `arrived` is for who waits for so many.
+    awaited: AtomicU64,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self {
+            received: AtomicU64::new(0),
+            rows: Mutex::default(),
+            arrived: Notify::new(),
+            awaited: AtomicU64::new(u64::MAX),
+        }
+    }
 }
 
 impl Counter {
@@ -141,18 +189,18 @@ impl Receiver for Counter {
             }
         }
         drop(rows);
-        self.received.fetch_add(messages.len() as u64, Relaxed);
-        if self.is_waited_for.load(Relaxed) {
+        let count = messages.len() as u64;
+        if self.received.fetch_add(count, Relaxed) + count >= self.awaited.load(Relaxed) {
             self.arrived.notify_waiters();
         }
     }
 }
 
 /// One of a member's senders. Returns how many messages it has sent.
-async fn sender(channel: Channel, nth: u32, size: usize, is_over: Arc<AtomicBool>) -> u64 {
+async fn sender(channel: Channel, nth: u32, size: usize, count: u64, is_over: Arc<AtomicBool>) -> u64 {
     let mut number = 0_u64;
     let size = size.max(HEAD);
-    while !is_over.load(Relaxed) {
+    while number < count && !is_over.load(Relaxed) {
         let mut bytes = BytesMut::zeroed(size);
         bytes[..4].copy_from_slice(&nth.to_be_bytes());
         bytes[4..HEAD].copy_from_slice(&number.to_be_bytes());
@@ -172,13 +220,25 @@ impl Work for Counter {
     async fn start(self: Arc<Self>, dispatcher: RpcDispatcher, test: Bytes) -> anyhow::Result<Vec<u8>> {
         let test: Test = serde_json::from_slice(&test).context("the test's description")?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let senders: Vec<_> = (0..test.threads.min(SENDERS_MAX) as u32)
-            .map(|nth| tokio::spawn(sender(dispatcher.channel().clone(), nth, test.size, is_over.clone())))
+        let count = test.threads.min(SENDERS_MAX) as u32;
+        let senders: Vec<_> = (0..count)
+            .map(|nth| {
+                let share = test.extent.share(nth.into(), count.into());
+                tokio::spawn(sender(dispatcher.channel().clone(), nth, test.size, share, is_over.clone()))
+            })
             .collect();
-        tokio::time::sleep(Duration::from_millis(test.warmup_ms)).await;
+        if let Extent::Time { warmup_ms, .. } = test.extent {
+            tokio::time::sleep(Duration::from_millis(warmup_ms)).await;
+        }
         let (start, cpu, before) = (Instant::now(), process::cpu(), self.received.load(Relaxed));
-        tokio::time::sleep(Duration::from_millis(test.time_ms)).await;
-        let received = self.received.load(Relaxed) - before;
+        let received = match test.extent {
+            Extent::Time { time_ms, .. } => {
+                tokio::time::sleep(Duration::from_millis(time_ms)).await;
+                self.received.load(Relaxed) - before
+            }
+            // The others may have begun before us: what came until now counts.
+            Extent::Messages { all, .. } => self.wait_for(all).await,
+        };
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
         is_over.store(true, Relaxed);
         let mut per_sender = Vec::new();
@@ -191,7 +251,8 @@ impl Work for Counter {
     async fn finish(self: Arc<Self>, _: RpcDispatcher, question: Bytes) -> anyhow::Result<Vec<u8>> {
         let question: Question = serde_json::from_slice(&question).context("the question")?;
         let until = Instant::now() + Duration::from_millis(question.wait_ms);
-        self.is_waited_for.store(true, Relaxed);
+        // Any message may be one of the missing.
+        self.awaited.store(0, Relaxed);
         loop {
             let arrived = self.arrived.notified();
             let verdict = self.judge(&question);
@@ -204,6 +265,23 @@ impl Work for Counter {
 }
 
 impl Counter {
+    /// Waits until so many messages have come, or none for a while. Returns how many have.
+    async fn wait_for(&self, count: u64) -> u64 {
+        self.awaited.store(count, Relaxed);
+        let mut before = 0;
+        loop {
+            let arrived = self.arrived.notified();
+            let received = self.received.load(Relaxed);
+            if received >= count {
+                return received;
+            }
+            if tokio::time::timeout(SILENCE_MAX, arrived).await.is_err() && received == before {
+                return self.received.load(Relaxed);
+            }
+            before = received;
+        }
+    }
+
     fn judge(&self, question: &Question) -> Verdict {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict { rss_mb: process::peak_memory_mb(), ..Verdict::default() };
@@ -223,67 +301,46 @@ impl Counter {
 
 impl Mperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let is_local = !self.common.join_only && !self.common.start_none;
-        if is_local {
-            self.common.join.on_this_host(FIRST_PORT, self.common.members);
-            self.common.join.name.get_or_insert_with(|| member_name(0));
-        }
-        let counter = Arc::new(Counter::default());
-        let dispatcher = member::join(&self.common.join, counter.clone(), counter, 0).await?;
-        if self.common.join_only {
-            member::work_until_alone(dispatcher).await?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let names = (1..self.common.members).map(member_name);
-        let others = if is_local { Some(start_others("mperf", &self.common.join, names)?) } else { None };
-        member::wait_for_members(dispatcher.channel(), self.common.members).await?;
-        let (sent, verdicts) = self.measure(&dispatcher).await?;
-        dispatcher.channel().clone().close().await;
-        drop(others);
+        let counter = Arc::<Counter>::default();
+        let cluster = Cluster::assemble("mperf", &mut self.common, counter.clone(), counter, 0).await?;
+        let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
+        let (sent, verdicts) = self.measure(&cluster).await?;
+        cluster.close().await;
         self.print(&sent, &verdicts)
     }
 
-    async fn measure(
-        &self,
-        dispatcher: &RpcDispatcher,
-    ) -> anyhow::Result<(Vec<(String, Sent)>, Vec<Verdict>)> {
+    async fn measure(&self, cluster: &Cluster) -> anyhow::Result<(Vec<Answer<Sent>>, Vec<Answer<Verdict>>)> {
         let common = &self.common;
-        let test = Test {
-            threads: common.threads,
-            size: common.size,
-            warmup_ms: common.warmup().as_millis() as u64,
-            time_ms: common.measured().as_millis() as u64,
+        let (extent, text, limit) = match self.messages {
+            Some(own) => {
+                let all = own * cluster.members() as u64;
+                (Extent::Messages { own, all }, format!("{own} messages of each member"), RUN_TIME_MAX)
+            }
+            None => {
+                let (warmup, time) = (common.warmup(), common.measured());
+                let extent =
+                    Extent::Time { warmup_ms: warmup.as_millis() as u64, time_ms: time.as_millis() as u64 };
+                let text = format!("{} s after {} s of warm-up", common.time, common.warmup);
+                (extent, text, common.limit())
+            }
         };
-        eprintln!(
-            "{}: {} senders each, {} bytes, {} s after {} s of warm-up",
-            dispatcher.channel().view_text(),
-            test.threads,
-            test.size,
-            common.time,
-            common.warmup
-        );
-        let limit = common.warmup() + common.measured() + Duration::from_secs(60);
-        let answers = member::ask_all::<Sent>(dispatcher, Request::Start, &test, limit).await?;
-        let mut sent = Vec::new();
-        let mut question = Question { sent: HashMap::new(), wait_ms: 30_000 };
-        for (member, answer) in answers {
-            let name = dispatcher.channel().name_of(&member);
-            let answer = answer.with_context(|| format!("member {name}"))?;
-            question.sent.insert(member.to_string(), answer.per_sender.clone());
-            sent.push((name, answer));
-        }
-        let limit = Duration::from_secs(60);
-        let answers = member::ask_all::<Verdict>(dispatcher, Request::Finish, &question, limit).await?;
-        let verdicts = answers.into_iter().map(|(_, verdict)| verdict).collect::<anyhow::Result<_>>()?;
+        let test = Test { threads: common.threads, size: common.size, extent };
+        eprintln!("{}: {} senders each, {} bytes, {text}", cluster.view_text(), test.threads, test.size);
+        let sent = cluster.ask::<Sent>(Request::Start, &test, limit).await?;
+        let counts = sent.iter().map(|sent| (sent.member.to_string(), sent.content.per_sender.clone()));
+        let question = Question { sent: counts.collect(), wait_ms: 30_000 };
+        let verdicts = cluster.ask(Request::Finish, &question, Duration::from_secs(60)).await?;
         Ok((sent, verdicts))
     }
 
-    fn print(&self, sent: &[(String, Sent)], verdicts: &[Verdict]) -> anyhow::Result<ExitCode> {
+    fn print(&self, answers: &[Answer<Sent>], verdicts: &[Answer<Verdict>]) -> anyhow::Result<ExitCode> {
+        let sent: Vec<&Sent> = answers.iter().map(|answer| &answer.content).collect();
+        let sum = |count: fn(&Verdict) -> u64| verdicts.iter().map(|verdict| count(&verdict.content)).sum();
         let members = sent.len().max(1) as f64;
-        let received: u64 = sent.iter().map(|(_, sent)| sent.received).sum();
-        let rate: f64 =
-            sent.iter().map(|(_, sent)| sent.received as f64 / sent.seconds).sum::<f64>() / members;
-        let cpu: f64 = sent.iter().map(|(_, sent)| sent.cpu_s).sum();
+        let received: u64 = sent.iter().map(|sent| sent.received).sum();
+        let rate: f64 = sent.iter().map(|sent| sent.received as f64 / sent.seconds).sum::<f64>() / members;
+        let cpu: f64 = sent.iter().map(|sent| sent.cpu_s).sum();
+        let seconds = sent.iter().map(|sent| sent.seconds).fold(0.0, f64::max);
         let summary = Summary {
             test: "mperf",
             members: sent.len(),
@@ -292,32 +349,34 @@ impl Mperf {
             msgs_sec_node: rate,
             mb_sec_node: rate * self.common.size as f64 / 1e6,
             cpu_s_per_mmsg: cpu * 1e6 / received.max(1) as f64,
-            rss_mb: verdicts.iter().map(|verdict| verdict.rss_mb).fold(0.0, f64::max),
-            lost: verdicts.iter().map(|verdict| verdict.lost).sum(),
-            duplicated: verdicts.iter().map(|verdict| verdict.duplicated).sum(),
-            reordered: verdicts.iter().map(|verdict| verdict.reordered).sum(),
+            rss_mb: verdicts.iter().map(|verdict| verdict.content.rss_mb).fold(0.0, f64::max),
+            lost: sum(|verdict| verdict.lost),
+            duplicated: sum(|verdict| verdict.duplicated),
+            reordered: sum(|verdict| verdict.reordered),
+            messages: self.messages,
+            seconds: self.messages.map(|_| seconds),
         };
-        if self.common.json {
-            println!("{}", serde_json::to_string(&summary)?);
-        } else {
-            let mut rows =
-                vec![["member", "received/s", "MB/s", "CPU us/message"].map(str::to_owned).to_vec()];
-            for (name, sent) in sent {
-                let rate = sent.received as f64 / sent.seconds;
-                rows.push(vec![
-                    name.clone(),
-                    grouped(rate),
-                    format!("{:.1}", rate * self.common.size as f64 / 1e6),
-                    format!("{:.2}", sent.cpu_s * 1e6 / sent.received.max(1) as f64),
-                ]);
-            }
+        let mut rows = vec![["member", "received/s", "MB/s", "CPU us/message"].map(str::to_owned).to_vec()];
+        for Answer { name, content: sent, .. } in answers {
+            let rate = sent.received as f64 / sent.seconds;
             rows.push(vec![
-                "mean".to_owned(),
-                grouped(summary.msgs_sec_node),
-                format!("{:.1}", summary.mb_sec_node),
-                format!("{:.2}", summary.cpu_s_per_mmsg),
+                name.clone(),
+                grouped(rate),
+                format!("{:.1}", rate * self.common.size as f64 / 1e6),
+                format!("{:.2}", sent.cpu_s * 1e6 / sent.received.max(1) as f64),
             ]);
-            print!("{}", table(&rows));
+        }
+        rows.push(vec![
+            "mean".to_owned(),
+            grouped(summary.msgs_sec_node),
+            format!("{:.1}", summary.mb_sec_node),
+            format!("{:.2}", summary.cpu_s_per_mmsg),
+        ]);
+        self.common.show(&summary, &rows)?;
+        if !self.common.json {
+            if self.messages.is_some() {
+                println!("{} messages at every member in {seconds:.2} s", grouped(received as f64 / members));
+            }
             println!(
                 "lost {}, duplicated {}, reordered {}; largest member {:.1} MB",
                 summary.lost, summary.duplicated, summary.reordered, summary.rss_mb

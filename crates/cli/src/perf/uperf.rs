@@ -13,9 +13,10 @@ use consort_channel::{Address, Flags, Silent};
 use consort_group::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::cluster::Answer;
 use super::member::{self, Request, Work};
-use super::report::{Counts, Percentiles, grouped, histogram, table};
-use super::{Common, FIRST_PORT, member_name, process, start_others};
+use super::report::{Counts, Percentiles, grouped, histogram};
+use super::{Cluster, Common, process};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -189,28 +190,16 @@ async fn caller(
 
 impl Uperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let is_local = !self.common.join_only && !self.common.start_none;
-        if is_local {
-            self.common.join.on_this_host(FIRST_PORT, self.common.members);
-            self.common.join.name.get_or_insert_with(|| member_name(0));
-        }
-        let work = Arc::new(Caller);
-        let dispatcher = member::join(&self.common.join, work, Silent, self.common.size).await?;
-        if self.common.join_only {
-            member::work_until_alone(dispatcher).await?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let names = (1..self.common.members).map(member_name);
-        let others = if is_local { Some(start_others("uperf", &self.common.join, names)?) } else { None };
-        member::wait_for_members(dispatcher.channel(), self.common.members).await?;
-        let figures = self.measure(&dispatcher).await?;
-        dispatcher.channel().clone().close().await;
-        drop(others);
+        let size = self.common.size;
+        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::new(Caller), Silent, size).await?;
+        let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
+        let figures = self.measure(&cluster).await?;
+        cluster.close().await;
         self.print(&figures)
     }
 
     /// Starts the test everywhere and collects what comes of it.
-    async fn measure(&self, dispatcher: &RpcDispatcher) -> anyhow::Result<Vec<(String, Figures)>> {
+    async fn measure(&self, cluster: &Cluster) -> anyhow::Result<Vec<Answer<Figures>>> {
         let common = &self.common;
         let test = Test {
             threads: common.threads,
@@ -223,24 +212,17 @@ impl Uperf {
         };
         eprintln!(
             "{}: {} senders each, {:.0} % reads of {} bytes, {} s after {} s of warm-up",
-            dispatcher.channel().view_text(),
+            cluster.view_text(),
             test.threads,
             test.read * 100.0,
             test.size,
             common.time,
             common.warmup
         );
-        let limit = common.warmup() + common.measured() + Duration::from_secs(60);
-        let answers = member::ask_all::<Figures>(dispatcher, Request::Start, &test, limit).await?;
-        let mut figures = Vec::new();
-        for (member, answer) in answers {
-            let name = dispatcher.channel().name_of(&member);
-            figures.push((name.clone(), answer.with_context(|| format!("member {name}"))?));
-        }
-        Ok(figures)
+        cluster.ask(Request::Start, &test, common.limit()).await
     }
 
-    fn print(&self, figures: &[(String, Figures)]) -> anyhow::Result<ExitCode> {
+    fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<ExitCode> {
         let mut all = histogram();
         let mut rows = vec![
             ["member", "req/s", "mean us", "p99 us", "p99.9 us", "CPU us/req", "peak MB", "errors"]
@@ -248,7 +230,7 @@ impl Uperf {
                 .to_vec(),
         ];
         let (mut rate, mut cpu, mut requests, mut rss, mut errors) = (0.0, 0.0, 0, 0.0_f64, 0);
-        for (name, figures) in figures {
+        for Answer { name, content: figures, .. } in figures {
             let mut own = histogram();
             figures.latencies.add_to(&mut own);
             let percentiles = Percentiles::of(&own);
@@ -282,21 +264,17 @@ impl Uperf {
             rss_mb: rss,
             errors,
         };
-        if self.common.json {
-            println!("{}", serde_json::to_string(&summary)?);
-        } else {
-            rows.push(vec![
-                "all".to_owned(),
-                grouped(rate),
-                format!("{:.0}", summary.latency_us.mean),
-                format!("{:.0}", summary.latency_us.p99),
-                format!("{:.0}", summary.latency_us.p999),
-                format!("{:.2}", summary.cpu_s_per_mreq),
-                format!("{rss:.1}"),
-                errors.to_string(),
-            ]);
-            print!("{}", table(&rows));
-        }
+        rows.push(vec![
+            "all".to_owned(),
+            grouped(rate),
+            format!("{:.0}", summary.latency_us.mean),
+            format!("{:.0}", summary.latency_us.p99),
+            format!("{:.0}", summary.latency_us.p999),
+            format!("{:.2}", summary.cpu_s_per_mreq),
+            format!("{rss:.1}"),
+            errors.to_string(),
+        ]);
+        self.common.show(&summary, &rows)?;
         Ok(if errors == 0 && requests > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -4,12 +4,12 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** JSON as far as answers need it: objects of texts, numbers, booleans, lists and objects. */
-final class Json {
+public final class Json {
     private Json() {
     }
 
     /** An object from names and values in turn; its order is kept. */
-    static Map<String, Object> object(Object... namesAndValues) {
+    public static Map<String, Object> object(Object... namesAndValues) {
         Map<String, Object> object = new LinkedHashMap<>();
         for (int at = 0; at < namesAndValues.length; at += 2) {
             object.put((String) namesAndValues[at], namesAndValues[at + 1]);
@@ -18,7 +18,7 @@ final class Json {
     }
 
     /** The value on one line. */
-    static String write(Object value) {
+    public static String write(Object value) {
         StringBuilder out = new StringBuilder();
         write(value, out);
         return out.toString();

@@ -1,0 +1,117 @@
+//! What the command line says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+/// A part of the bench.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Remote procedure calls, Consort and JGroups.
+    Uperf,
+    /// Multicasts, Consort and JGroups.
+    Mperf,
+    /// Multicasts, Consort and bare sockets.
+    Sockets,
+}
+
+/// Threads that make the calls in a JVM.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Threads {
+    /// A thread of the operating system each.
+    Platform,
+    /// Virtual threads (JDK 21 and later).
+    Virtual,
+}
+
+/// Measures Consort beside JGroups, and beside bare sockets, in one run.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask bench",
+    after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --only uperf --callers 25 --runs 5\n  \
+    cargo xtask bench --only sockets --without-java --json figures.json\n\n\
+    JGroups runs on the JDK in JAVA_HOME, else on the newest beside the `java` of PATH."
+)]
+pub(crate) struct Options {
+    /// Runs one part only.
+    #[arg(long, value_enum)]
+    pub(crate) only: Option<Part>,
+    /// Samples of each; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) runs: usize,
+    /// Seconds of a sample.
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    pub(crate) seconds: f64,
+    /// One short run of each on cold JVMs: shows that everything works, and no figure worth keeping.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Members of each cluster.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) members: usize,
+    /// Callers per member in uperf.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "25,100")]
+    pub(crate) callers: Vec<usize>,
+    /// What calls in a JVM in uperf.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "platform,virtual")]
+    pub(crate) java_threads: Vec<Threads>,
+    /// Sends calls out of band; JGroups' own UPerf does not.
+    #[arg(long)]
+    pub(crate) oob: bool,
+    /// Senders per member in mperf.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) senders: usize,
+    /// Bytes per message in mperf and over bare sockets.
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1000,5000,20000")]
+    pub(crate) sizes: Vec<usize>,
+    /// Stacks in mperf.
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',', default_value = "tcp.xml,udp.xml")]
+    pub(crate) configs: Vec<String>,
+    /// Leaves JGroups out.
+    #[arg(long)]
+    pub(crate) without_java: bool,
+    /// The JVMs' heap.
+    #[arg(long, value_name = "SIZE", default_value = "1g")]
+    pub(crate) java_heap: String,
+    /// Longest warm-up of JVMs for one load, in seconds; it ends before when three slices bring no new best.
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
+    pub(crate) java_warmup: f64,
+    /// Writes everything that was measured to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// What --json wrote for an earlier release: it is shown beside, and the command fails if Consort has become slower.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) previous: Option<PathBuf>,
+    /// How many percent more CPU per operation than before are no failure.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub(crate) tolerance: f64,
+    /// Fails if a target is missed.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+impl Options {
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    pub(crate) fn needs_java(&self) -> bool {
+        !self.without_java && self.only != Some(Part::Sockets)
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        if self.quick { 1 } else { self.runs.max(1) }
+    }
+
+    /// How long a sample is measured.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_secs_f64(if self.quick { 0.5 } else { self.seconds.max(0.5) })
+    }
+
+    /// How long load runs before a sample begins.
+    pub(crate) fn lead(&self) -> Duration {
+        Duration::from_millis(if self.quick { 300 } else { 1_000 })
+    }
+}

@@ -1,0 +1,72 @@
+//! What is measured, in which order.
+
+use serde::Serialize;
+
+use crate::options::{Options, Part, Threads};
+
+/// A load, and who carries it.
+#[derive(Clone, Serialize)]
+#[serde(tag = "subject", rename_all = "lowercase")]
+pub(crate) enum Load {
+    /// Calls.
+    Uperf { callers: usize, java_threads: Threads },
+    /// Multicasts.
+    Mperf { config: String, size: usize },
+}
+
+impl Load {
+    /// As a table shows it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Uperf { callers, java_threads } => {
+                let threads = match java_threads {
+                    Threads::Platform => "platform threads",
+                    Threads::Virtual => "virtual threads",
+                };
+                format!("uperf, {callers} callers, {threads}")
+            }
+            Self::Mperf { config, size } => format!("mperf, {config}, {size} B"),
+        }
+    }
+}
+
+/// Loads that share JVMs.
+pub(crate) struct Group {
+    /// The first word for the Java program.
+    pub(crate) test: &'static str,
+    pub(crate) config: String,
+    pub(crate) loads: Vec<Load>,
+    pub(crate) with_java: bool,
+    pub(crate) with_sockets: bool,
+}
+
+pub(crate) fn groups(options: &Options) -> Vec<Group> {
+    let mut groups = Vec::new();
+    if options.has(Part::Uperf) {
+        // Without JVMs there is nothing to tell their threads apart.
+        let kinds = if options.without_java { &[Threads::Platform][..] } else { &options.java_threads };
+        for &java_threads in kinds {
+            let loads = options.callers.iter().map(|&callers| Load::Uperf { callers, java_threads });
+            groups.push(Group {
+                test: "rpc",
+                config: "tcp.xml".to_owned(),
+                loads: loads.collect(),
+                with_java: options.needs_java(),
+                with_sockets: false,
+            });
+        }
+    }
+    if options.has(Part::Mperf) || options.has(Part::Sockets) {
+        for config in &options.configs {
+            let loads = options.sizes.iter().map(|&size| Load::Mperf { config: config.clone(), size });
+            groups.push(Group {
+                test: "multicast",
+                config: config.clone(),
+                loads: loads.collect(),
+                with_java: options.needs_java() && options.has(Part::Mperf),
+                with_sockets: options.has(Part::Sockets),
+            });
+        }
+    }
+    groups
+}

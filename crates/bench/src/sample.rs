@@ -1,0 +1,97 @@
+//! Figures of one run, and the median and spread of several.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// One run.
+#[derive(Clone, Serialize)]
+pub(crate) struct Sample {
+    /// Operations per second and member: calls made, or messages received.
+    pub(crate) rate: f64,
+    /// CPU microseconds per operation, of all members.
+    pub(crate) cpu_us: f64,
+    /// Of calls, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency: Option<Latency>,
+    /// Peak memory of the largest member.
+    pub(crate) rss_mb: f64,
+    /// Calls that failed; messages lost, duplicated or reordered.
+    pub(crate) errors: u64,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    #[serde(rename = "p99.9")]
+    pub(crate) p999: f64,
+}
+
+impl Latency {
+    /// Of a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+        Self { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+    }
+}
+
+/// A figure of a sample.
+pub(crate) type Figure = fn(&Sample) -> Option<f64>;
+
+/// Several runs of one contestant under one load.
+#[derive(Clone, Default, Serialize)]
+pub(crate) struct Samples {
+    /// Operations per second and member while JVMs warmed up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warmup: Vec<f64>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Samples {
+    /// The median of a figure.
+    pub(crate) fn median(&self, figure: Figure) -> Option<f64> {
+        let values = self.sorted(figure);
+        let middle = values.len() / 2;
+        if values.len() % 2 == 1 {
+            values.get(middle).copied()
+        } else {
+            Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
+        }
+    }
+
+    /// Largest less smallest, in percent of the median.
+    pub(crate) fn spread(&self, figure: Figure) -> Option<f64> {
+        let values = self.sorted(figure);
+        Some((values.last()? - values.first()?) / self.median(figure)? * 100.0)
+    }
+
+    fn sorted(&self, figure: Figure) -> Vec<f64> {
+        let mut values: Vec<f64> = self.samples.iter().filter_map(figure).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(rates: &[f64]) -> Samples {
+        let sample = |&rate: &f64| Sample { rate, cpu_us: 1.0, latency: None, rss_mb: 1.0, errors: 0 };
+        Samples { warmup: Vec::new(), samples: rates.iter().map(sample).collect() }
+    }
+
+    #[test]
+    fn the_median_is_the_middle_of_any_order() {
+        assert_eq!(samples(&[3.0, 1.0, 9.0]).median(|sample| Some(sample.rate)), Some(3.0));
+        assert_eq!(samples(&[4.0, 2.0]).median(|sample| Some(sample.rate)), Some(3.0));
+        assert_eq!(samples(&[]).median(|sample| Some(sample.rate)), None);
+    }
+
+    #[test]
+    fn the_spread_is_in_percent_of_the_median() {
+        assert_eq!(samples(&[8.0, 10.0, 12.0]).spread(|sample| Some(sample.rate)), Some(40.0));
+        assert_eq!(samples(&[8.0]).spread(|sample| sample.latency.map(|latency| latency.p50)), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! Carries out the plan: JVMs are warmed up, then runs of all contestants alternate.
+
+use std::time::{Duration, Instant};
+
+use consort_jgroups::Jar;
+use serde::Serialize;
+
+use crate::java::{self, JavaCluster, Jdk, Jvms};
+use crate::options::{Options, Threads};
+use crate::plan::{Group, Load, groups};
+use crate::progress::Progress;
+use crate::report::Machine;
+use crate::sample::{Sample, Samples};
+use crate::tools;
+
+/// All figures of one load.
+#[derive(Serialize)]
+pub(crate) struct Point {
+    pub(crate) load: Load,
+    pub(crate) consort: Samples,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) jgroups: Option<Samples>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sockets: Option<Samples>,
+}
+
+impl Point {
+    pub(crate) fn errors(&self) -> u64 {
+        let all = [Some(&self.consort), self.jgroups.as_ref(), self.sockets.as_ref()];
+        all.into_iter().flatten().flat_map(|samples| &samples.samples).map(|sample| sample.errors).sum()
+    }
+}
+
+/// Everything that was measured, and where.
+#[derive(Serialize)]
+pub(crate) struct Record {
+    pub(crate) machine: Machine,
+    pub(crate) java: Option<String>,
+    pub(crate) members: usize,
+    pub(crate) runs: usize,
+    pub(crate) seconds: f64,
+    pub(crate) quick: bool,
+    pub(crate) points: Vec<Point>,
+}
+
+/// About how long members take to start, find each other, and go.
+const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
+const JAVA_START: Duration = Duration::from_secs(12);
+
+/// What a new best has to be better by.
+const NEW_BEST: f64 = 1.03;
+
+/// Slices without a new best that end a warm-up.
+const FLAT_SLICES: usize = 3;
+
+pub(crate) struct Session<'a> {
+    options: &'a Options,
+    groups: Vec<Group>,
+    java: Option<(Jar, Jdk)>,
+    progress: Progress,
+    version: Option<String>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(options: &'a Options, jar: Option<Jar>) -> anyhow::Result<Self> {
+        let java = jar.map(|jar| java::find().map(|jdk| (jar, jdk))).transpose()?;
+        let mut session = Self {
+            options,
+            groups: groups(options),
+            java,
+            progress: Progress::new(Duration::ZERO),
+            version: None,
+        };
+        let total = session.groups.iter().map(|group| session.planned(group)).sum();
+        session.progress = Progress::new(total);
+        Ok(session)
+    }
+
+    pub(crate) fn run(mut self) -> anyhow::Result<Record> {
+        let machine = Machine::look();
+        eprintln!("{}", machine.text());
+        if let Some((_, jdk)) = &self.java {
+            eprintln!("JGroups runs on the JDK {} in {}", jdk.version, jdk.java.display());
+        }
+        let mut points = Vec::new();
+        for group in std::mem::take(&mut self.groups) {
+            points.extend(self.group(&group)?);
+        }
+        Ok(Record {
+            machine,
+            java: self.version,
+            members: self.options.members,
+            runs: self.options.runs(),
+            seconds: self.options.time().as_secs_f64(),
+            quick: self.options.quick,
+            points,
+        })
+    }
+
+    fn group(&mut self, group: &Group) -> anyhow::Result<Vec<Point>> {
+        let mut cluster = None;
+        if let Some((jar, jdk)) = self.java.as_ref().filter(|_| group.with_java) {
+            self.progress.step(&format!(
+                "starting {} JVMs, {} over {}",
+                self.options.members, group.test, group.config
+            ));
+            let jvms = Jvms { jdk, jar, heap: &self.options.java_heap, members: self.options.members };
+            let started = JavaCluster::start(&jvms, group.test, &group.config)?;
+            self.version = Some(started.version.clone());
+            cluster = Some(started);
+            self.progress.finish(JAVA_START);
+        }
+        group.loads.iter().map(|load| self.load(group, load, cluster.as_mut())).collect()
+    }
+
+    fn load(
+        &mut self,
+        group: &Group,
+        load: &Load,
+        mut cluster: Option<&mut JavaCluster>,
+    ) -> anyhow::Result<Point> {
+        let mut point =
+            Point { load: load.clone(), consort: Samples::default(), jgroups: None, sockets: None };
+        if let Some(cluster) = cluster.as_deref_mut() {
+            let mut jgroups = Samples::default();
+            if !self.options.quick {
+                self.progress.step(&format!("{}: JGroups warms up", load.name()));
+                jgroups.warmup = self.warm_up(load, cluster)?;
+                self.progress.finish(self.planned_warmup());
+            }
+            point.jgroups = Some(jgroups);
+        }
+        if group.with_sockets {
+            point.sockets = Some(Samples::default());
+        }
+        for run in 1..=self.options.runs() {
+            let runs = self.options.runs();
+            let name = load.name();
+            self.progress.step(&format!("{name}: Consort, run {run} of {runs}"));
+            point.consort.samples.push(shown(self.consort(load)?));
+            self.progress.finish(self.planned_sample() + CONSORT_OVERHEAD);
+            if let Some((cluster, jgroups)) = cluster.as_deref_mut().zip(point.jgroups.as_mut()) {
+                self.progress.step(&format!("{name}: JGroups, run {run} of {runs}"));
+                jgroups.samples.push(shown(cluster.run(&self.slice(load, self.options.time()))?));
+                self.progress.finish(self.planned_sample());
+            }
+            if let Some(sockets) = point.sockets.as_mut() {
+                self.progress.step(&format!("{name}: bare sockets, run {run} of {runs}"));
+                sockets.samples.push(shown(self.sockets(load)?));
+                self.progress.finish(self.planned_sample());
+            }
+        }
+        Ok(point)
+    }
+
+    /// Slices of the load until several in a row bring no new best. Returns their rates.
+    fn warm_up(&self, load: &Load, cluster: &mut JavaCluster) -> anyhow::Result<Vec<f64>> {
+        let slice = self.slice(load, self.options.time());
+        let (begun, longest) = (Instant::now(), Duration::from_secs_f64(self.options.java_warmup.max(0.0)));
+        let (mut rates, mut best, mut flat) = (Vec::new(), 0.0, 0);
+        loop {
+            let rate = cluster.run(&slice)?.rate;
+            rates.push(rate.round());
+            flat = if rate > best * NEW_BEST { 0 } else { flat + 1 };
+            best = rate.max(best);
+            if flat >= FLAT_SLICES || begun.elapsed() >= longest {
+                let text: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+                Progress::result(&format!("{} a second and member", text.join(", ")));
+                return Ok(rates);
+            }
+        }
+    }
+
+    /// The line that a JVM takes.
+    fn slice(&self, load: &Load, time: Duration) -> String {
+        let options = self.options;
+        let times = format!("warmup_ms={} time_ms={}", options.lead().as_millis(), time.as_millis());
+        match load {
+            Load::Uperf { callers, java_threads } => format!(
+                "run threads={callers} size=1000 virtual={} oob={} {times}",
+                *java_threads == Threads::Virtual,
+                options.oob
+            ),
+            Load::Mperf { size, .. } => format!("run threads={} size={size} {times}", options.senders),
+        }
+    }
+
+    fn consort(&self, load: &Load) -> anyhow::Result<Sample> {
+        let options = self.options;
+        let mut arguments = self.tool_arguments();
+        match load {
+            Load::Uperf { callers, .. } => {
+                arguments.push(format!("--threads={callers}"));
+                arguments.push(format!("--oob={}", options.oob));
+                tools::consort_uperf(&arguments)
+            }
+            Load::Mperf { config, size } => {
+                arguments.push(format!("--threads={}", options.senders));
+                arguments.push(format!("--config={config}"));
+                arguments.push(format!("--size={size}"));
+                tools::consort_mperf(&arguments)
+            }
+        }
+    }
+
+    fn sockets(&self, load: &Load) -> anyhow::Result<Sample> {
+        let mut arguments = self.tool_arguments();
+        if let Load::Mperf { config, size } = load {
+            arguments.push(format!("--size={size}"));
+            arguments.extend(config.starts_with("udp").then(|| "--udp".to_owned()));
+        }
+        tools::bare_sockets(&arguments)
+    }
+
+    /// What all tools are told.
+    fn tool_arguments(&self) -> Vec<String> {
+        vec![
+            format!("--members={}", self.options.members),
+            format!("--time={}", self.options.time().as_secs_f64()),
+            format!("--warmup={}", self.options.lead().as_secs_f64()),
+        ]
+    }
+
+    fn planned_sample(&self) -> Duration {
+        self.options.lead() + self.options.time()
+    }
+
+    /// Two thirds of the longest, as experience says.
+    fn planned_warmup(&self) -> Duration {
+        let slice = self.planned_sample();
+        if self.options.quick {
+            slice
+        } else {
+            slice.max(Duration::from_secs_f64(self.options.java_warmup * 0.67))
+        }
+    }
+
+    fn planned(&self, group: &Group) -> Duration {
+        let (with_java, with_sockets) = (self.java.is_some() && group.with_java, group.with_sockets);
+        let contestants = 1 + u32::from(with_java) + u32::from(with_sockets);
+        let run = self.planned_sample() * contestants + CONSORT_OVERHEAD;
+        let warmup = if with_java { self.planned_warmup() } else { Duration::ZERO };
+        let load = run * self.options.runs() as u32 + warmup;
+        load * group.loads.len() as u32 + if with_java { JAVA_START } else { Duration::ZERO }
+    }
+}
+
+/// Prints what came of a run, and hands it on.
+fn shown(sample: Sample) -> Sample {
+    let latency =
+        sample.latency.map_or_else(String::new, |latency| format!(", p99.9 {:.0} us", latency.p999));
+    let errors = if sample.errors == 0 { String::new() } else { format!(", {} ERRORS", sample.errors) };
+    Progress::result(&format!(
+        "{:.0} a second and member, CPU {:.2} us each{latency}, {:.0} MB{errors}",
+        sample.rate, sample.cpu_us, sample.rss_mb
+    ));
+    sample
+}

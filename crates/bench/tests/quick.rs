@@ -1,0 +1,56 @@
+//! The bench itself, with the least that there is to measure.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn figures(arguments: &[&str]) -> Value {
+    let file = std::env::temp_dir().join(format!("consort-bench-{}.json", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_consort-bench"))
+        .args(["--quick", "--json"])
+        .arg(&file)
+        .args(arguments)
+        .output()
+        .expect("the bench starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}:\n{said}");
+    let text = std::fs::read_to_string(&file).expect("its figures");
+    std::fs::remove_file(&file).expect("they are ours");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn sample<'a>(figures: &'a Value, point: usize, whose: &str) -> &'a Value {
+    let sample = &figures["record"]["points"][point][whose]["samples"][0];
+    for figure in ["rate", "cpu_us", "rss_mb"] {
+        assert!(sample[figure].as_f64().is_some_and(|value| value > 0.0), "{whose}, {figure}: {sample}");
+    }
+    assert_eq!(sample["errors"], 0, "{whose}");
+    sample
+}
+
+/// S001-6, S003-14: calls and multicasts are measured beside JGroups in one run, multicasts beside bare sockets too.
+#[test]
+fn everything_is_measured_in_one_run() {
+    let figures = figures(&[
+        "--members=2",
+        "--callers=5",
+        "--java-threads=platform",
+        "--configs=udp.xml",
+        "--sizes=1000",
+    ]);
+    for whose in ["consort", "jgroups"] {
+        let latency = &sample(&figures, 0, whose)["latency"];
+        assert!(latency["p50"].as_f64() <= latency["p99.9"].as_f64(), "{whose}: {latency}");
+    }
+    for whose in ["consort", "jgroups", "sockets"] {
+        sample(&figures, 1, whose);
+    }
+    let rows = figures["rows"].as_array().expect("rows");
+    for row in rows {
+        let (ours, theirs) = (row["consort"].as_f64().expect("ours"), row["other"].as_f64().expect("theirs"));
+        let ratio = row["ratio"].as_f64().expect("their ratio");
+        assert!((ratio - ours / theirs).abs() < 1e-9 * ratio, "{row}");
+    }
+    assert_eq!(rows.iter().filter(|row| row["rival"] == "bare sockets").count(), 2);
+    assert!(figures["record"]["java"].as_str().is_some_and(|java| java.contains("JGroups 5.5.7")));
+}

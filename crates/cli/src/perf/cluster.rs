@@ -1,0 +1,135 @@
+//! The cluster of a test, seen from the member that starts it: made, asked, closed.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use consort_channel::rpc::RpcDispatcher;
+use consort_channel::{Address, Receiver};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Common;
+use super::member::{self, Request, Work};
+use crate::join::Join;
+
+/// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
+const FIRST_PORT: u16 = 17_800;
+
+/// All members of a test are there; those that were started for it go with it.
+pub(crate) struct Cluster {
+    dispatcher: RpcDispatcher,
+    others: Option<Others>,
+}
+
+/// What one member has answered.
+pub(crate) struct Answer<A> {
+    pub(crate) member: Address,
+    pub(crate) name: String,
+    pub(crate) content: A,
+}
+
+impl Cluster {
+    /// Joins, starts the other members unless they come from elsewhere, and waits for all of them.
+    ///
+    /// With `--join-only` it works for whoever starts the test instead, and returns nothing when that is over.
+    pub(crate) async fn assemble<W: Work>(
+        test: &str,
+        common: &mut Common,
+        work: Arc<W>,
+        receiver: impl Receiver,
+        value_size: usize,
+    ) -> anyhow::Result<Option<Self>> {
+        let is_local = !common.join_only && !common.start_none;
+        if is_local {
+            common.join.on_this_host(FIRST_PORT, common.members);
+            common.join.name.get_or_insert_with(|| member_name(0));
+        }
+        let dispatcher = member::join(&common.join, work, receiver, value_size).await?;
+        if common.join_only {
+            member::work_until_alone(dispatcher).await?;
+            return Ok(None);
+        }
+        let names = (1..common.members).map(member_name);
+        let others = if is_local { Some(start_others(test, &common.join, names)?) } else { None };
+        member::wait_for_members(dispatcher.channel(), common.members).await?;
+        Ok(Some(Self { dispatcher, others }))
+    }
+
+    /// The view, as people read it.
+    pub(crate) fn view_text(&self) -> String {
+        self.dispatcher.channel().view_text()
+    }
+
+    /// How many members there are; elsewhere more may have been started than we wait for.
+    pub(crate) fn members(&self) -> usize {
+        self.dispatcher.channel().view().map_or(0, |view| view.len())
+    }
+
+    /// Asks every member at once, ourselves included. All of them have to answer.
+    pub(crate) async fn ask<A: DeserializeOwned>(
+        &self,
+        request: Request,
+        content: &impl Serialize,
+        limit: Duration,
+    ) -> anyhow::Result<Vec<Answer<A>>> {
+        let answers = member::ask_all(&self.dispatcher, request, content, limit).await?;
+        answers
+            .into_iter()
+            .map(|(member, content)| {
+                let name = self.dispatcher.channel().name_of(&member);
+                let content = content.with_context(|| format!("member {name}"))?;
+                Ok(Answer { member, name, content })
+            })
+            .collect()
+    }
+
+    /// Leaves, and ends the members that were started.
+    pub(crate) async fn close(self) {
+        self.dispatcher.channel().clone().close().await;
+        drop(self.others);
+    }
+}
+
+/// Processes that were started; killed when dropped.
+pub(crate) struct Others(pub(crate) Vec<Child>);
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts the other members as processes of this very program.
+pub(crate) fn start_others(
+    test: &str,
+    join: &Join,
+    names: impl Iterator<Item = String>,
+) -> anyhow::Result<Others> {
+    let program = std::env::current_exe().context("where is this program?")?;
+    let mut others = Others(Vec::new());
+    for name in names {
+        let child = Command::new(&program)
+            .arg(test)
+            .arg("--join-only")
+            .args(join.arguments(&name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting member {name}"))?;
+        others.0.push(child);
+    }
+    Ok(others)
+}
+
+/// The names of members on this host: A, B, …, Z, M26, …
+pub(crate) fn member_name(nth: usize) -> String {
+    match u8::try_from(nth) {
+        Ok(nth @ 0..26) => char::from(b'A' + nth).to_string(),
+        _ => format!("M{nth}"),
+    }
+}

@@ -1,0 +1,157 @@
+//! JGroups' jar and our Java programs' classes in `target/interop`, fetched and compiled when they are first needed.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use thiserror::Error;
+
+/// Its configuration files that are loaded unchanged.
+const CONFIGURATIONS: &[&str] = &[
+    "tcp.xml",
+    "udp.xml",
+    "tcp-nio.xml",
+    "tcp-new.xml",
+    "udp-new.xml",
+    "sequencer.xml",
+    "tcp-default.xml",
+    "udp-default.xml",
+    "nio-default.xml",
+];
+
+/// The packages of our Java programs, below `interop/java`.
+const PACKAGES: &[&str] = &["interop", "bench"];
+
+/// Why there is no jar, or no class.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum JarError {
+    /// A tool is not installed.
+    #[error("`{program}` ({package}) does not start: {error}")]
+    Tool {
+        /// The tool.
+        program: String,
+        /// What it comes with.
+        package: &'static str,
+        /// Why it does not start.
+        error: io::Error,
+    },
+    /// A tool has not done what it was asked for.
+    #[error("`{program}` ended with {status}:\n{said}")]
+    Failed {
+        /// The tool.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it printed.
+        said: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The project file does not say which release it is.
+    #[error("{0} names no release of JGroups")]
+    Release(PathBuf),
+}
+
+/// A directory with the jar in `lib`, our classes in `classes`, and JGroups' configurations.
+#[derive(Clone, Debug)]
+pub struct Jar {
+    directory: PathBuf,
+}
+
+const JDK: &str = "a JDK 17 or later";
+
+impl Jar {
+    /// Fetches and compiles what is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If Maven or the JDK is missing or fails.
+    pub fn prepare() -> Result<Self, JarError> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = root.canonicalize().map_err(in_file(&root))?;
+        let java = root.join("interop/java");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let directory = target.join("interop");
+        fs::create_dir_all(&directory).map_err(in_file(&directory))?;
+        // Two programs may start at once.
+        let lock = directory.join("lock");
+        let file = File::create(&lock).map_err(in_file(&lock))?;
+        file.lock().map_err(in_file(&lock))?;
+
+        let jar = directory.join(format!("lib/jgroups-{}.jar", release(&java.join("pom.xml"))?));
+        if !jar.exists() {
+            let mut fetch = Command::new("mvn");
+            fetch.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "--file"]).arg(&java);
+            fetch.arg(format!("-DoutputDirectory={}", directory.join("lib").display()));
+            finish(fetch, "Maven, for JGroups")?;
+        }
+        let mut unpack = Command::new("jar");
+        unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(&directory);
+        finish(unpack, JDK)?;
+        let mut compile = Command::new("javac");
+        compile.args(["--release", "17", "-cp"]).arg(&jar).arg("-d").arg(directory.join("classes"));
+        for package in PACKAGES {
+            let sources = java.join("src/main/java/consort").join(package);
+            for entry in fs::read_dir(&sources).map_err(in_file(&sources))? {
+                compile.arg(entry.map_err(in_file(&sources))?.path());
+            }
+        }
+        finish(compile, JDK)?;
+        Ok(Self { directory })
+    }
+
+    /// What another process has prepared.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// Where everything lies, configurations among it.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The class path of our Java programs.
+    pub fn classpath(&self) -> String {
+        format!("{0}/classes:{0}/lib/*", self.directory.display())
+    }
+}
+
+/// The release that the project file names.
+fn release(pom: &Path) -> Result<String, JarError> {
+    let text = fs::read_to_string(pom).map_err(in_file(pom))?;
+    let after = |text: &str, mark: &str| text.split_once(mark).map(|(_, rest)| rest.to_owned());
+    after(&text, "<artifactId>jgroups</artifactId>")
+        .and_then(|rest| after(&rest, "<version>"))
+        .and_then(|rest| rest.split_once("</version>").map(|(version, _)| version.to_owned()))
+        .ok_or_else(|| JarError::Release(pom.to_owned()))
+}
+
+fn finish(mut command: Command, package: &'static str) -> Result<(), JarError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return Err(JarError::Tool { program, package, error }),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(JarError::Failed {
+        program,
+        status: output.status,
+        said: String::from_utf8_lossy(&said).into_owned(),
+    })
+}
+
+fn in_file(path: &Path) -> impl FnOnce(io::Error) -> JarError + use<> {
+    let path = path.to_owned();
+    move |error| JarError::File { path, error }
+}

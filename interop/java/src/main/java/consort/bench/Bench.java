@@ -1,0 +1,82 @@
+package consort.bench;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+
+import org.jgroups.JChannel;
+import org.jgroups.Version;
+
+import consort.interop.Json;
+
+/**
+ * A JGroups member that is measured: {@code Bench rpc|multicast NAME CLUSTER CONFIG MEMBERS}. It joins, waits for all
+ * members, and then works for the lines on its standard input, each answered by a line {@code @@ {json}}.
+ * {@code interop/README.md} lists them.
+ */
+public final class Bench {
+    private static final PrintStream OUT = System.out;
+    private static final long JOIN_MILLIS_MAX = 60_000;
+
+    private Bench() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        JChannel channel = new JChannel(args[3]).name(args[1]);
+        Test test = args[0].equals("rpc") ? new Rpc(channel) : new Multicast(channel);
+        channel.connect(args[2]);
+        // Until then the others would not find it.
+        say(Json.object("event", "connected"));
+        waitForMembers(channel, Integer.parseInt(args[4]));
+        say(Json.object("view", channel.getViewAsString(), "jgroups", Version.description,
+            "java", System.getProperty("java.version"), "vm", System.getProperty("java.vm.name")));
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            Slice slice = Slice.parse(line);
+            try {
+                say(test.run(slice));
+            } catch (Exception error) {
+                error.printStackTrace();
+                say(Json.object("error", error.toString()));
+            }
+        }
+        // Whoever measures is done.
+        System.exit(0);
+    }
+
+    private static void waitForMembers(JChannel channel, int wanted) throws InterruptedException {
+        long end = System.currentTimeMillis() + JOIN_MILLIS_MAX;
+        while (channel.getView().size() < wanted) {
+            if (System.currentTimeMillis() > end) {
+                throw new IllegalStateException("only " + channel.getViewAsString());
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    private static void say(Map<String, Object> object) {
+        byte[] line = ("@@ " + Json.write(object) + "\n").getBytes(StandardCharsets.UTF_8);
+        synchronized (OUT) {
+            OUT.write(line, 0, line.length);
+            OUT.flush();
+        }
+    }
+
+    /** What is measured. */
+    interface Test {
+        Map<String, Object> run(Slice slice) throws Exception;
+    }
+
+    /** CPU time of this process, user and system, in seconds. */
+    static double cpuSeconds() throws IOException {
+        String stat = Files.readString(Path.of("/proc/self/stat"));
+        // The name in brackets may hold blanks; after it come fields 3 and up, and ticks of 10 ms are 14 and 15.
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
+    }
+}

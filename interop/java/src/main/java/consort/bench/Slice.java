@@ -1,0 +1,100 @@
+package consort.bench;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** A stretch of load as a line asks for it: {@code key=value} words, and the threads that make it. */
+final class Slice {
+    /** Before the load counts, while it counts, and after. */
+    private static final int STARTING = 0;
+    private static final int COUNTING = 1;
+    private static final int OVER = 2;
+
+    final int threads;
+    final int size;
+    private final boolean virtual;
+    private final boolean oob;
+    private final long warmupMillis;
+    private final long timeMillis;
+    private final AtomicInteger phase = new AtomicInteger(STARTING);
+    private final List<Thread> running = new ArrayList<>();
+
+    private Slice(Map<String, String> words) {
+        threads = Integer.parseInt(words.getOrDefault("threads", "100"));
+        size = Integer.parseInt(words.getOrDefault("size", "1000"));
+        virtual = Boolean.parseBoolean(words.get("virtual"));
+        oob = Boolean.parseBoolean(words.get("oob"));
+        warmupMillis = Long.parseLong(words.getOrDefault("warmup_ms", "500"));
+        timeMillis = Long.parseLong(words.getOrDefault("time_ms", "3000"));
+    }
+
+    static Slice parse(String line) {
+        Map<String, String> words = new HashMap<>();
+        for (String word : line.trim().split(" +")) {
+            int equals = word.indexOf('=');
+            if (equals > 0) {
+                words.put(word.substring(0, equals), word.substring(equals + 1));
+            }
+        }
+        return new Slice(words);
+    }
+
+    boolean isOob() {
+        return oob;
+    }
+
+    boolean isOver() {
+        return phase.get() == OVER;
+    }
+
+    boolean isCounting() {
+        return phase.get() == COUNTING;
+    }
+
+    /** Starts a thread of the load, of the kind that the slice asks for. */
+    void start(String name, Runnable work) {
+        Thread thread;
+        if (virtual) {
+            thread = virtualThread(work);
+        } else {
+            thread = new Thread(work, name);
+            thread.setDaemon(true);
+            thread.start();
+        }
+        running.add(thread);
+    }
+
+    /** By reflection, so that the class loads on a JDK without them. */
+    private static Thread virtualThread(Runnable work) {
+        try {
+            return (Thread) Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, work);
+        } catch (ReflectiveOperationException missing) {
+            throw new UnsupportedOperationException("this JVM has no virtual threads", missing);
+        }
+    }
+
+    /** What a slice took while it counted. */
+    record Taken(double seconds, double cpuSeconds) {
+    }
+
+    /** Lets the threads run through the warm-up, calls what has to be read at either end of the time, and ends them. */
+    Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
+        Thread.sleep(warmupMillis);
+        double cpu = Bench.cpuSeconds();
+        long start = System.nanoTime();
+        atStart.run();
+        phase.set(COUNTING);
+        Thread.sleep(timeMillis);
+        atEnd.run();
+        phase.set(OVER);
+        double seconds = (System.nanoTime() - start) / 1e9;
+        Taken taken = new Taken(seconds, Bench.cpuSeconds() - cpu);
+        for (Thread thread : running) {
+            thread.join(30_000);
+        }
+        return taken;
+    }
+}
