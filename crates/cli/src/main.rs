@@ -6,6 +6,7 @@ mod join;
 mod parse;
 mod perf;
 mod probe;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -38,14 +39,18 @@ enum Command {
     Probe(probe::Probe),
     /// Shows the JGroups messages in a capture, one per line.
     Parse(parse::Parse),
+    /// Simulates whole clusters in virtual time, with faults from a seed.
+    Sim(sim::Sim),
 }
 
 fn main() -> ExitCode {
     // A reader that has seen enough (`consort parse … | head`) is no error.
     restore_sigpipe();
     let arguments = Arguments::parse();
+    // What a simulation loses, it loses on purpose.
+    let level = if matches!(arguments.command, Command::Sim(_)) { "off" } else { "warn" };
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new("warn")))
+        .with_env_filter(EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level)))
         .with_writer(std::io::stderr)
         .init();
     let result = match arguments.command {
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         Command::Chat(chat) => on_one_thread(chat.run()),
         Command::Probe(probe) => probe.run(),
         Command::Parse(parse) => parse.run(),
+        Command::Sim(sim) => sim.run(),
     };
     match result {
         Ok(code) => code,

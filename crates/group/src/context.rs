@@ -36,6 +36,9 @@ pub struct Shared {
     pub has_multicast: bool,
     /// What was discarded, and why.
     pub drops: Drops,
+    /// The bug this stack has been given.
+    #[cfg(feature = "planted")]
+    pub planted: Option<crate::Planted>,
 }
 
 /// Why something was discarded. Peers can be wrong: bad input is counted, not raised.
@@ -152,6 +155,12 @@ impl Cx<'_> {
     /// Whether this member is first in the current view.
     pub fn is_coordinator(&self) -> bool {
         self.view().and_then(View::coordinator) == Some(&self.shared.local)
+    }
+
+    /// Whether this stack has been given the bug.
+    #[cfg(feature = "planted")]
+    pub fn has_planted(&self, bug: crate::Planted) -> bool {
+        self.shared.planted == Some(bug)
     }
 
     /// What all layers share.

@@ -17,6 +17,8 @@ mod harness;
 mod header;
 mod message;
 mod ping_data;
+#[cfg(feature = "planted")]
+mod planted;
 mod protocol;
 mod queues;
 mod rng;
@@ -45,6 +47,8 @@ pub use header::*;
 pub use ids::{MagicId, ProtocolId};
 pub use message::{Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
+#[cfg(feature = "planted")]
+pub use planted::Planted;
 pub use protocol::{ProbeOut, Protocol};
 pub use rng::Rng;
 pub use stack::{Stack, StackSetup};

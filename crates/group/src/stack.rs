@@ -83,6 +83,8 @@ impl Stack {
                 version: setup.version,
                 has_multicast: setup.has_multicast,
                 drops: Drops::default(),
+                #[cfg(feature = "planted")]
+                planted: None,
             },
             now: Time::ZERO,
             is_cut: false,
@@ -301,6 +303,12 @@ impl Stack {
     }
 
     // --- reading and managing ---
+
+    /// Gives the stack a bug.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: crate::Planted) {
+        self.shared.planted = Some(bug);
+    }
 
     /// Address, view, names and counters.
     pub fn shared(&self) -> &Shared {

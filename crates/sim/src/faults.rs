@@ -79,6 +79,7 @@ impl Faults {
                 loss: rng.below(15) as f64 / 100.0,
                 duplication: rng.below(10) as f64 / 100.0,
             };
+            world.tell_story(format!("{:?}", world.network.weather));
         }
         let faults = Self { mix, members, until };
         if mix != Mix::NONE {
@@ -112,6 +113,7 @@ impl Faults {
                 if world.network.cuts.is_empty() {
                     self.cut(world);
                 } else {
+                    world.tell_story("all links work again".to_owned());
                     world.network.cuts.clear();
                 }
             }
@@ -129,17 +131,21 @@ impl Faults {
                     world.resume(node);
                 } else {
                     world.nodes[node].is_paused = true;
+                    world.tell_story(format!("{} pauses", world.nodes[node].name));
                 }
             }
             5 if self.mix.slowness => {
                 let slowness = Duration::from_micros(world.rng.below(3_000));
                 world.nodes[node].slowness = slowness;
+                world.tell_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
             }
             6 if self.mix.cuts => {
                 if world.network.clogs.is_empty() {
+                    world.tell_story(format!("what {} sends takes a second longer", world.nodes[node].name));
                     let all = 0..world.nodes.len();
                     world.network.clogs.extend(all.map(|other| (node, other)));
                 } else {
+                    world.tell_story("no link is clogged".to_owned());
                     world.network.clogs.clear();
                 }
             }
@@ -156,6 +162,11 @@ impl Faults {
     fn cut(&self, world: &mut World) {
         let is_one_way = world.rng.chance(0.3);
         let inside: Vec<bool> = (0..world.nodes.len()).map(|_| world.rng.chance(0.5)).collect();
+        let names: Vec<&str> = (inside.iter().zip(&world.nodes))
+            .filter_map(|(&is_inside, node)| is_inside.then_some(node.name.as_str()))
+            .collect();
+        let ways = if is_one_way { "what they send" } else { "both ways" };
+        world.tell_story(format!("cut: {} from the others, {ways}", names.join(" ")));
         for (a, &a_inside) in inside.iter().enumerate() {
             for (b, &b_inside) in inside.iter().enumerate() {
                 if a_inside && !b_inside {
@@ -170,6 +181,7 @@ impl Faults {
 
     /// Everything works again.
     pub(crate) fn end(world: &mut World) {
+        world.tell_story("the faults end".to_owned());
         world.network.cuts.clear();
         world.network.clogs.clear();
         world.network.weather = Weather::fair();

@@ -14,15 +14,21 @@
 
 #![forbid(unsafe_code)]
 
+mod calm;
 mod checks;
 mod faults;
+mod growth;
 mod network;
 mod node;
 mod side;
+mod stock;
 mod swarm;
 mod world;
 
 pub use checks::Violation;
+#[cfg(feature = "planted")]
+pub use consort_group::Planted;
 pub use faults::Mix;
-pub use swarm::{Plan, Report, run};
+pub use growth::{Growth, Phase, grow};
+pub use swarm::{Plan, Report, replay, run};
 pub use world::Traffic;

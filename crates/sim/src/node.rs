@@ -14,6 +14,8 @@ pub(crate) struct Got {
     pub(crate) src: Address,
     pub(crate) is_multicast: bool,
     pub(crate) number: u64,
+    /// Whether it says what it said when it was sent.
+    pub(crate) is_whole: bool,
     pub(crate) at: Time,
 }
 
@@ -77,7 +79,8 @@ impl Node {
         let has_multicast = bottom.short_name() == "UDP";
         let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
         for protocol in &config.protocols[1..] {
-            let mut resolve = |_: &str| Ok(Vec::new());
+            // Host names lead to the first member.
+            let mut resolve = |_: &str| Ok(phys(0).ip.into_iter().collect());
             let layer = registry::layer(protocol, &mut resolve).ok_or_else(nothing)?.map_err(fail)?;
             layers.push(layer);
         }

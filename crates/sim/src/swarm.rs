@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use consort_conf::{STOCK, Variables, parse_stack};
-use consort_group::config::StackConfig;
-
-use crate::checks::{self, Violation};
+use crate::calm;
+use crate::checks::{self, Broken, Violation};
 use crate::faults::{Faults, Mix};
+use crate::stock::{Change, Discovery, stock};
 use crate::world::{Traffic, World};
 
 /// What a run is made of, besides the seed.
@@ -16,6 +15,8 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     traffic: Traffic,
+    #[cfg(feature = "planted")]
+    planted: Option<consort_group::Planted>,
     /// How long faults strike.
     pub turmoil: Duration,
     /// How long healing may take after the faults have ended: suspicion, verification, merging, and stability that
@@ -41,13 +42,19 @@ pub struct Report {
 }
 
 /// Timeouts that make a run of seconds show what a deployment shows in minutes.
-const QUICK: &[(&str, &str, &str)] = &[
+const QUICK: &[Change] = &[
     ("MERGE3", "min_interval", "500ms"),
     ("MERGE3", "max_interval", "2s"),
     ("FD_ALL3", "timeout", "4s"),
     ("FD_ALL3", "interval", "500ms"),
     ("STABLE", "desired_avg_gossip", "2s"),
     ("GMS", "join_timeout", "500ms"),
+    // Little of everything, so that a few seconds of traffic use it up and turn it over.
+    ("UNICAST3", "conn_close_timeout", "5s"),
+    ("UNICAST4", "conn_close_timeout", "5s"),
+    ("MFC", "max_credits", "100K"),
+    ("UFC", "max_credits", "100K"),
+    ("FRAG2", "frag_size", "500"),
 ];
 
 impl Plan {
@@ -58,9 +65,19 @@ impl Plan {
             members,
             mix: Mix::ALL,
             traffic: Traffic { interval: Duration::from_millis(20), unicasts: 0.3, size_max: 2_000 },
+            #[cfg(feature = "planted")]
+            planted: None,
             turmoil: Duration::from_secs(20),
             heal_limit: Duration::from_secs(120),
         }
+    }
+
+    /// The same with a bug in every stack.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn with_planted(mut self, bug: consort_group::Planted) -> Self {
+        self.planted = Some(bug);
+        self
     }
 
     /// The same without faults.
@@ -83,35 +100,6 @@ impl Plan {
         self.traffic = traffic;
         self
     }
-
-    fn config(&self) -> Result<StackConfig, String> {
-        let (_, text) = STOCK
-            .iter()
-            .find(|(name, _)| *name == self.stack)
-            .ok_or_else(|| format!("there is no stock stack {}", self.stack))?;
-        let stack = parse_stack(&self.stack, text, &Variables::new()).map_err(|error| error.to_string())?;
-        let mut config = stack.config;
-        for (protocol, attribute, value) in QUICK {
-            let Some(found) = config.protocols.iter_mut().find(|found| found.short_name() == *protocol)
-            else {
-                continue;
-            };
-            match found.attributes.iter_mut().find(|(name, _, _)| name == attribute) {
-                Some((_, own, _)) => (*value).clone_into(own),
-                None => {
-                    found.attributes.push(((*attribute).to_owned(), (*value).to_owned(), found.position));
-                }
-            }
-        }
-        // Members of a simulation have no host names: they find each other in the process.
-        for protocol in &mut config.protocols {
-            if matches!(protocol.short_name(), "TCPPING" | "PING") {
-                protocol.name = "LOCAL_PING".to_owned();
-                protocol.attributes.retain(|(name, _, _)| name == "num_discovery_runs");
-            }
-        }
-        Ok(config)
-    }
 }
 
 /// Runs a plan with a seed.
@@ -120,57 +108,49 @@ impl Plan {
 ///
 /// The first rule that was broken.
 pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
-    let broken = |(rule, what): (&'static str, String)| Violation { seed, rule, what };
-    let config = plan.config().map_err(|what| broken(("configuration", what)))?;
-    let is_sequenced = config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER");
+    replay(plan, seed).0
+}
+
+/// The same, and the faults and views of the run in their order, one per line.
+pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
+    let config = match stock(&plan.stack, QUICK, Discovery::Local) {
+        Ok(config) => config,
+        Err(what) => return (Err(Violation { seed, rule: "configuration", what }), Vec::new()),
+    };
     let mut world = World::new(seed, config, plan.traffic);
+    #[cfg(feature = "planted")]
+    {
+        world.planted = plan.planted;
+    }
+    let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
+    (result, world.story())
+}
+
+/// A run from its first member to its last check.
+fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let until = world.now + plan.turmoil;
-    let faults = Faults::begin(&mut world, plan.mix, plan.members, until);
+    let faults = Faults::begin(world, plan.mix, plan.members, until);
     for _ in 0..plan.members {
-        let node = world.start().map_err(|what| broken(("configuration", what)))?;
-        world.nodes[node].rate = faults.clock_rate(&mut world);
+        let node = world.start().map_err(|what| ("configuration", what))?;
+        world.nodes[node].rate = faults.clock_rate(world);
     }
     while world.step(until) {
         if std::mem::take(&mut world.is_fault_due) {
-            faults.strike(&mut world);
+            faults.strike(world);
         }
     }
-    Faults::end(&mut world);
+    Faults::end(world);
     let ended = world.now;
     // Traffic goes on for a moment, so that what was lost last is noticed by what follows, and then stops.
-    let calm = ended + Duration::from_secs(5);
-    while world.step(calm) {}
-    world.traffic.interval = Duration::ZERO;
-    let limit = ended + plan.heal_limit;
-    let mut healed = None;
-    while world.now < limit {
-        let next = world.now + Duration::from_millis(250);
-        while world.step(next) {}
-        let is_well =
-            checks::is_one_view(&world) && checks::is_quiet(&world) && checks::completeness(&world).is_ok();
-        if is_well {
-            healed = Some(world.now.since(ended));
-            break;
-        }
+    calm::go_on(world, Duration::from_secs(5));
+    world.stop_traffic();
+    calm::heal(world, ended + plan.heal_limit)?;
+    let healed_after = world.now.since(ended);
+    calm::join_and_leave(world)?;
+    checks::all(world)?;
+    if world.is_sequenced() && plan.mix == Mix::NONE {
+        checks::total_order(world)?;
     }
-    checks::order(&world).map_err(broken)?;
-    checks::views(&world).map_err(broken)?;
-    checks::membership(&world).map_err(broken)?;
-    if is_sequenced && plan.mix == Mix::NONE {
-        checks::total_order(&world).map_err(broken)?;
-    }
-    if !checks::is_one_view(&world) {
-        let views: Vec<String> = world
-            .nodes
-            .iter()
-            .filter(|node| node.is_alive())
-            .map(|node| format!("{}: {:?}", node.name, node.view().map(|view| (view.id().id, view.len()))))
-            .collect();
-        return Err(broken(("one view after faults", views.join(", "))));
-    }
-    checks::completeness(&world).map_err(broken)?;
-    let healed_after =
-        healed.ok_or_else(|| broken(("quiet after faults", "messages wait in a stack".to_owned())))?;
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,

@@ -58,12 +58,25 @@ impl Ord for Entry {
     }
 }
 
+/// A payload's number and length.
+const HEAD: usize = 16;
+
+/// What the message of this number and size says: every byte depends on its place.
+fn content(number: u64, size: usize) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(size);
+    bytes.put_u64(number);
+    bytes.put_u64(size as u64);
+    bytes.extend((HEAD..size).map(|at| (at as u64).wrapping_mul(31).wrapping_add(number) as u8));
+    bytes.freeze()
+}
+
 /// Totals of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Totals {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) delivered: u64,
+    pub(crate) views: u64,
 }
 
 /// A cluster and everything around it.
@@ -77,7 +90,12 @@ pub(crate) struct World {
     pub(crate) trace: u64,
     /// Faults are due: the caller looks at this after every step.
     pub(crate) is_fault_due: bool,
+    /// The bug of all stacks.
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<consort_group::Planted>,
     config: StackConfig,
+    /// What has befallen the members, for people.
+    fates: Vec<(Time, String)>,
     side: Side,
     queue: BinaryHeap<Reverse<Entry>>,
     nth: u64,
@@ -94,7 +112,10 @@ impl World {
             totals: Totals::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             is_fault_due: false,
+            #[cfg(feature = "planted")]
+            planted: None,
             config,
+            fates: Vec::new(),
             side: Side::default(),
             queue: BinaryHeap::new(),
             nth: 0,
@@ -111,6 +132,34 @@ impl World {
         self.at(at, Happening::Fault);
     }
 
+    /// Remembers what befalls members.
+    pub(crate) fn tell_story(&mut self, what: String) {
+        self.fates.push((self.now, what));
+    }
+
+    /// Faults and views in the order in which they happened.
+    pub(crate) fn story(&self) -> Vec<String> {
+        let mut all = self.fates.clone();
+        for node in &self.nodes {
+            for (at, view) in &node.log.views {
+                let names = view.members().iter().map(|member| self.name_of(member)).collect::<Vec<_>>();
+                let kind = if view.is_merge() { "merge view" } else { "view" };
+                all.push((*at, format!("{}: {kind} {} [{}]", node.name, view.id().id, names.join(" "))));
+            }
+        }
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(at, what)| format!("{:>12.6}  {what}", at.0 as f64 / 1e9)).collect()
+    }
+
+    fn name_of(&self, member: &Address) -> &str {
+        self.nodes.iter().find(|node| node.address == *member).map_or("?", |node| &node.name)
+    }
+
+    /// Whether all multicasts have one order.
+    pub(crate) fn is_sequenced(&self) -> bool {
+        self.config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER")
+    }
+
     /// The trace is a hash over everything that was delivered and sent, in order (FNV-1a).
     fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
@@ -122,15 +171,33 @@ impl World {
     pub(crate) fn start(&mut self) -> Result<usize, String> {
         let index = self.nodes.len();
         let node = Node::new(index, &self.config, &mut self.rng, self.now)?;
+        self.tell_story(format!("{} starts", node.name));
         self.nodes.push(node);
         let own = self.nodes[index].clock(self.now);
         if let Some(stack) = &mut self.nodes[index].stack {
+            #[cfg(feature = "planted")]
+            if let Some(bug) = self.planted {
+                stack.plant(bug);
+            }
             stack.start(own);
             stack.handle_connect(own, "sim");
         }
         self.work(index);
         self.plan_send(index);
         Ok(index)
+    }
+
+    /// Nobody sends any more.
+    pub(crate) fn stop_traffic(&mut self) -> Traffic {
+        let traffic = self.traffic;
+        self.traffic.interval = Duration::ZERO;
+        traffic
+    }
+
+    /// Everybody sends again.
+    pub(crate) fn start_traffic(&mut self, traffic: Traffic) {
+        self.traffic = traffic;
+        (0..self.nodes.len()).for_each(|node| self.plan_send(node));
     }
 
     fn plan_send(&mut self, node: usize) {
@@ -206,6 +273,7 @@ impl World {
     /// A paused member goes on, and finds everything that has come meanwhile.
     pub(crate) fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
+        self.tell_story(format!("{} goes on", self.nodes[node].name));
         for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
             self.packet(node, from, bytes);
         }
@@ -216,12 +284,14 @@ impl World {
     pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
+        self.tell_story(format!("{} crashes", self.nodes[node].name));
         let told = self.side.gone(node);
         self.tell(told);
     }
 
     /// A member begins to leave.
     pub(crate) fn leave(&mut self, node: usize) {
+        self.tell_story(format!("{} leaves", self.nodes[node].name));
         let own = self.nodes[node].clock(self.now);
         self.nodes[node].is_leaving = true;
         if let Some(stack) = &mut self.nodes[node].stack {
@@ -246,7 +316,7 @@ impl World {
         } else {
             None
         };
-        let size = 8 + self.rng.below(self.traffic.size_max as u64 + 1) as usize;
+        let size = HEAD + self.rng.below(self.traffic.size_max as u64 + 1) as usize;
         let own = self.nodes[node].clock(self.now);
         let now = self.now;
         let one = &mut self.nodes[node];
@@ -257,10 +327,8 @@ impl World {
         }
         let numbers = one.log.sent.entry(dest.clone()).or_default();
         numbers.push(now);
-        let mut bytes = BytesMut::with_capacity(size);
-        bytes.put_u64(numbers.len() as u64);
-        bytes.resize(size, 0);
-        stack.handle_send(own, Message::bytes(dest, bytes.freeze()));
+        let bytes = content(numbers.len() as u64, size);
+        stack.handle_send(own, Message::bytes(dest, bytes));
         self.work(node);
     }
 
@@ -345,10 +413,12 @@ impl World {
             Indication::Event(Event::View(view)) => {
                 self.note(&[self.now.0, node as u64, view.id().id, view.len() as u64]);
                 let now = self.now;
+                self.totals.views += 1;
                 self.nodes[node].log.views.push((now, view));
             }
             Indication::Event(Event::Disconnected) => {
                 self.nodes[node].ended = Some(self.now);
+                self.tell_story(format!("{} has left", self.nodes[node].name));
                 self.nodes[node].stack = None;
                 let told = self.side.gone(node);
                 self.tell(told);
@@ -362,12 +432,14 @@ impl World {
         for message in batch.messages {
             let Some(src) = message.src.clone() else { continue };
             let is_multicast = message.is_multicast();
-            let head = message.payload_bytes().and_then(|bytes| bytes.get(..8)?.try_into().ok());
+            let bytes = message.payload_bytes().cloned().unwrap_or_default();
+            let head = bytes.get(..8).and_then(|head| head.try_into().ok());
             let number = head.map_or(0, u64::from_be_bytes);
+            let is_whole = content(number, bytes.len().max(HEAD)) == bytes;
             self.totals.delivered += 1;
             self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
             let one = &mut self.nodes[node];
-            one.log.got.push(Got { src: src.clone(), is_multicast, number, at: now });
+            one.log.got.push(Got { src: src.clone(), is_multicast, number, is_whole, at: now });
             if message.credit > 0 {
                 one.busy_until = one.busy_until.max(now) + one.slowness;
                 let (at, credit) = (one.busy_until, u64::from(message.credit));

@@ -113,6 +113,10 @@ impl FdAll3 {
     fn heard(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let Some(heard) = self.members.get_mut(member) else { return };
         *heard = 0;
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) {
+            return;
+        }
         if !self.suspects.is_empty() && self.suspects.remove(member) {
             cx.raise(Event::Unsuspect(vec![member.clone()]));
             cx.lower(Event::Unsuspect(vec![member.clone()]));
@@ -177,6 +181,8 @@ impl Protocol for FdAll3 {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         match event {
+            #[cfg(feature = "planted")]
+            Event::Unsuspect(_) if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) => {}
             Event::Unsuspect(members) => {
                 for member in members {
                     self.suspects.remove(member);

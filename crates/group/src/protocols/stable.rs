@@ -101,6 +101,11 @@ impl Stable {
             None => self.combined = Some(digest.clone()),
             Some(combined) => {
                 for (own, theirs) in combined.entries.iter_mut().zip(&digest.entries) {
+                    #[cfg(feature = "planted")]
+                    if cx.has_planted(crate::Planted::StableEarlyPurge) {
+                        own.highest_delivered = own.highest_delivered.max(theirs.highest_delivered);
+                        continue;
+                    }
                     own.highest_delivered = own.highest_delivered.min(theirs.highest_delivered);
                     own.highest_received = own.highest_received.max(theirs.highest_received);
                 }

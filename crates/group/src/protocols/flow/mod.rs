@@ -224,6 +224,13 @@ impl FlowControl {
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         self.granting.view(view);
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::CreditForgotten)
+            && let Credits::Multicast(multicast) = &mut self.credits
+        {
+            multicast.view_forgotten(view);
+            return self.release(cx);
+        }
         match &mut self.credits {
             Credits::Unicast(unicast) => unicast.view(cx, view),
             Credits::Multicast(multicast) => multicast.view(view),

@@ -54,6 +54,16 @@ impl MulticastCredits {
         self.find_limit();
     }
 
+    /// Who joins is let in, and who is gone stays.
+    #[cfg(feature = "planted")]
+    pub(super) fn view_forgotten(&mut self, view: &View) {
+        for member in view.members() {
+            let limit = self.sent + self.max;
+            self.limits.entry(member.clone()).or_insert(limit);
+        }
+        self.find_limit();
+    }
+
     fn spend(&mut self, local: &Address, message: &Message, length: u64) -> bool {
         let cost = length.min(self.max);
         if self.sent + cost > self.limit {

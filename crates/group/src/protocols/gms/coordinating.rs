@@ -142,6 +142,12 @@ impl Gms {
         let next = View::new(id, members);
         let join_rsp = (!pending.joiners.is_empty()).then(|| {
             cx.control(&Control::SuspendStable(STABLE_SUSPENDED_MAX));
+            #[cfg(feature = "planted")]
+            if cx.has_planted(crate::Planted::JoinDigestWrong) {
+                let mut wrong = own_digest.clone();
+                wrong.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
+                return join_rsp(&next, &wrong);
+            }
             join_rsp(&next, &own_digest)
         });
         for leaver in &pending.leavers {
@@ -165,7 +171,10 @@ impl Gms {
 
     /// Installs a view and tells the others; the confirmations begin to be awaited.
     pub(super) fn announce(&mut self, cx: &mut Cx<'_>, previous: &View, next: View, digest: Option<&Digest>) {
-        let form = if self.config.use_delta_views && self.has_sent_view && !next.is_merge() {
+        let sends_delta = self.config.use_delta_views && self.has_sent_view;
+        #[cfg(feature = "planted")]
+        let sends_delta = sends_delta || cx.has_planted(crate::Planted::StaleDeltaView);
+        let form = if sends_delta && !next.is_merge() {
             ViewForm::Delta(difference(previous, &next))
         } else {
             ViewForm::Full(next.clone())
@@ -214,6 +223,7 @@ impl Gms {
 
     pub(super) fn acks_late(&mut self, cx: &mut Cx<'_>) {
         if let Some(acks) = &mut self.acks {
+            self.unconfirmed_views += u64::from(!acks.missing.is_empty());
             if self.config.log_collect_msgs && !acks.missing.is_empty() {
                 tracing::warn!(missing = ?acks.missing, "members have not confirmed the view");
             }

@@ -45,8 +45,17 @@ impl Gms {
         let is_coordinator = view.coordinator() == Some(&local);
         let passed_on = self.pending.leavers.clone();
         let Role::Leaving { asked } = &mut self.role else { return };
+        #[cfg(feature = "planted")]
+        let before = asked.clone();
         let is_asked = asked.as_ref() == Some(&next);
         *asked = Some(next.clone());
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::LeaverNotPassedOn) {
+            if before.is_none() {
+                Self::leave_request(cx, &next, &local);
+            }
+            return;
+        }
         for leaver in passed_on.iter().filter(|leaver| **leaver != next) {
             Self::leave_request(cx, &next, leaver);
         }

@@ -110,6 +110,8 @@ pub struct Gms {
     highest_view: u64,
     views: u64,
     merge_views: u64,
+    /// Views that not all members confirmed in time.
+    unconfirmed_views: u64,
     previous_views: VecDeque<String>,
 }
 
@@ -135,6 +137,7 @@ impl Gms {
             highest_view: 0,
             views: 0,
             merge_views: 0,
+            unconfirmed_views: 0,
             previous_views: VecDeque::new(),
         }
     }
@@ -283,6 +286,7 @@ impl Protocol for Gms {
         out.put("is_coordinator", self.is_coordinating);
         out.put("num_views", self.views);
         out.put("num_merge_views", self.merge_views);
+        out.put("num_unconfirmed_views", self.unconfirmed_views);
         out.put("merge_in_progress", self.merge.is_some());
         out.put("pending_requests", self.pending.len());
         out.put("prev_views", self.previous_views.iter().map(|view| format!("{view}\n")).collect::<String>());

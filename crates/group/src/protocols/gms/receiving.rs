@@ -54,6 +54,10 @@ impl Gms {
     }
 
     pub(super) fn view_ack(cx: &mut Cx<'_>, to: &Address) {
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::ViewAckNotSent) {
+            return;
+        }
         if !cx.is_local(to) {
             let flags = Flags::OOB | Flags::NO_FC;
             Self::send(cx, Some(to), Self::header(GmsKind::ViewAck), flags, Payload::Empty);
@@ -70,10 +74,20 @@ impl Gms {
             ViewForm::Full(view) => view.id(),
             ViewForm::Delta(delta) => &delta.id,
         };
-        if id.id <= own.id().id {
+        let is_old = id.id <= own.id().id;
+        #[cfg(feature = "planted")]
+        let is_old = is_old && !cx.has_planted(crate::Planted::OldViewInstalled);
+        if is_old {
             // Old news, which a repeated answer may bring. Its sender waits all the same.
             return Self::view_ack(cx, src);
         }
+        #[cfg(feature = "planted")]
+        let form = match form {
+            ViewForm::Delta(delta) if cx.has_planted(crate::Planted::StaleDeltaView) => {
+                ViewForm::Delta(DeltaView { reference: own.id().clone(), ..delta })
+            }
+            form => form,
+        };
         let view = match form {
             ViewForm::Full(view) => view,
             ViewForm::Delta(delta) => match self.applied(&own, &delta) {
@@ -112,6 +126,8 @@ impl Gms {
     /// Installs a view that another member has made.
     fn view_made_by_other(&mut self, cx: &mut Cx<'_>, view: View, digest: Option<&Digest>) {
         let is_merge = view.is_merge();
+        #[cfg(feature = "planted")]
+        let digest = digest.filter(|_| !cx.has_planted(crate::Planted::MergeDigestSkipped));
         if let Some(digest) = digest {
             cx.control(&Control::MergeDigest(digest));
         }

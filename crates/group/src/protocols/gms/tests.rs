@@ -417,3 +417,36 @@ fn a_late_answer_lets_in_who_has_sent_nothing_alone() {
         assert_eq!(views(&mut harness).len(), usize::from(is_let_in), "after {sent} messages");
     }
 }
+
+#[test]
+fn who_takes_part_in_another_merge_says_so() {
+    let mut harness = joined(&[1]);
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    let request = |initiator| {
+        let members = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
+        merge_message(GmsKind::MergeReq, initiator, 7, initiator, members)
+    };
+    harness.up(request(2));
+    harness.take_down();
+    harness.up(request(3));
+    let answer = harness.take_down().remove(0);
+    assert_eq!(answer.dest, Some(member(3)));
+    let header = answer.headers.get(ProtocolId::GMS);
+    assert!(
+        matches!(header, Some(HeaderBody::Gms(header)) if header.kind == GmsKind::MergeRsp && header.merge_rejected)
+    );
+}
+
+/// Members that go on waiting for a merge that came to nothing would miss the next one.
+#[test]
+fn a_merge_that_fails_is_cancelled_for_the_own_group_too() {
+    let mut harness = joined(&[1, 3]);
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    let own = harness.stack.shared().view.clone().unwrap();
+    harness.raise(Event::MergeViews(vec![(member(1), own), (member(2), view(9, &[2]))]));
+    let row = Payload::Bytes(Some(wire::encode_view_and_digest(None, Some(&digest(&[(3, 6, 6)])))));
+    harness.up(message(GmsKind::GetDigestRsp, 3, row)).take_down();
+    harness.advance(Duration::from_secs(5));
+    let cancelled = [(GmsKind::CancelMerge, Some(2)), (GmsKind::CancelMerge, Some(3))];
+    assert_eq!(sent(&mut harness), cancelled);
+}

@@ -64,6 +64,10 @@ impl NakAck {
         for (member, peer) in self.peers.extract_if(.., |member, _| !view.contains(member)) {
             self.former.push_back((member, peer.window.highest_delivered()));
         }
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::FormerForgotten) {
+            self.former.clear();
+        }
         while self.former.len() > FORMER_MAX {
             self.former.pop_front();
         }

@@ -92,6 +92,8 @@ pub struct NakAck {
     former: VecDeque<(Address, u64)>,
     /// NAKACK4: what the other members have acknowledged.
     acks: BTreeMap<Address, u64>,
+    /// NAKACK4: the last message of ours that comes back to us.
+    last_looped: u64,
     /// NAKACK4: messages that wait for room in the send window.
     waiting: VecDeque<Message>,
     waiting_bytes: u64,
@@ -118,6 +120,7 @@ impl NakAck {
             peers: BTreeMap::new(),
             former: VecDeque::new(),
             acks: BTreeMap::new(),
+            last_looped: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_stable: None,
@@ -218,6 +221,7 @@ impl Protocol for NakAck {
         self.announce_last(cx);
         if self.is_fixed() {
             self.send_due_acks(cx);
+            self.purge_acked(cx);
         }
     }
 

@@ -91,9 +91,15 @@ impl NakAck {
         let before = ready.len();
         let first = peer.window.highest_delivered() + 1;
         let is_oob = message.is_oob();
+        #[cfg(feature = "planted")]
+        let again = message.clone();
         match peer.window.add(seqno, message, ready) {
             Added::New => {}
             Added::Duplicate => {
+                #[cfg(feature = "planted")]
+                if cx.has_planted(crate::Planted::DuplicateDelivered) {
+                    ready.push(again);
+                }
                 let end = peer.window.highest_delivered();
                 cx.count_drop(DropReason::Duplicate, || format!("seqno {seqno} of {src}, delivered {end}"));
             }
@@ -167,6 +173,18 @@ impl NakAck {
             .filter_map(|(sender, peer)| Some((sender.clone(), peer.window.gaps_to_request(most)?)))
             .collect();
         for (sender, list) in wanted {
+            #[cfg(feature = "planted")]
+            let list = if cx.has_planted(crate::Planted::GapOffByOne) {
+                let seqnos: Vec<u64> = list.iter().collect();
+                let [first, .., last] = seqnos[..] else { continue };
+                let mut shorter = SeqnoList::new(first, (last - first) as u32);
+                seqnos[..seqnos.len() - 1].iter().for_each(|&seqno| {
+                    shorter.add(seqno);
+                });
+                shorter
+            } else {
+                list
+            };
             self.request(cx, &sender, list);
         }
     }

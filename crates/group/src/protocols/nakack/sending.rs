@@ -10,9 +10,10 @@ use crate::{
 /// than a full window's worth of ours. What is left is asked for again.
 const RESEND_MAX: usize = 1024;
 
-/// Stands for a message that everybody had acknowledged when somebody joined who expects it: the joiner's digest is
-/// its coordinator's, which may be older than our last purge. Without an answer its window would wait for ever. A
-/// VIEW_ACK is the smallest message that every member takes from everybody and that no application sees.
+/// Stands for a message that is gone because everybody had it, when somebody asks who was not among them: a joiner
+/// whose coordinator's digest is older than our last purge, or a member that came from another group without a merge.
+/// Without an answer its window would wait for ever. A VIEW_ACK is the smallest message that every member takes from
+/// everybody and that no application sees.
 fn filler(local: &Address) -> Message {
     let header = GmsHeader { kind: GmsKind::ViewAck, member: None, merge_id: None, merge_rejected: false };
     let mut message = Message::empty(None)
@@ -30,7 +31,7 @@ impl NakAck {
             if !is_ours(message) {
                 return true;
             }
-            if is_fixed && (!self.waiting.is_empty() || !self.has_room()) {
+            if is_fixed && (!self.waiting.is_empty() || !self.finds_room(cx)) {
                 self.waiting_bytes += message.length() as u64;
                 self.waiting.push_back(std::mem::replace(message, Message::empty(None)));
                 return false;
@@ -39,6 +40,14 @@ impl NakAck {
             true
         });
         batch.messages = messages;
+    }
+
+    /// Whether there is room, or nobody but us has to acknowledge what takes it.
+    fn finds_room(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.has_room() {
+            self.purge_acked(cx);
+        }
+        self.has_room()
     }
 
     fn has_room(&self) -> bool {
@@ -51,6 +60,9 @@ impl NakAck {
         message.src.get_or_insert_with(|| cx.local().clone());
         message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
         self.has_sent_since_tick = true;
+        if !message.transient.has(Transient::DONT_LOOPBACK) {
+            self.last_looped = seqno;
+        }
         self.sent.push(message.clone());
     }
 
@@ -78,9 +90,16 @@ impl NakAck {
         for seqno in list.iter().take(RESEND_MAX) {
             let mut message = match self.sent.get(seqno) {
                 Some(kept) => kept.clone(),
-                None if self.is_fixed() && seqno <= self.sent.low() => filler(cx.local()),
+                None if seqno <= self.sent.low() => filler(cx.local()),
                 None => continue,
             };
+            #[cfg(feature = "planted")]
+            if cx.has_planted(crate::Planted::RetransmitWrongSeqno)
+                && let Some(next) = self.sent.get(seqno + 1)
+            {
+                message = next.clone();
+                message.headers.put(id, self.header(NakAckHeader::Msg { seqno }));
+            }
             if self.config.use_mcast_xmit && message.headers.get(id).is_some() {
                 message.transient |= Transient::DONT_LOOPBACK;
             } else {
@@ -122,9 +141,13 @@ impl NakAck {
         self.purge_acked(cx);
     }
 
-    /// Forgets what every member has; the slowest decides.
+    /// Forgets what every member has; the slowest decides. We count ourselves only while our own application has
+    /// something to consume: what was sent without loopback never comes to it.
     pub(super) fn purge_acked(&mut self, cx: &mut Cx<'_>) {
-        let slowest = self.acks.values().copied().min().unwrap_or_else(|| self.sent.highest_sent());
+        let local = cx.local();
+        let waits = self.acks.get(local).is_some_and(|own| *own < self.last_looped);
+        let counted = self.acks.iter().filter(|&(member, _)| waits || member != local);
+        let slowest = counted.map(|(_, acked)| *acked).min().unwrap_or_else(|| self.sent.highest_sent());
         if self.sent.purge(slowest) {
             self.send_waiting(cx);
         }

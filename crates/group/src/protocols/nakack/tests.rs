@@ -263,3 +263,34 @@ fn who_was_left_out_and_is_let_in_again_is_not_heard_twice() {
     harness.up_batch((1..=6).map(|seqno| data(2, seqno)).collect());
     assert_eq!(values(&harness.take_up()), [6]);
 }
+
+/// Whoever comes from another group without a merge asks for what everybody here had long ago.
+#[test]
+fn nakack2_answers_for_what_everybody_had() {
+    let mut harness = joined();
+    harness.send_batch((0..3).map(|_| Message::bytes(None, "x")).collect());
+    harness.stable(digest(&[(1, 2, 3), (2, 0, 0)])).take_down();
+    let mut list = SeqnoList::new(1, 3);
+    [1, 2, 3].into_iter().for_each(|seqno| assert!(list.add(seqno)));
+    let mut request = Message::object(Some(member(1)), Object::SeqnoList(list));
+    request.src = Some(member(2));
+    let header = NakAckHeader::XmitReq { sender: Box::new(member(1)) };
+    request.headers.put(ProtocolId::NAKACK2, HeaderBody::NakAck2(header));
+    harness.up(request);
+    let sent = harness.take_down();
+    let lengths: Vec<usize> = sent.iter().map(Message::length).collect();
+    assert_eq!(lengths, [0, 0, 1], "two stand-ins and the message that is there");
+}
+
+#[test]
+fn nakack4_does_not_wait_for_its_own_copy_of_what_is_not_looped_back() {
+    let config = NakAckConfig { capacity: 2, ..NakAckConfig::default() };
+    let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
+    harness.install(view(1, &[1])).become_server();
+    for _ in 0..5 {
+        let mut message = Message::bytes(None, "x");
+        message.transient |= Transient::DONT_LOOPBACK;
+        harness.send(message);
+    }
+    assert_eq!((harness.take_down().len(), harness.stack.held(None)), (5, 0));
+}

@@ -55,6 +55,9 @@ const EARLY_MAX: usize = 1024;
 /// invented senders must not grow the table.
 const STRANGERS_MAX: usize = 1_000;
 
+/// Forgotten connections that are remembered by number; senders that go on with one do so within minutes.
+const FORMER_MAX: usize = 1_000;
+
 const TICK: TimerKey = TimerKey(1);
 
 /// What we send to one member.
@@ -107,6 +110,9 @@ pub struct Unicast {
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
     early: BTreeMap<Address, Early>,
+    /// Connections of senders that were forgotten: number, and how far they had been delivered, newest last. A sender
+    /// that has not noticed goes on with the same connection; what was delivered must not be delivered again.
+    former: VecDeque<(Address, i16, u64)>,
     xmit_requests_sent: u64,
     xmit_requests_received: u64,
     resent: u64,
@@ -125,6 +131,7 @@ impl Unicast {
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             early: BTreeMap::new(),
+            former: VecDeque::new(),
             xmit_requests_sent: 0,
             xmit_requests_received: 0,
             resent: 0,
@@ -194,7 +201,15 @@ impl Unicast {
             }
             !is_gone
         });
-        self.receivers.retain(|_, connection| !is_over(connection.last_used, &mut connection.closing_since));
+        let over = self
+            .receivers
+            .extract_if(.., |_, connection| is_over(connection.last_used, &mut connection.closing_since));
+        for (member, connection) in over {
+            self.former.push_back((member, connection.conn_id, connection.window.highest_delivered()));
+        }
+        while self.former.len() > FORMER_MAX {
+            self.former.pop_front();
+        }
         for (member, conn_id) in closed {
             if cx.view().is_some_and(|view| view.contains(&member)) {
                 let close = Message::empty(Some(member))

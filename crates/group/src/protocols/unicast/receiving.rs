@@ -87,6 +87,10 @@ impl Unicast {
         message: Message,
         ready: &mut Vec<Message>,
     ) {
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::UnicastConnectionIgnored) && self.receivers.contains_key(src) {
+            return self.accept(cx, src, seqno, message, ready);
+        }
         match self.fit(src, conn_id, first) {
             Fit::Current => self.accept(cx, src, seqno, message, ready),
             Fit::Opens => {
@@ -115,7 +119,11 @@ impl Unicast {
                 return false;
             }
         }
-        let delivered = seqno.saturating_sub(1);
+        let was_here = |former: &&(Address, i16, u64)| former.0 == *src && former.1 == conn_id;
+        let before = self.former.iter().rev().find(was_here).map_or(0, |(_, _, delivered)| *delivered);
+        let delivered = seqno.saturating_sub(1).max(before);
+        #[cfg(feature = "planted")]
+        let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
         let connection = ReceiveConnection {
             conn_id,
             window: ReceiveWindow::new(delivered, self.capacity()),
@@ -213,6 +221,10 @@ impl Unicast {
             .filter(|(_, connection)| connection.is_ack_due)
             .map(|(member, _)| member.clone())
             .collect();
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::UnicastAckLost) {
+            return;
+        }
         for member in due {
             self.ack(cx, &member);
         }

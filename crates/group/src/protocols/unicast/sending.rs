@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{SendConnection, Unicast, is_ours};
 use crate::window::SendWindow;
-use crate::{Address, Cx, Message, MessageBatch, Object, Payload, Protocol, Time, UnicastHeader};
+use crate::{Address, Cx, Message, MessageBatch, Object, Payload, Protocol, UnicastHeader};
 
 /// Messages resent for one request at most; what is left is asked for again.
 const RESEND_MAX: usize = 1024;
@@ -15,7 +15,7 @@ impl Unicast {
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
-            let connection = self.connection(cx.now(), &dest);
+            let connection = self.connection(cx, &dest);
             if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
                 connection.waiting_bytes += message.length() as u64;
                 connection.waiting.push_back(std::mem::replace(message, Message::empty(None)));
@@ -27,8 +27,11 @@ impl Unicast {
         batch.messages = messages;
     }
 
-    /// The connection to a member, opened if need be; one that was closing is used again.
-    fn connection(&mut self, now: Time, dest: &Address) -> &mut SendConnection {
+    /// The connection to a member, opened if need be; one that was closing is used again. One to somebody else closes
+    /// unless a view has it: nobody may be there any more, and no view will tell.
+    fn connection(&mut self, cx: &Cx<'_>, dest: &Address) -> &mut SendConnection {
+        let now = cx.now();
+        let is_stranger = cx.view().is_some_and(|view| !view.contains(dest));
         if !self.senders.contains_key(dest) {
             let conn_id = self.next_conn_id;
             self.next_conn_id = if conn_id == i16::MAX { 0 } else { conn_id + 1 };
@@ -46,7 +49,7 @@ impl Unicast {
         }
         let connection = self.senders.get_mut(dest).expect("just inserted");
         connection.last_used = now;
-        connection.closing_since = None;
+        connection.closing_since = is_stranger.then_some(now);
         connection
     }
 
@@ -86,6 +89,10 @@ impl Unicast {
         let Some(connection) = self.senders.get_mut(member) else { return };
         if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
             return;
+        }
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::UnicastEarlyPurge) {
+            connection.window.purge(u64::MAX);
         }
         connection.window.purge(seqno);
         while let Some(connection) = self.senders.get_mut(member)

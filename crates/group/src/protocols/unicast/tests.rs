@@ -197,3 +197,24 @@ fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
     }
     assert_eq!(acked, [2, 4, 6, 8]);
 }
+
+/// The sender has not noticed that we forgot the connection, and some of our acknowledgements were lost.
+#[test]
+fn a_forgotten_connection_that_goes_on_delivers_nothing_twice() {
+    let mut harness = harness();
+    harness.up_batch((1..=3).map(|seqno| data(seqno, 0, seqno == 1)).collect());
+    assert_eq!(harness.take_up().len(), 3);
+    harness.install(view(2, &[1, 3])).advance(Duration::from_secs(241));
+    harness.take_down();
+    harness.up_batch((2..=4).map(|seqno| data(seqno, 0, seqno == 2)).collect());
+    assert_eq!(values(&harness.take_up()), [4]);
+}
+
+#[test]
+fn a_connection_to_somebody_outside_the_view_closes() {
+    let mut harness = harness();
+    harness.send(to(9, 1));
+    harness.advance(Duration::from_secs(241)).take_down();
+    harness.advance(Duration::from_secs(60));
+    assert_eq!(harness.take_down(), [], "nothing is sent again for ever");
+}

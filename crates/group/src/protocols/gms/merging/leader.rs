@@ -133,6 +133,10 @@ impl Gms {
         }
         let silent = leading.asked.iter().filter(|member| !answers.contains_key(member));
         Self::cancel_merge(cx, silent, &id);
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::MergeLeaderSkipped) {
+            return self.end_merge(cx);
+        }
         self.bring_merge_view(cx, view, Some(&rows));
     }
 

@@ -1,0 +1,301 @@
+//! `consort sim`: whole clusters in virtual time, seed by seed, and what clusters cost by their size.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand, ValueEnum};
+use consort_sim::{Growth, Mix, Plan, Report, grow, replay, run};
+
+/// Simulates clusters with faults drawn from seeds, and checks that they keep their promises.
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  consort sim --stack udp.xml --members 5 --seeds 1000\n  \
+    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64"
+)]
+pub(crate) struct Sim {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    swarm: Swarm,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Messages, bytes and time of joins, crashes, leaves and merges, and the steady load, by the cluster's size.
+    Growth(GrowthOf),
+}
+
+#[derive(Args)]
+struct Swarm {
+    /// A stock stack.
+    #[arg(long, default_value = "tcp.xml")]
+    stack: String,
+    /// Members at the beginning.
+    #[arg(long, default_value_t = 4)]
+    members: usize,
+    /// How many seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Replays this seed, and tells its faults and views.
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// What goes wrong.
+    #[arg(long, value_enum, default_value_t = Faults::All)]
+    faults: Faults,
+    /// Results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Faults {
+    /// Whatever the seed draws.
+    All,
+    /// Nothing.
+    None,
+}
+
+#[derive(Args)]
+struct GrowthOf {
+    /// A stock stack.
+    #[arg(long, default_value = "tcp.xml")]
+    stack: String,
+    /// Sizes to measure.
+    #[arg(long, value_delimiter = ',', default_value = "4,16,64,256", value_parser = size)]
+    members: Vec<usize>,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A cluster that can be split has two members.
+fn size(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&size| size >= 4).ok_or_else(|| "a number from 4 on".to_owned())
+}
+
+impl Sim {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Some(Command::Growth(growth)) => growth.run(),
+            None => Ok(self.swarm.run()),
+        }
+    }
+}
+
+impl Swarm {
+    fn plan(&self) -> Plan {
+        let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
+        Plan::new(&self.stack, self.members).with_faults(mix)
+    }
+
+    fn run(&self) -> ExitCode {
+        match self.seed {
+            Some(seed) => self.replay(seed),
+            None => self.swarm(),
+        }
+    }
+
+    fn replay(&self, seed: u64) -> ExitCode {
+        let (result, story) = replay(&self.plan(), seed);
+        if !self.json {
+            story.iter().for_each(|line| println!("{line}"));
+            println!();
+        }
+        match result {
+            Ok(report) => {
+                if self.json {
+                    println!("{}", json(&[(seed, report)]));
+                } else {
+                    print!("{}", table(&[(seed, report.clone())]));
+                    println!("trace {:016x}", report.trace);
+                }
+                ExitCode::SUCCESS
+            }
+            Err(violation) => {
+                println!("{violation}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn swarm(&self) -> ExitCode {
+        let plan = self.plan();
+        let begun = Instant::now();
+        let shows_progress = std::io::stderr().is_terminal();
+        let mut reports = Vec::new();
+        for seed in self.first..self.first.saturating_add(self.seeds) {
+            match run(&plan, seed) {
+                Ok(report) => reports.push((seed, report)),
+                Err(violation) => {
+                    if shows_progress {
+                        eprintln!();
+                    }
+                    println!("{violation}");
+                    println!("replay: {}", self.replay_command(seed));
+                    return ExitCode::FAILURE;
+                }
+            }
+            if shows_progress {
+                let (done, seconds) = (reports.len(), begun.elapsed().as_secs_f64());
+                eprint!("\r  {done} of {} seeds, {:.1} per second ", self.seeds, done as f64 / seconds);
+                let _ = std::io::stderr().flush();
+            }
+        }
+        if shows_progress {
+            eprintln!();
+        }
+        print!("{}", if self.json { json(&reports) + "\n" } else { table(&reports) });
+        ExitCode::SUCCESS
+    }
+
+    fn replay_command(&self, seed: u64) -> String {
+        let faults = if self.faults == Faults::None { " --faults none" } else { "" };
+        format!("consort sim --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
+    }
+}
+
+/// Sums and percentiles over all seeds.
+struct Summary {
+    seeds: usize,
+    members: usize,
+    packets: u64,
+    bytes: u64,
+    delivered: u64,
+    /// Sorted.
+    healed: Vec<Duration>,
+}
+
+impl Summary {
+    fn of(reports: &[(u64, Report)]) -> Self {
+        let sum = |of: fn(&Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum();
+        let mut healed: Vec<Duration> = reports.iter().map(|(_, report)| report.healed_after).collect();
+        healed.sort_unstable();
+        Self {
+            seeds: reports.len(),
+            members: reports.iter().map(|(_, report)| report.members).sum(),
+            packets: sum(|report| report.packets),
+            bytes: sum(|report| report.bytes),
+            delivered: sum(|report| report.delivered),
+            healed,
+        }
+    }
+
+    fn healed(&self, part: f64) -> f64 {
+        let at = (self.healed.len() as f64 * part).ceil() as usize;
+        self.healed.get(at.saturating_sub(1)).map_or(0.0, Duration::as_secs_f64)
+    }
+}
+
+fn table(reports: &[(u64, Report)]) -> String {
+    let all = Summary::of(reports);
+    let row = |name: &str, value: String| format!("{name:<24}{value:>16}\n");
+    [
+        row("seeds", all.seeds.to_string()),
+        row("members", all.members.to_string()),
+        row("packets", all.packets.to_string()),
+        row("bytes", all.bytes.to_string()),
+        row("messages delivered", all.delivered.to_string()),
+        row("healing time, median", format!("{:.2} s", all.healed(0.5))),
+        row("healing time, 90 %", format!("{:.2} s", all.healed(0.9))),
+        row("healing time, 99 %", format!("{:.2} s", all.healed(0.99))),
+        row("healing time, longest", format!("{:.2} s", all.healed(1.0))),
+    ]
+    .concat()
+}
+
+fn json(reports: &[(u64, Report)]) -> String {
+    let all = Summary::of(reports);
+    let mut value = serde_json::json!({
+        "seeds": all.seeds,
+        "members": all.members,
+        "packets": all.packets,
+        "bytes": all.bytes,
+        "delivered": all.delivered,
+        "healed_seconds": {
+            "p50": all.healed(0.5), "p90": all.healed(0.9), "p99": all.healed(0.99), "max": all.healed(1.0),
+        },
+    });
+    if let ([(seed, report)], Some(fields)) = (reports, value.as_object_mut()) {
+        fields.insert("seed".to_owned(), (*seed).into());
+        fields.insert("trace".to_owned(), format!("{:016x}", report.trace).into());
+    }
+    value.to_string()
+}
+
+impl GrowthOf {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        if !self.json {
+            println!("{} with its stock timeouts, a quiet network, no application traffic\n", self.stack);
+            println!(
+                "{:>7}  {:<24}{:>10}{:>12}{:>12}{:>16}",
+                "members", "event", "time s", "packets", "beyond load", "bytes"
+            );
+        }
+        let mut all = Vec::new();
+        for &members in &self.members {
+            let growth = grow(&self.stack, members, self.seed).map_err(anyhow::Error::msg)?;
+            if !self.json {
+                print!("{}", growth_rows(&growth));
+            }
+            all.push(growth);
+        }
+        if self.json {
+            println!("{}", growth_json(&all));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn growth_rows(growth: &Growth) -> String {
+    let mut text = String::new();
+    for phase in &growth.phases {
+        text += &format!(
+            "{:>7}  {:<24}{:>10.3}{:>12}{:>12}{:>16}\n",
+            growth.members,
+            phase.name,
+            phase.took.as_secs_f64(),
+            phase.packets,
+            phase.extra,
+            phase.bytes
+        );
+    }
+    let (packets, bytes) = (growth.steady_packets, growth.steady_bytes);
+    text += &format!(
+        "{:>7}  {:<24}{:>10}{packets:>12.1}{:>12}{bytes:>16.0}\n",
+        growth.members, "load per second", "", ""
+    );
+    text
+}
+
+fn growth_json(all: &[Growth]) -> serde_json::Value {
+    let one = |growth: &Growth| {
+        let phases: Vec<_> = growth
+            .phases
+            .iter()
+            .map(|phase| {
+                serde_json::json!({
+                    "event": phase.name,
+                    "seconds": phase.took.as_secs_f64(),
+                    "packets": phase.packets,
+                    "beyond_load": phase.extra,
+                    "bytes": phase.bytes,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "members": growth.members,
+            "events": phases,
+            "load_packets_per_second": growth.steady_packets,
+            "load_bytes_per_second": growth.steady_bytes,
+        })
+    };
+    all.iter().map(one).collect()
+}

@@ -1,0 +1,98 @@
+//! After the faults: the cluster heals, and then members join and leave without any trouble.
+
+use std::time::Duration;
+
+use consort_group::Time;
+
+use crate::checks::{self, Broken};
+use crate::world::World;
+
+/// How long members may take to join on a quiet network. The first answer to a joiner can be lost for want of its
+/// address, and is repeated after UNICAST3's interval of a second.
+const JOIN_LIMIT: Duration = Duration::from_secs(4);
+/// Leavers that are answered are gone long before GMS' `leave_timeout` of a second, even by the fastest clock.
+const LEAVE_LIMIT: Duration = Duration::from_millis(900);
+/// How long a confirmation may take before a coordinator gives up waiting (`view_ack_collection_timeout`), and some.
+const CONFIRMED: Duration = Duration::from_secs(3);
+/// How long messages, acknowledgements and two rounds of stability may take.
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
+
+/// Lets time pass.
+pub(crate) fn go_on(world: &mut World, time: Duration) {
+    let until = world.now + time;
+    while world.step(until) {}
+}
+
+/// Waits for one view in which nothing is outstanding.
+pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
+    loop {
+        go_on(world, Duration::from_millis(250));
+        let is_well = checks::one_view(world)
+            .and_then(|()| checks::leftovers(world))
+            .and_then(|()| checks::completeness(world));
+        match is_well {
+            Ok(()) => return Ok(()),
+            // What came of it explains more than that it did not heal.
+            Err(why) if world.now >= limit => return checks::all(world).and(Err(why)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Two members join, traffic flows, and the coordinator leaves together with another one. On a quiet network no
+/// timeout may be needed for that.
+pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
+    let unconfirmed = unconfirmed_views(world);
+    let mut joiners = Vec::new();
+    for _ in 0..2 {
+        joiners.push(world.start().map_err(|what| ("configuration", what))?);
+    }
+    go_on(world, JOIN_LIMIT);
+    checks::one_view(world).map_err(|(_, what)| ("members join a quiet cluster at once", what))?;
+    let traffic = world.stop_traffic();
+    world.start_traffic(crate::Traffic { interval: Duration::from_millis(20), ..traffic });
+    go_on(world, Duration::from_secs(1));
+    world.stop_traffic();
+    go_on(world, CONFIRMED);
+    is_confirmed(world, &unconfirmed)?;
+    checks::no_past(world, &joiners)?;
+
+    let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
+    let leads = |&node: &usize| {
+        let node = &world.nodes[node];
+        node.view().and_then(|view| view.coordinator()) == Some(&node.address)
+    };
+    let coordinator = alive.iter().copied().find(leads);
+    let other = alive.iter().copied().find(|node| Some(*node) != coordinator);
+    // The other one first: its request is with the coordinator when that one goes.
+    let leavers: Vec<usize> = other.into_iter().chain(coordinator).collect();
+    leavers.iter().for_each(|&node| world.leave(node));
+    go_on(world, LEAVE_LIMIT);
+    if let Some(&late) = leavers.iter().find(|&&node| world.nodes[node].is_alive()) {
+        let what = format!("{} waits for an answer", world.nodes[late].name);
+        return Err(("members leave a quiet cluster at once", what));
+    }
+    checks::one_view(world).map_err(|(_, what)| ("members leave a quiet cluster at once", what))?;
+    go_on(world, CONFIRMED);
+    is_confirmed(world, &unconfirmed)?;
+    let limit = world.now + QUIET_LIMIT;
+    heal(world, limit)
+}
+
+/// How often members have waited in vain for the confirmation of a view.
+fn unconfirmed_views(world: &World) -> Vec<u64> {
+    let of =
+        |node| checks::attribute(node, "GMS", "num_unconfirmed_views").and_then(|text| text.parse().ok());
+    world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()
+}
+
+fn is_confirmed(world: &World, before: &[u64]) -> Result<(), Broken> {
+    let before = before.iter().copied().chain(std::iter::repeat(0));
+    for ((node, now), before) in world.nodes.iter().zip(unconfirmed_views(world)).zip(before) {
+        if now > before {
+            let what = format!("{} did not hear from everybody in time", node.name);
+            return Err(("views of a quiet cluster are confirmed", what));
+        }
+    }
+    Ok(())
+}

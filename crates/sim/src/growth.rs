@@ -1,0 +1,160 @@
+//! What a cluster costs by its size: joining, crashing, leaving, merging, and being there.
+//!
+//! Stock timeouts, a quiet network, no application traffic: what is counted is what the stack sends on its own.
+
+use std::time::Duration;
+
+use consort_group::Time;
+
+use crate::checks;
+use crate::stock::{Change, Discovery, stock};
+use crate::world::{Traffic, World};
+
+/// What one event cost until everybody had the same view.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Phase {
+    /// The event.
+    pub name: &'static str,
+    /// From the event to the last member's view.
+    pub took: Duration,
+    /// Packets on the network meanwhile.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The packets without those of the steady load in the same time; 0 if they are lost in it.
+    pub extra: u64,
+}
+
+/// How a cluster of one size behaves.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Growth {
+    /// The size.
+    pub members: usize,
+    /// The events in their order.
+    pub phases: Vec<Phase>,
+    /// Packets per second of a cluster that does nothing.
+    pub steady_packets: f64,
+    /// Its bytes per second.
+    pub steady_bytes: f64,
+}
+
+/// No event takes longer than this: detection in 40 s, merging in twice 48 s, and as much again for congestion.
+const LIMIT: Duration = Duration::from_secs(300);
+/// TCPPING asks the first member; its port stands for all of a simulated host.
+const DISCOVERY: &[Change] = &[("TCPPING", "initial_hosts", "first[7800]"), ("TCPPING", "port_range", "0")];
+/// The steady load is measured over two of MERGE3's longest intervals.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// Lets a cluster of `members` join, lose one by a crash and one by a leave, take in one, and merge from two halves.
+///
+/// # Errors
+///
+/// An unknown stack, or an event after which there was no common view in time.
+pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
+    let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
+    let mut world = World::new(seed, stock(stack, DISCOVERY, Discovery::Own)?, traffic);
+    world.start()?;
+    settle(&mut world, checks::is_one_view)?;
+    let mut phases = Vec::new();
+    let joined = measure(&mut world, "all others join at once", |world| {
+        for _ in 1..members {
+            world.start()?;
+        }
+        Ok(())
+    })?;
+    phases.push(joined);
+    calm(&mut world);
+    let before = world.totals;
+    run_until(&mut world, STEADY);
+    let seconds = STEADY.as_secs_f64();
+    let steady_packets = (world.totals.packets - before.packets) as f64 / seconds;
+    let steady_bytes = (world.totals.bytes - before.bytes) as f64 / seconds;
+    if members > 2 {
+        phases.push(measure(&mut world, "one crashes", |world| {
+            world.crash(members / 2);
+            Ok(())
+        })?);
+        calm(&mut world);
+        phases.push(measure(&mut world, "one leaves", |world| {
+            world.leave(members - 1);
+            Ok(())
+        })?);
+        calm(&mut world);
+        phases.push(measure(&mut world, "one joins", |world| world.start().map(|_| ()))?);
+        calm(&mut world);
+    }
+    split(&mut world)?;
+    phases.push(measure(&mut world, "two halves merge", |world| {
+        world.network.cuts.clear();
+        Ok(())
+    })?);
+    for phase in &mut phases[1..] {
+        let steady = (steady_packets * phase.took.as_secs_f64()) as u64;
+        phase.extra = phase.packets.saturating_sub(steady);
+    }
+    Ok(Growth { members, phases, steady_packets, steady_bytes })
+}
+
+/// Lets something happen, and counts until all have one view again.
+fn measure(
+    world: &mut World,
+    name: &'static str,
+    event: impl FnOnce(&mut World) -> Result<(), String>,
+) -> Result<Phase, String> {
+    let (before, since) = (world.totals, world.now);
+    event(world)?;
+    let is_done = |world: &World| {
+        checks::is_one_view(world) && world.nodes.iter().all(|node| !node.is_leaving || !node.is_alive())
+    };
+    let until = settle(world, is_done).map_err(|why| format!("{name}: {why}"))?;
+    let packets = world.totals.packets - before.packets;
+    Ok(Phase {
+        name,
+        took: until.since(since),
+        packets,
+        bytes: world.totals.bytes - before.bytes,
+        extra: packets,
+    })
+}
+
+/// Goes on until members' views are as wanted.
+fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time, String> {
+    let limit = world.now + LIMIT;
+    let mut seen = u64::MAX;
+    loop {
+        let steps = world.totals.views + world.nodes.iter().filter(|node| !node.is_alive()).count() as u64;
+        if std::mem::replace(&mut seen, steps) != steps && is_settled(world) {
+            return Ok(world.now);
+        }
+        if !world.step(limit) {
+            return Err(format!("no common view after {LIMIT:?}"));
+        }
+    }
+}
+
+/// Long enough for confirmations and late answers.
+fn calm(world: &mut World) {
+    run_until(world, Duration::from_secs(5));
+}
+
+fn run_until(world: &mut World, time: Duration) {
+    let until = world.now + time;
+    while world.step(until) {}
+}
+
+/// Cuts the cluster into halves, and waits until each has its own view.
+fn split(world: &mut World) -> Result<(), String> {
+    let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
+    let (one, two) = alive.split_at(alive.len() / 2);
+    for (&a, &b) in one.iter().flat_map(|a| two.iter().map(move |b| (a, b))) {
+        world.network.cuts.insert((a, b));
+        world.network.cuts.insert((b, a));
+    }
+    let has_view = |world: &World, half: &[usize]| {
+        half.iter().all(|&node| world.nodes[node].view().is_some_and(|view| view.len() == half.len()))
+    };
+    settle(world, |world| has_view(world, one) && has_view(world, two))
+        .map_err(|why| format!("two halves part: {why}"))?;
+    calm(world);
+    Ok(())
+}

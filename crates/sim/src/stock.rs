@@ -1,0 +1,42 @@
+//! Stock configurations, with what a simulation changes about them.
+
+use consort_conf::{STOCK, Variables, parse_stack};
+use consort_group::config::StackConfig;
+
+/// A protocol's attribute, and its value.
+pub(crate) type Change = (&'static str, &'static str, &'static str);
+
+/// How members find each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discovery {
+    /// Within the process, whatever becomes of the network.
+    Local,
+    /// As the configuration says; every host name is the first member's.
+    Own,
+}
+
+/// A stock configuration with these attributes changed, where it has the protocol.
+pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
+    let (_, text) = STOCK
+        .iter()
+        .find(|(known, _)| *known == name)
+        .ok_or_else(|| format!("there is no stock stack {name}"))?;
+    let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
+    let mut config = stack.config;
+    for (protocol, attribute, value) in changes {
+        let Some(found) = config.protocols.iter_mut().find(|found| found.short_name() == *protocol) else {
+            continue;
+        };
+        match found.attributes.iter_mut().find(|(name, _, _)| name == attribute) {
+            Some((_, own, _)) => (*value).clone_into(own),
+            None => found.attributes.push(((*attribute).to_owned(), (*value).to_owned(), found.position)),
+        }
+    }
+    for protocol in &mut config.protocols {
+        if discovery == Discovery::Local && matches!(protocol.short_name(), "TCPPING" | "PING") {
+            protocol.name = "LOCAL_PING".to_owned();
+            protocol.attributes.retain(|(name, _, _)| name == "num_discovery_runs");
+        }
+    }
+    Ok(config)
+}

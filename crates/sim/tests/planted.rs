@@ -1,0 +1,20 @@
+//! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/planted.md.
+
+use consort_sim::{Plan, Planted, run};
+
+/// Seeds after which a bug counts as not found.
+const SEEDS_MAX: u64 = 300;
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    println!("| bug | seeds | rule that was broken |\n|---|---:|---|");
+    for bug in Planted::ALL {
+        let plan = Plan::new("tcp.xml", 4).with_planted(bug);
+        match (0..SEEDS_MAX).find_map(|seed| run(&plan, seed).err()) {
+            Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
+            None => missed.push(bug),
+        }
+    }
+    assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
+}
