@@ -131,6 +131,7 @@ impl Swarm {
         let begun = Instant::now();
         let shows_progress = std::io::stderr().is_terminal();
         let mut reports = Vec::new();
+        let mut broken = 0;
         for seed in self.first..self.first.saturating_add(self.seeds) {
             match run(&plan, seed) {
                 Ok(report) => reports.push((seed, report)),
@@ -140,11 +141,11 @@ impl Swarm {
                     }
                     println!("{violation}");
                     println!("replay: {}", self.replay_command(seed));
-                    return ExitCode::FAILURE;
+                    broken += 1;
                 }
             }
             if shows_progress {
-                let (done, seconds) = (reports.len(), begun.elapsed().as_secs_f64());
+                let (done, seconds) = (reports.len() + broken, begun.elapsed().as_secs_f64());
                 eprint!("\r  {done} of {} seeds, {:.1} per second ", self.seeds, done as f64 / seconds);
                 let _ = std::io::stderr().flush();
             }
@@ -153,6 +154,10 @@ impl Swarm {
             eprintln!();
         }
         print!("{}", if self.json { json(&reports) + "\n" } else { table(&reports) });
+        if broken > 0 {
+            eprintln!("{broken} of {} seeds broke a rule; the table is of the others", self.seeds);
+            return ExitCode::FAILURE;
+        }
         ExitCode::SUCCESS
     }
 

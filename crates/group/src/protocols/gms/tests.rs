@@ -437,6 +437,23 @@ fn who_takes_part_in_another_merge_says_so() {
     );
 }
 
+/// A coordinator brought its last view to one of us only, and died; the other made one of the same number.
+#[test]
+fn a_group_with_two_views_of_one_number_merges_with_itself() {
+    let mut harness = joined(&[1, 3]);
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    let own = harness.stack.shared().view.clone().unwrap();
+    let other = view(own.id().id, &[2, 1, 3]);
+    harness.raise(Event::MergeViews(vec![(member(1), own.clone()), (member(3), other)])).take_down();
+    let row = Payload::Bytes(Some(wire::encode_view_and_digest(None, Some(&digest(&[(3, 6, 6)])))));
+    harness.up(message(GmsKind::GetDigestRsp, 3, row)).take_down();
+    harness.advance(Duration::from_secs(5));
+    let made = views(&mut harness);
+    assert_eq!(made[0].members(), [member(1), member(3)]);
+    assert_eq!(made[0].id().id, own.id().id + 1);
+    assert!(made[0].is_merge());
+}
+
 /// Members that go on waiting for a merge that came to nothing would miss the next one.
 #[test]
 fn a_merge_that_fails_is_cancelled_for_the_own_group_too() {

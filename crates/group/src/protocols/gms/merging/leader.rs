@@ -12,6 +12,9 @@ pub(super) struct Leading {
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
+    /// Whether members of the own group have other views: then there is something to merge even if nobody else
+    /// answers. A member that got the last view of a coordinator that died is not helped by our view of the same number.
+    is_own_group_apart: bool,
 }
 
 impl Gms {
@@ -29,6 +32,10 @@ impl Gms {
         // The leader's own group first: its members keep the order they know.
         subviews.sort_by_key(|view| !view.contains(cx.local()));
         let groups = groups_to_ask(&sanitized(&views));
+        let own_id = cx.view().map(|view| view.id().clone());
+        let is_own_group_apart = groups.get(cx.local()).is_some_and(|own| {
+            own.iter().any(|member| views.get(member).is_some_and(|view| Some(view.id()) != own_id.as_ref()))
+        });
         self.next_merge += 1;
         let id = MergeId { initiator: cx.local().clone(), id: self.next_merge };
         if !self.begin_merge(cx, &id) {
@@ -36,7 +43,7 @@ impl Gms {
         }
         if let Some(merge) = &mut self.merge {
             let asked = groups.keys().cloned().collect();
-            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews });
+            merge.leading = Some(Leading { answers: BTreeMap::new(), asked, subviews, is_own_group_apart });
         }
         cx.arm(MERGE_RESPONSES, self.config.merge_timeout);
         let local = cx.local().clone();
@@ -90,8 +97,9 @@ impl Gms {
         let local = cx.local().clone();
         let answers: BTreeMap<Address, (View, Digest)> =
             leading.answers.into_iter().filter_map(|(src, answer)| Some((src, answer?))).collect();
-        // Alone we have nothing to merge, and without ourselves nobody would lead it.
-        if answers.len() < 2 || !answers.contains_key(&local) {
+        // Alone we have nothing to merge unless our group is apart, and without ourselves nobody would lead it.
+        let least = if leading.is_own_group_apart { 1 } else { 2 };
+        if answers.len() < least || !answers.contains_key(&local) {
             let others = leading.asked.iter().filter(|member| **member != local);
             Self::cancel_merge(cx, others, &id);
             self.release_group(cx, |_| true);
