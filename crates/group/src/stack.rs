@@ -343,6 +343,12 @@ impl Stack {
         Some(out)
     }
 
+    /// One of a layer's attributes. `None`: no such layer or attribute.
+    pub fn attribute(&self, layer: &str, name: &str) -> Option<String> {
+        let attributes = self.probe(layer)?.attributes;
+        attributes.into_iter().find(|(own, _)| own == name).map(|(_, value)| value)
+    }
+
     /// Changes a layer's attribute. `None`: no such layer or attribute.
     pub fn set_attribute(&mut self, layer: &str, name: &str, value: &str) -> Option<Result<(), String>> {
         let slot = self.slots.iter_mut().find(|slot| slot.protocol.name() == layer)?;

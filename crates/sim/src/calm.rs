@@ -5,6 +5,7 @@ use std::time::Duration;
 use consort_group::Time;
 
 use crate::checks::{self, Broken};
+use crate::node::Node;
 use crate::world::World;
 
 /// How long members may take to join on a quiet network. The first answer to a joiner can be lost for want of its
@@ -81,8 +82,7 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
 
 /// How often members have waited in vain for the confirmation of a view.
 fn unconfirmed_views(world: &World) -> Vec<u64> {
-    let of =
-        |node| checks::attribute(node, "GMS", "num_unconfirmed_views").and_then(|text| text.parse().ok());
+    let of = |node: &Node| node.stack.as_ref()?.attribute("GMS", "num_unconfirmed_views")?.parse().ok();
     world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()
 }
 

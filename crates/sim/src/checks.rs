@@ -269,12 +269,6 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("GMS", "pending_requests", "0"),
 ];
 
-/// A layer's attribute.
-pub(crate) fn attribute(node: &Node, layer: &str, name: &str) -> Option<String> {
-    let out = node.stack.as_ref()?.probe(layer)?;
-    out.attributes.into_iter().find(|(own, _)| own == name).map(|(_, value)| value)
-}
-
 /// Nothing waits in any stack, every window is empty, and nobody suspects anybody who lives. (What FD_SOCK2 has heard
 /// from others may outlive the suspicion; it is verified before it counts.)
 pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
@@ -286,7 +280,7 @@ pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
             return Err(("nothing waits after faults", format!("{} holds {held} bytes", node.name)));
         }
         for (layer, name, nothing) in EMPTY {
-            if let Some(value) = attribute(node, layer, name).filter(|value| value != nothing) {
+            if let Some(value) = stack.attribute(layer, name).filter(|value| value != nothing) {
                 let what = format!("{}: {layer}.{name} is {value}", node.name);
                 return Err(("empty windows after faults", what));
             }

@@ -42,8 +42,7 @@ fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message
 }
 
 fn incomplete(harness: &Harness) -> String {
-    let probe = harness.stack.probe("FRAG2").unwrap();
-    probe.attributes.into_iter().find(|(name, _)| name == "incomplete_messages").unwrap().1
+    harness.stack.attribute("FRAG2", "incomplete_messages").unwrap()
 }
 
 /// Credits that went back to senders.

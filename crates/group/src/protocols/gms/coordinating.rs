@@ -19,10 +19,11 @@ impl Pending {
         self.joiners.len() + self.leavers.len() + self.suspects.len()
     }
 
-    /// Forgets what a new view has settled. Who does not lead it has no joiners.
+    /// Forgets what a new view has settled. Who does not lead it has no joiners, and leaves suspects to who does: the
+    /// detectors say again whom they still suspect, but nobody would say again who is suspected no more.
     pub(super) fn keep_members(&mut self, view: &View, leads: bool) {
         self.leavers.retain(|member| view.contains(member));
-        self.suspects.retain(|member| view.contains(member));
+        self.suspects.retain(|member| leads && view.contains(member));
         self.joiners.retain(|member| leads && !view.contains(member));
     }
 

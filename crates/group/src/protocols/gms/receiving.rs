@@ -34,7 +34,7 @@ impl Gms {
             GmsKind::MergeReq => self.merge_req(cx, header, message, &src),
             GmsKind::MergeRsp => self.merge_rsp(cx, header, message, &src),
             GmsKind::InstallMergeView => self.install_merge_view(cx, header, message),
-            GmsKind::CancelMerge => self.merge_cancelled(cx, header),
+            GmsKind::CancelMerge => self.merge_cancelled(cx, header, &src),
             GmsKind::GetDigestReq => self.digest_req(cx, header, &src),
             GmsKind::GetDigestRsp => self.digest_rsp(cx, message, &src),
         }

@@ -278,6 +278,42 @@ fn an_unsuspected_member_stays() {
 }
 
 #[test]
+fn who_led_a_merge_is_suspected_no_more() {
+    let mut harness = joined(&[2, 1, 3]);
+    let request = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, request));
+    harness.raise(Event::Suspect(vec![member(2)]));
+    let merged = View::merged(
+        ViewId { creator: member(2), id: 9 },
+        vec![member(2), member(1), member(3)],
+        vec![view(5, &[2, 3]), view(8, &[1])],
+    );
+    harness.up(message(GmsKind::View, 2, full(&merged, None)));
+    assert_eq!(views(&mut harness), [merged]);
+    harness.advance(Duration::from_secs(20));
+    assert_eq!(views(&mut harness), []);
+    assert_eq!(harness.stack.attribute("GMS", "pending_requests").unwrap(), "0");
+}
+
+/// Both lists of a member that two coordinators count as theirs: the leader asks it, and the other gives it up.
+#[test]
+fn who_was_asked_by_the_leader_is_not_released_by_others() {
+    for (asked_by_leader, canceller, is_over) in [(true, 3, false), (true, 2, true), (false, 3, true)] {
+        let mut harness = joined(&[3, 1]);
+        harness.answer_digest(digest(&[(1, 4, 4)]));
+        harness.up(merge_message(GmsKind::GetDigestReq, 3, 7, 2, Payload::Empty));
+        if asked_by_leader {
+            let request = Payload::Bytes(Some(wire::encode_address_list(&[member(1)])));
+            harness.up(merge_message(GmsKind::MergeReq, 2, 7, 2, request));
+        }
+        harness.up(merge_message(GmsKind::CancelMerge, canceller, 7, 2, Payload::Empty));
+        let is_merging = harness.stack.attribute("GMS", "merge_in_progress").unwrap() == "true";
+        assert_eq!(is_merging, !is_over, "{asked_by_leader} {canceller}");
+    }
+}
+
+#[test]
 fn a_participant_leaves_when_it_is_answered_or_done_waiting() {
     for is_answered in [true, false] {
         let mut harness = joined(&[2, 1, 3]);

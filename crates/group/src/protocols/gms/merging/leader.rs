@@ -38,7 +38,7 @@ impl Gms {
         });
         self.next_merge += 1;
         let id = MergeId { initiator: cx.local().clone(), id: self.next_merge };
-        if !self.begin_merge(cx, &id) {
+        if !self.begin_merge(cx, &id, &id.initiator) {
             return;
         }
         if let Some(merge) = &mut self.merge {

@@ -24,6 +24,8 @@ pub(super) struct Merge {
     leading: Option<Leading>,
     /// What the coordinator of a group collects.
     collecting: Option<Collecting>,
+    /// Who asked us: the leader, or our coordinator.
+    drawn_by: Address,
     /// The members of our group that we have drawn into it.
     group: Vec<Address>,
 }
@@ -40,13 +42,25 @@ const MERGES_DONE_MAX: usize = 20;
 
 impl Gms {
     /// Takes part in a merge. Returns false if another runs, or this one is over.
-    fn begin_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId) -> bool {
-        match &self.merge {
-            Some(merge) => merge.id == *id,
+    fn begin_merge(&mut self, cx: &mut Cx<'_>, id: &MergeId, drawn_by: &Address) -> bool {
+        match &mut self.merge {
+            Some(merge) if merge.id == *id => {
+                // Asked by the leader itself, we are a group of our own, whatever our coordinator makes of it.
+                if *drawn_by == id.initiator {
+                    drawn_by.clone_into(&mut merge.drawn_by);
+                }
+                true
+            }
+            Some(_) => false,
             None if self.merges_done.contains(id) => false,
             None => {
-                self.merge =
-                    Some(Merge { id: id.clone(), leading: None, collecting: None, group: Vec::new() });
+                self.merge = Some(Merge {
+                    id: id.clone(),
+                    leading: None,
+                    collecting: None,
+                    drawn_by: drawn_by.clone(),
+                    group: Vec::new(),
+                });
                 cx.control(&Control::SuspendStable(self.merge_limit()));
                 cx.arm(MERGE_END, self.merge_limit());
                 true
@@ -77,8 +91,10 @@ impl Gms {
         self.merge.as_ref().is_some_and(|merge| Some(&merge.id) == header.merge_id.as_ref())
     }
 
-    pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader) {
-        if self.takes_part(header) {
+    pub(super) fn merge_cancelled(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, src: &Address) {
+        let is_theirs =
+            self.merge.as_ref().is_some_and(|merge| [&merge.drawn_by, &merge.id.initiator].contains(&src));
+        if is_theirs && self.takes_part(header) {
             self.release_group(cx, |_| true);
             self.end_merge(cx);
         }
@@ -115,7 +131,7 @@ impl Gms {
             return;
         }
         let local = cx.local().clone();
-        if !self.begin_merge(cx, id) {
+        if !self.begin_merge(cx, id, leader) {
             // The leader need not wait for us.
             if *leader != local {
                 let mut header = Self::header(GmsKind::MergeRsp);
@@ -153,7 +169,7 @@ impl Gms {
             return;
         }
         if let Some(id) = &header.merge_id
-            && !self.begin_merge(cx, id)
+            && !self.begin_merge(cx, id, src)
         {
             return;
         }
