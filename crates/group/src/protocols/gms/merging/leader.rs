@@ -17,6 +17,12 @@ pub(super) struct Leading {
     is_own_group_apart: bool,
 }
 
+impl Leading {
+    pub(super) fn has_asked(&self, member: &Address) -> bool {
+        self.asked.contains(member)
+    }
+}
+
 impl Gms {
     /// MERGE3 has seen members with different views.
     pub(in crate::protocols::gms) fn views_differ(&mut self, cx: &mut Cx<'_>, views: &[(Address, View)]) {

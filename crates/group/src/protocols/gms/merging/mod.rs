@@ -101,11 +101,13 @@ impl Gms {
     }
 
     /// Members of our group that no merged view will reach are told that the merge is over for them: as long as they
-    /// wait, they take part in no other.
+    /// wait, they take part in no other. Those that the leader has asked itself are not ours to release.
     fn release_group(&self, cx: &mut Cx<'_>, is_released: impl Fn(&Address) -> bool) {
-        if let Some(merge) = &self.merge {
-            Self::cancel_merge(cx, merge.group.iter().filter(|member| is_released(member)), &merge.id);
-        }
+        let Some(merge) = &self.merge else { return };
+        let is_asked =
+            |member: &Address| merge.leading.as_ref().is_some_and(|leading| leading.has_asked(member));
+        let released = merge.group.iter().filter(|member| is_released(member) && !is_asked(member));
+        Self::cancel_merge(cx, released, &merge.id);
     }
 
     pub(super) fn merge_req(
