@@ -8,6 +8,7 @@
 
 mod address;
 mod batch;
+mod consumption;
 mod context;
 mod credit;
 mod digest;

@@ -4,7 +4,7 @@
 //! sender that has to wait for credits in the middle of a message would wait for good if the pieces kept all of
 //! them: what the layers below say would stall it goes back at once, and the joined message carries the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
@@ -23,6 +23,17 @@ const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 /// Senders that are not members and have incomplete messages. A flood of invented senders must not grow the table.
 pub(super) const STRANGERS_MAX: usize = 100;
 
+/// Messages that were given up and whose other pieces may still come. As many as can be incomplete at once; beyond
+/// this the oldest is forgotten.
+const GIVEN_UP_MAX: usize = INCOMPLETE_MAX;
+
+/// A message that was given up. Its other pieces would never be complete, and hold their sender's credit meanwhile.
+struct GivenUp {
+    src: Address,
+    id: u64,
+    outstanding: u32,
+}
+
 /// A message whose pieces come in.
 struct Incomplete {
     num_frags: u32,
@@ -37,7 +48,7 @@ struct Incomplete {
 
 impl Incomplete {
     /// Gives it up: what it holds of its sender's credit goes back, and with a reason it is counted.
-    fn give_up(self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
+    fn give_up(self, cx: &mut Cx<'_>, src: &Address, id: u64, why: Option<DropReason>) -> GivenUp {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
         stand_in.src = Some(src.clone());
         stand_in.credit = self.credit;
@@ -45,6 +56,7 @@ impl Incomplete {
             Some(why) => cx.discard(&stand_in, why),
             None => cx.absorb(&stand_in),
         }
+        GivenUp { src: src.clone(), id, outstanding: self.num_frags - self.pieces.len() as u32 }
     }
 }
 
@@ -67,13 +79,20 @@ impl Sender {
     }
 
     /// Makes room for a piece of this length, of a message that may be new.
-    fn make_room(&mut self, cx: &mut Cx<'_>, src: &Address, id: u64, length: u64) {
+    fn make_room(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        id: u64,
+        length: u64,
+        given_up: &mut VecDeque<GivenUp>,
+    ) {
         while self.bytes + length > INCOMPLETE_BYTES_MAX
             || (self.messages.len() >= INCOMPLETE_MAX && !self.messages.contains_key(&id))
         {
             let Some((&oldest, _)) = self.messages.first_key_value() else { return };
             let Some(incomplete) = self.remove(oldest) else { return };
-            incomplete.give_up(cx, src, Some(DropReason::QueueFull));
+            given_up.push_back(incomplete.give_up(cx, src, oldest, Some(DropReason::QueueFull)));
         }
     }
 }
@@ -82,6 +101,7 @@ impl Sender {
 #[derive(Default)]
 pub(super) struct Joining {
     senders: BTreeMap<Address, Sender>,
+    given_up: VecDeque<GivenUp>,
 }
 
 impl Joining {
@@ -90,14 +110,34 @@ impl Joining {
     }
 
     pub(super) fn clear(&mut self) {
-        self.senders.clear();
+        *self = Self::default();
     }
 
     /// Forgets what members that left have begun.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         for (src, sender) in self.senders.extract_if(.., |src, _| !view.contains(src)) {
-            sender.messages.into_values().for_each(|incomplete| incomplete.give_up(cx, &src, None));
+            for (id, incomplete) in sender.messages {
+                self.given_up.push_back(incomplete.give_up(cx, &src, id, None));
+            }
         }
+        self.bound_given_up();
+    }
+
+    fn bound_given_up(&mut self) {
+        self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
+    }
+
+    /// Whether a piece belongs to a message that was given up.
+    fn is_given_up(&mut self, src: &Address, id: u64) -> bool {
+        let Some(at) = self.given_up.iter().position(|given_up| given_up.id == id && given_up.src == *src)
+        else {
+            return false;
+        };
+        self.given_up[at].outstanding -= 1;
+        if self.given_up[at].outstanding == 0 {
+            self.given_up.remove(at);
+        }
+        true
     }
 
     /// Adds a piece. Returns the pieces if this was the last one.
@@ -110,6 +150,10 @@ impl Joining {
         frag_size: u64,
     ) -> Option<Incomplete> {
         let src = piece.src.clone()?;
+        if self.is_given_up(&src, header.id) {
+            cx.absorb(&piece);
+            return None;
+        }
         let members = cx.view().map_or(0, View::len);
         if !self.senders.contains_key(&src)
             && self.senders.len() >= members + STRANGERS_MAX
@@ -121,7 +165,7 @@ impl Joining {
         let length = bytes.len() as u64;
         let is_multicast = piece.is_multicast();
         let sender = self.senders.entry(src.clone()).or_default();
-        sender.make_room(cx, &src, header.id, length);
+        sender.make_room(cx, &src, header.id, length, &mut self.given_up);
         let incomplete = sender.messages.entry(header.id).or_insert_with(|| Incomplete {
             num_frags: header.num_frags,
             is_multicast,
@@ -160,6 +204,7 @@ impl Joining {
         if sender.messages.is_empty() {
             self.senders.remove(&src);
         }
+        self.bound_given_up();
         done
     }
 }

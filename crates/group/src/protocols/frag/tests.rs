@@ -214,6 +214,19 @@ fn senders_outside_the_view_are_few() {
     assert_eq!(harness.take_up().len(), 1, "a member is heard in any case");
 }
 
+/// The rest of a message whose sender was away in between completes nothing, and must not hold credit.
+#[test]
+fn pieces_of_a_message_that_was_given_up_give_their_credit_back() {
+    let mut harness = with_credits();
+    harness.up(piece(2, 7, 0, 6, 10));
+    harness.install(view(2, &[1])).install(view(3, &[1, 2])).take_down();
+    harness.up_batch((1..6).map(|nth| piece(2, 7, nth, 6, 10)).collect());
+    assert_eq!(incomplete(&harness), "0");
+    assert_eq!(returned(&mut harness), [50]);
+    harness.up(piece(2, 7, 0, 1, 10));
+    assert_eq!(harness.take_up().len(), 1, "all pieces have come: the number is free again");
+}
+
 #[test]
 fn headers_that_lie_are_dropped() {
     let mut harness = harness(FragKind::Frag2);

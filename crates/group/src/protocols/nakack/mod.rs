@@ -12,6 +12,7 @@ mod sending;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, NakAckHeader,
@@ -64,13 +65,22 @@ const FORMER_MAX: usize = 1_000;
 #[derive(Debug)]
 struct Peer {
     window: ReceiveWindow,
-    /// NAKACK4: delivered messages that the application has not consumed, with their credit.
-    unconsumed: VecDeque<(u64, u32)>,
-    /// NAKACK4: the highest seqno up to which everything was consumed.
-    consumed: u64,
+    /// NAKACK4: what is acknowledged.
+    consumption: Consumption,
     /// NAKACK4: consumed since the last acknowledgement.
     unacked: usize,
     is_ack_due: bool,
+}
+
+impl Peer {
+    fn new(delivered: u64, capacity: usize) -> Self {
+        Self {
+            window: ReceiveWindow::new(delivered, capacity),
+            consumption: Consumption::from(delivered),
+            unacked: 0,
+            is_ack_due: false,
+        }
+    }
 }
 
 /// The protocol.
@@ -154,13 +164,7 @@ impl NakAck {
     }
 
     fn peer(&self, delivered: u64) -> Peer {
-        Peer {
-            window: ReceiveWindow::new(delivered, self.capacity()),
-            unconsumed: VecDeque::new(),
-            consumed: delivered,
-            unacked: 0,
-            is_ack_due: false,
-        }
+        Peer::new(delivered, self.capacity())
     }
 
     fn reset(&mut self) {

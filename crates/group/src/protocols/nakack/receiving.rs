@@ -61,13 +61,8 @@ impl NakAck {
         if let NakAckHeader::Msg { seqno } = *header
             && self.is_fixed()
         {
-            let local = cx.local().clone();
-            message.credit = credit_of(message);
-            let own = self.peers.entry(local).or_insert_with(|| {
-                let window = crate::window::ReceiveWindow::new(0, 1);
-                Peer { window, unconsumed: Default::default(), consumed: 0, unacked: 0, is_ack_due: false }
-            });
-            own.unconsumed.push_back((seqno, message.credit));
+            let own = self.peers.entry(cx.local().clone()).or_insert_with(|| Peer::new(0, 1));
+            own.consumption.expect(seqno, message);
         }
     }
 
@@ -89,8 +84,7 @@ impl NakAck {
         let is_fixed = self.is_fixed();
         let Some(peer) = self.peers.get_mut(src) else { return self.drop_stranger(cx, &message) };
         let before = ready.len();
-        let first = peer.window.highest_delivered() + 1;
-        let is_oob = message.is_oob();
+        let delivered = peer.window.highest_delivered();
         #[cfg(feature = "planted")]
         let again = message.clone();
         match peer.window.add(seqno, message, ready) {
@@ -111,16 +105,9 @@ impl NakAck {
             }
         }
         self.delivered += (ready.len() - before) as u64;
-        if is_fixed && ready.len() > before {
-            let last = peer.window.highest_delivered();
-            let regular = ready[before..].iter_mut();
-            let mut numbers = first..=last;
-            for message in regular {
-                message.credit = credit_of(message);
-                // An OOB message ahead of its turn counts with the next number in turn: acks are cumulative.
-                let number = if is_oob { last } else { numbers.next().unwrap_or(last) };
-                peer.unconsumed.push_back((number, message.credit));
-            }
+        if is_fixed {
+            let after = peer.window.highest_delivered();
+            peer.consumption.expect_all(&mut ready[before..], delivered, after);
         }
     }
 
@@ -200,17 +187,7 @@ impl NakAck {
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(peer) = self.peers.get_mut(src) else { return };
-        let mut left = credit;
-        while let Some((seqno, own)) = peer.unconsumed.front_mut() {
-            if u64::from(*own) > left {
-                *own -= left as u32;
-                break;
-            }
-            left -= u64::from(*own);
-            peer.consumed = peer.consumed.max(*seqno);
-            peer.unacked += 1;
-            peer.unconsumed.pop_front();
-        }
+        peer.unacked += peer.consumption.consume(credit);
         peer.is_ack_due |= peer.unacked > 0;
         if peer.unacked >= threshold {
             self.ack(cx, &src.clone());
@@ -221,7 +198,7 @@ impl NakAck {
         let Some(peer) = self.peers.get_mut(member) else { return };
         peer.unacked = 0;
         peer.is_ack_due = false;
-        let seqno = peer.consumed;
+        let seqno = peer.consumption.up_to();
         if cx.is_local(member) {
             return self.acked(cx, member, seqno);
         }
@@ -238,9 +215,4 @@ impl NakAck {
             self.ack(cx, &member);
         }
     }
-}
-
-/// What a message counts until it is consumed: its length, but at least one, so that empty ones count too.
-fn credit_of(message: &Message) -> u32 {
-    u32::try_from(message.length()).unwrap_or(u32::MAX).max(1)
 }

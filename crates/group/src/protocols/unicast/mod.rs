@@ -10,6 +10,7 @@ mod sending;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
@@ -87,10 +88,8 @@ struct ReceiveConnection {
     is_ack_due: bool,
     last_used: Time,
     closing_since: Option<Time>,
-    /// UNICAST4: delivered messages that the application has not consumed, with their credit.
-    unconsumed: VecDeque<(u64, u32)>,
-    /// UNICAST4: the highest seqno up to which everything was consumed.
-    consumed: u64,
+    /// UNICAST4: what is acknowledged.
+    consumption: Consumption,
 }
 
 /// Messages whose connection's start is missing.

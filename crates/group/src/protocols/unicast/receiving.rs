@@ -1,8 +1,7 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
 
-use std::collections::VecDeque;
-
 use super::{EARLY_MAX, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
+use crate::consumption::Consumption;
 use crate::window::{Added, ReceiveWindow};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, Object, Protocol, SeqnoList, UnicastHeader,
@@ -130,9 +129,9 @@ impl Unicast {
             unacked: 0,
             is_ack_due: false,
             last_used: cx.now(),
-            closing_since: None,
-            unconsumed: VecDeque::new(),
-            consumed: delivered,
+            // Nobody may be there any more, and no view will tell.
+            closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
+            consumption: Consumption::from(delivered),
         };
         self.receivers.insert(src.clone(), connection);
         true
@@ -154,8 +153,7 @@ impl Unicast {
         connection.unacked += usize::from(!is_fixed);
         connection.is_ack_due = true;
         let before = ready.len();
-        let first = connection.window.highest_delivered() + 1;
-        let is_oob = message.is_oob();
+        let delivered = connection.window.highest_delivered();
         match connection.window.add(seqno, message, ready) {
             Added::New => {}
             Added::Duplicate => {
@@ -166,13 +164,8 @@ impl Unicast {
             }
         }
         if is_fixed {
-            let last = connection.window.highest_delivered();
-            let mut numbers = first..=last;
-            for message in &mut ready[before..] {
-                message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
-                let number = if is_oob { last } else { numbers.next().unwrap_or(last) };
-                connection.unconsumed.push_back((number, message.credit));
-            }
+            let after = connection.window.highest_delivered();
+            connection.consumption.expect_all(&mut ready[before..], delivered, after);
         }
     }
 
@@ -205,7 +198,8 @@ impl Unicast {
         let Some(connection) = self.receivers.get_mut(member) else { return };
         connection.unacked = 0;
         connection.is_ack_due = false;
-        let seqno = if is_fixed { connection.consumed } else { connection.window.highest_delivered() };
+        let seqno =
+            if is_fixed { connection.consumption.up_to() } else { connection.window.highest_delivered() };
         let header = UnicastHeader::Ack { seqno, conn_id: connection.conn_id, timestamp };
         self.acks_sent += 1;
         let ack = Message::empty(Some(member.clone()))
@@ -252,18 +246,7 @@ impl Unicast {
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(connection) = self.receivers.get_mut(src) else { return };
-        let mut left = credit;
-        let mut consumed = 0;
-        while let Some((seqno, own)) = connection.unconsumed.front_mut() {
-            if u64::from(*own) > left {
-                *own -= left as u32;
-                break;
-            }
-            left -= u64::from(*own);
-            consumed += 1;
-            connection.consumed = connection.consumed.max(*seqno);
-            connection.unconsumed.pop_front();
-        }
+        let consumed = connection.consumption.consume(credit);
         connection.unacked += consumed;
         connection.is_ack_due |= consumed > 0;
         if connection.unacked >= threshold {

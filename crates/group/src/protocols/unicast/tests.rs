@@ -218,3 +218,20 @@ fn a_connection_to_somebody_outside_the_view_closes() {
     harness.advance(Duration::from_secs(60));
     assert_eq!(harness.take_down(), [], "nothing is sent again for ever");
 }
+
+/// What is missing may never come: its sender has closed the connection, and left us out of its view.
+#[test]
+fn a_connection_from_somebody_outside_the_view_closes() {
+    let mut harness = harness();
+    let from_stranger = |seqno, first| {
+        let mut message = data(seqno, 0, first);
+        message.src = Some(member(9));
+        message
+    };
+    harness.up_batch(vec![from_stranger(1, true), from_stranger(3, false)]);
+    assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "2");
+    harness.advance(Duration::from_secs(241)).take_down();
+    assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "0");
+    harness.advance(Duration::from_secs(60));
+    assert_eq!(harness.take_down(), [], "nothing is asked for again for ever");
+}

@@ -1,0 +1,91 @@
+//! What the application has consumed of one sender's messages. Fixed windows (NAKACK4 and UNICAST4) acknowledge that,
+//! and not what was delivered: a slow application slows its senders down.
+
+use std::collections::VecDeque;
+
+use crate::Message;
+
+/// Delivered messages of one sender that the application has not consumed.
+#[derive(Debug)]
+pub(crate) struct Consumption {
+    /// In order of delivery: up to which seqno everything is consumed with the message, and what it still counts.
+    pending: VecDeque<(u64, u32)>,
+    up_to: u64,
+}
+
+impl Consumption {
+    /// Everything up to here is consumed, and nothing outstanding.
+    pub(crate) fn from(seqno: u64) -> Self {
+        Self { pending: VecDeque::new(), up_to: seqno }
+    }
+
+    /// The seqno up to which everything is consumed.
+    pub(crate) fn up_to(&self) -> u64 {
+        self.up_to
+    }
+
+    /// Counts a message, with which everything up to `seqno` will be consumed. It gets its length as credit, but at
+    /// least one, so that empty ones count too.
+    pub(crate) fn expect(&mut self, seqno: u64, message: &mut Message) {
+        message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
+        self.pending.push_back((seqno, message.credit));
+    }
+
+    /// Counts what has become ready while a window's end moved from `before` to `after`. Out-of-band messages among
+    /// them were delivered before their turn and are not in `ready`: the last one that is takes their numbers too.
+    #[inline]
+    pub(crate) fn expect_all(&mut self, ready: &mut [Message], before: u64, after: u64) {
+        let count = ready.len();
+        for (nth, message) in ready.iter_mut().enumerate() {
+            let seqno = if nth + 1 == count { after } else { before + 1 + nth as u64 };
+            self.expect(seqno, message);
+        }
+    }
+
+    /// The application has consumed this much, in whatever order. Returns how many messages that completes.
+    pub(crate) fn consume(&mut self, credit: u64) -> usize {
+        let mut left = credit;
+        let mut completed = 0;
+        while let Some((seqno, own)) = self.pending.front_mut() {
+            if u64::from(*own) > left {
+                *own -= left as u32;
+                break;
+            }
+            left -= u64::from(*own);
+            self.up_to = self.up_to.max(*seqno);
+            completed += 1;
+            self.pending.pop_front();
+        }
+        completed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(lengths: &[usize]) -> Vec<Message> {
+        lengths.iter().map(|&length| Message::bytes(None, vec![0; length])).collect()
+    }
+
+    #[test]
+    fn messages_are_consumed_in_order_and_in_parts() {
+        let mut consumption = Consumption::from(3);
+        let mut ready = messages(&[10, 0, 5]);
+        consumption.expect_all(&mut ready, 3, 6);
+        assert_eq!(ready.iter().map(|message| message.credit).collect::<Vec<_>>(), [10, 1, 5]);
+        let steps: Vec<_> =
+            [4, 6, 3, 3].map(|credit| (consumption.consume(credit), consumption.up_to())).into();
+        assert_eq!(steps, [(0, 3), (1, 4), (1, 5), (1, 6)]);
+    }
+
+    /// Otherwise their sender would wait for an acknowledgement until the next message.
+    #[test]
+    fn numbers_of_messages_delivered_before_their_turn_are_consumed_with_what_filled_the_gap() {
+        let mut consumption = Consumption::from(0);
+        consumption.expect_all(&mut messages(&[5]), 0, 0);
+        consumption.expect_all(&mut messages(&[5]), 0, 2);
+        assert_eq!((consumption.consume(5), consumption.up_to()), (1, 0));
+        assert_eq!((consumption.consume(5), consumption.up_to()), (1, 2));
+    }
+}
