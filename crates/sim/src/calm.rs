@@ -43,6 +43,8 @@ pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
 /// Two members join, traffic flows, and the coordinator leaves together with another one. On a quiet network no
 /// timeout may be needed for that.
 pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
+    // What healed the cluster may still wait for confirmations, of members that were elsewhere.
+    go_on(world, CONFIRMED);
     let unconfirmed = unconfirmed_views(world);
     let mut joiners = Vec::new();
     for _ in 0..2 {

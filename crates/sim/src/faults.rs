@@ -187,7 +187,7 @@ impl Faults {
         world.network.weather = Weather::fair();
         for node in 0..world.nodes.len() {
             world.nodes[node].slowness = Duration::ZERO;
-            if world.nodes[node].is_paused {
+            if world.nodes[node].is_paused && world.nodes[node].is_alive() {
                 world.resume(node);
             }
         }
