@@ -21,8 +21,8 @@ pub enum Planted {
     FormerForgotten,
     /// STABLE takes the highest instead of the lowest of the members' numbers.
     StableEarlyPurge,
-    /// The digest of a merge view is not applied.
-    MergeDigestSkipped,
+    /// Members of merged groups are told that everybody has sent one message more.
+    MergeDigestWrong,
     /// The leader of a merge does not bring the merged view to its own group.
     MergeLeaderSkipped,
     /// Coordinators send deltas without a full view before, and they are applied to whatever view there is.
@@ -55,7 +55,7 @@ impl Planted {
         Self::RetransmitWrongSeqno,
         Self::FormerForgotten,
         Self::StableEarlyPurge,
-        Self::MergeDigestSkipped,
+        Self::MergeDigestWrong,
         Self::MergeLeaderSkipped,
         Self::StaleDeltaView,
         Self::OldViewInstalled,

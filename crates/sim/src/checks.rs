@@ -5,7 +5,7 @@ use std::fmt;
 
 use consort_group::{Address, Time, View};
 
-use crate::node::Node;
+use crate::node::{Got, Node};
 use crate::world::World;
 
 /// A run that broke a rule, with what is needed to see it again.
@@ -131,6 +131,12 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
+/// When a multicast was sent.
+fn sent_at(world: &World, got: &Got) -> Option<Time> {
+    let sender = world.nodes.iter().find(|sender| sender.address == got.src)?;
+    sender.log.sent.get(&None)?.get((got.number as usize).checked_sub(1)?).copied()
+}
+
 /// The view that a node had before the one of this moment.
 fn before(node: &Node, at: Time) -> Option<&View> {
     node.log.views.iter().rev().find(|(when, _)| *when < at).map(|(_, view)| view)
@@ -240,10 +246,7 @@ pub(crate) fn is_one_view(world: &World) -> bool {
 pub(crate) fn no_past(world: &World, joiners: &[usize]) -> Result<(), Broken> {
     for node in joiners.iter().map(|&joiner| &world.nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
-            let sender = world.nodes.iter().find(|sender| sender.address == got.src);
-            let sent = sender
-                .and_then(|sender| sender.log.sent.get(&None)?.get((got.number as usize).checked_sub(1)?));
-            if sent.is_some_and(|at| *at < node.born) {
+            if sent_at(world, got).is_some_and(|at| at < node.born) {
                 return Err(("joiners get what follows", format!("{} got {got:?}", node.name)));
             }
         }

@@ -104,7 +104,9 @@ struct Pending {
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
+    /// Only the first `used` are of this sweep: a past burst to many destinations costs later sweeps nothing.
     pending: Vec<Pending>,
+    used: usize,
     /// Buffers parallel to `pending`; kept when a packet leaves, so that their memory is used again.
     buffers: Vec<BytesMut>,
     total: usize,
@@ -118,14 +120,13 @@ const BUFFER_SIZE: usize = 8 * 1024;
 
 impl Bundler {
     pub(super) fn new(kind: BundlerKind, max_size: usize) -> Self {
-        Self { kind, max_size, pending: Vec::new(), buffers: Vec::new(), total: 0 }
+        Self { kind, max_size, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
     /// Takes a message; packets that are full because of it go to `out`.
     pub(super) fn add(&mut self, envelope: &Envelope, to: Target, message: Message, out: &mut Vec<Packet>) {
         let lane = lane_of(&message);
-        let at = match self
-            .pending
+        let mut at = match self.pending[..self.used]
             .iter()
             .position(|pending| pending.to == to && pending.lane == lane && pending.dest == message.dest)
         {
@@ -139,6 +140,7 @@ impl Bundler {
             }
             BundlerKind::TransferQueue if LIST_START_SIZE + self.total + size > self.max_size => {
                 self.flush(envelope, out);
+                at = self.open(to, lane, &message);
             }
             _ => {}
         }
@@ -153,13 +155,17 @@ impl Bundler {
         let dest = message.dest.clone();
         let src = message.src.clone();
         let fresh = Pending { to, lane, dest, src, first: None, list: None, count: 0, size: LIST_START_SIZE };
-        if let Some(at) = self.pending.iter().position(|pending| pending.count == 0) {
-            self.pending[at] = fresh;
-            return at;
+        let gone = self.pending[..self.used].iter().position(|pending| pending.count == 0);
+        let at = gone.unwrap_or(self.used);
+        self.used = self.used.max(at + 1);
+        match self.pending.get_mut(at) {
+            Some(slot) => *slot = fresh,
+            None => {
+                self.pending.push(fresh);
+                self.buffers.push(BytesMut::new());
+            }
         }
-        self.pending.push(fresh);
-        self.buffers.push(BytesMut::new());
-        self.pending.len() - 1
+        at
     }
 
     fn push(&mut self, at: usize, envelope: &Envelope, message: Message, size: usize) {
@@ -189,9 +195,10 @@ impl Bundler {
 
     /// Everything collected goes to `out`.
     pub(super) fn flush(&mut self, envelope: &Envelope, out: &mut Vec<Packet>) {
-        for at in 0..self.pending.len() {
+        for at in 0..self.used {
             self.flush_one(at, envelope, out);
         }
+        self.used = 0;
         self.total = 0;
     }
 

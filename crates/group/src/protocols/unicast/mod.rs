@@ -200,9 +200,11 @@ impl Unicast {
             }
             !is_gone
         });
-        let over = self
-            .receivers
-            .extract_if(.., |_, connection| is_over(connection.last_used, &mut connection.closing_since));
+        let over = self.receivers.extract_if(.., |_, connection| {
+            // A sender that has not forgotten it would have filled the gap, or sent its last message again.
+            let is_forsaken = connection.window.len() > 0 && now.since(connection.last_used) >= close;
+            is_forsaken || is_over(connection.last_used, &mut connection.closing_since)
+        });
         for (member, connection) in over {
             self.former.push_back((member, connection.conn_id, connection.window.highest_delivered()));
         }

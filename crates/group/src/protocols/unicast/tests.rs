@@ -235,3 +235,14 @@ fn a_connection_from_somebody_outside_the_view_closes() {
     harness.advance(Duration::from_secs(60));
     assert_eq!(harness.take_down(), [], "nothing is asked for again for ever");
 }
+
+/// We have become a member of the sender's view again, but it has forgotten what it sent to us before.
+#[test]
+fn a_connection_whose_gap_nobody_fills_is_forgotten() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
+    harness.advance(Duration::from_secs(200)).take_down();
+    assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "2");
+    harness.advance(Duration::from_secs(41)).take_down();
+    assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "0");
+}

@@ -137,6 +137,10 @@ impl Gms {
                 rows.set(member.clone(), row.highest_delivered, row.highest_received);
             }
         }
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::MergeDigestWrong) {
+            rows.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
+        }
         let view = View::merged(ViewId { creator, id: number }, members, subviews);
         let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), Some(&rows));
         for coordinator in answers.keys().filter(|member| **member != local) {

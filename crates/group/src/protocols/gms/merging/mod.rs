@@ -245,8 +245,6 @@ impl Gms {
         if !view.contains(cx.local()) || view.id().id <= previous.id().id {
             return self.end_merge(cx);
         }
-        #[cfg(feature = "planted")]
-        let digest = digest.filter(|_| !cx.has_planted(crate::Planted::MergeDigestSkipped));
         if let Some(digest) = digest {
             cx.control(&Control::MergeDigest(digest));
         }
