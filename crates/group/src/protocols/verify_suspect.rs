@@ -146,7 +146,8 @@ impl Protocol for VerifySuspect {
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(view) = control {
-            self.suspects.retain(|member, _| view.contains(member));
+            // A merge has heard from all its members since; whoever is still silent will be suspected again.
+            self.suspects.retain(|member, _| view.contains(member) && !view.is_merge());
             self.arm(cx);
         }
     }
@@ -236,6 +237,21 @@ mod tests {
         harness.raise(Event::Suspect(vec![member(9), member(1)]));
         assert_eq!(harness.take_down(), []);
         harness.raise(Event::Suspect(vec![member(2)])).install(view(2, &[1, 3]));
+        harness.take_up_events();
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(harness.take_up_events(), []);
+    }
+
+    #[test]
+    fn whom_a_merge_has_heard_from_is_not_given_up() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(2)]));
+        let id = crate::ViewId { creator: member(1), id: 2 };
+        harness.install(crate::View::merged(
+            id,
+            vec![member(1), member(2)],
+            vec![view(1, &[1]), view(1, &[2])],
+        ));
         harness.take_up_events();
         harness.advance(Duration::from_secs(5));
         assert_eq!(harness.take_up_events(), []);
