@@ -22,8 +22,11 @@ type Step = (&'static str, &'static str, fn(Option<&str>) -> Outcome);
 const STEPS: &[Step] = &[
     ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
     ("claims", "every claim has a row, and every test that a row names exists", |_| claims::run()),
-    ("lints", "no compiler or clippy warning", |_| {
-        cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+    ("lints", "no compiler or clippy warning", |_| match clippy(&["--workspace"]) {
+        Outcome::Passed => {
+            clippy(&["--package=consort-sim", "--package=consort-group", "--features=planted"])
+        }
+        other => other,
     }),
     ("tests", "unit, property, vector, live and documentation tests", |filter| {
         let mut arguments =
@@ -35,6 +38,12 @@ const STEPS: &[Step] = &[
         let mut command = Command::new(env!("CARGO"));
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)
+    }),
+    ("planted", "the simulator finds every bug that is planted in the protocols", |filter| {
+        let mut arguments =
+            vec!["test", "--profile=quick", "--package=consort-sim", "--features=planted", "--test=planted"];
+        arguments.extend(filter);
+        cargo_test(&arguments)
     }),
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
@@ -73,6 +82,10 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         println!("{name:<10} {:>6.1} s  {text}", time.as_secs_f64());
     }
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn clippy(what: &[&str]) -> Outcome {
+    cargo(&[&["clippy", "--all-targets", "--quiet"], what, &["--", "--deny", "warnings"]].concat())
 }
 
 /// Runs cargo.
