@@ -4,6 +4,7 @@
 //! Every member sends to every other over TCP, or to a multicast group; its own copy counts as delivered, as it does
 //! in mperf. Over UDP a window of acknowledged bytes keeps receive buffers from overflowing: nothing is sent again.
 
+mod memory;
 mod tcp;
 mod udp;
 mod usage;
@@ -34,6 +35,10 @@ struct Arguments {
     /// IP multicast instead of a TCP connection between any two.
     #[arg(long)]
     udp: bool,
+    /// Reads go round so many bytes of memory, as they do at a receiver that keeps what it gets for a while. Without it
+    /// every read goes to the same place, which stays in the CPU's cache.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    memory: usize,
     /// TCP port of the first member, or the group's.
     #[arg(long, default_value_t = 16_800)]
     port: u16,
@@ -49,6 +54,7 @@ struct Test {
     own: usize,
     size: usize,
     port: u16,
+    memory: usize,
     warmup: Duration,
     time: Duration,
 }
@@ -89,6 +95,7 @@ fn main() -> anyhow::Result<()> {
         own,
         size: arguments.size,
         port: arguments.port,
+        memory: arguments.memory,
         warmup: Duration::from_secs_f64(arguments.warmup),
         time: Duration::from_secs_f64(arguments.time),
     };

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use mio::{Events, Interest, Poll, Token};
 
+use crate::memory::Memory;
 use crate::usage::Meter;
 use crate::{Moved, Test};
 
@@ -40,15 +41,16 @@ pub(crate) fn run(test: Test) -> anyhow::Result<Moved> {
 
 fn exchange(test: Test, poll: &mut Poll, peers: &mut [Peer]) -> anyhow::Result<Moved> {
     let outgoing = vec![1_u8; (CALL_SIZE / test.size).max(1) * test.size];
-    let mut incoming = vec![0_u8; CALL_SIZE];
+    let mut incoming = Memory::new(test.memory, CALL_SIZE);
     let mut events = Events::with_capacity(peers.len());
     let (mut written, others) = (0, peers.len() as u64);
     let mut meter = Meter::start(test);
     loop {
         let mut is_idle = true;
         for peer in &mut *peers {
-            if let Some(count) = ready(peer.stream.read(&mut incoming))? {
+            if let Some(count) = ready(peer.stream.read(incoming.place()))? {
                 is_idle = false;
+                incoming.filled(count);
                 meter.bytes += count as u64;
             }
             if let Some(count) = ready(peer.stream.write(&outgoing[peer.at..]))? {

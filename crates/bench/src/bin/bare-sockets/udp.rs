@@ -8,6 +8,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::memory::Memory;
 use crate::usage::Meter;
 use crate::{Moved, Test};
 
@@ -39,6 +40,7 @@ struct Member {
     group: UdpSocket,
     own: UdpSocket,
     datagram: Vec<u8>,
+    incoming: Memory,
     /// Datagrams that this member has sent.
     sent: u64,
     /// By member: how many of ours have arrived there.
@@ -64,6 +66,7 @@ pub(crate) fn run(test: Test) -> anyhow::Result<Moved> {
         group,
         own,
         datagram,
+        incoming: Memory::new(test.memory, DATAGRAM_MAX),
         sent: 0,
         acknowledged: vec![0; test.members],
         expected: vec![0; test.members],
@@ -107,10 +110,9 @@ fn own_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 impl Member {
     /// Reads what has come, and writes if the window allows. Returns whether anything moved.
     fn turn(&mut self, meter: &mut Meter) -> io::Result<bool> {
-        let mut incoming = [0_u8; DATAGRAM_MAX];
         let mut has_moved = false;
         for _ in 0..READS_MAX {
-            let Some((_, from, number)) = read(&self.own, &mut incoming)? else { break };
+            let Some((_, from, number)) = read(&self.own, &mut [0; HEAD])? else { break };
             has_moved = true;
             self.progress = Instant::now();
             if let Some(acknowledged) = self.acknowledged.get_mut(from) {
@@ -118,7 +120,8 @@ impl Member {
             }
         }
         for _ in 0..READS_MAX {
-            let Some((count, from, number)) = read(&self.group, &mut incoming)? else { break };
+            let Some((count, from, number)) = read(&self.group, self.incoming.place())? else { break };
+            self.incoming.filled(count);
             has_moved = true;
             if from < self.expected.len() {
                 meter.bytes += count as u64;
