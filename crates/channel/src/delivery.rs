@@ -256,12 +256,19 @@ impl Deliverer {
 
 fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
     let mut merged: Vec<MessageBatch> = Vec::with_capacity(batches.len());
+    let mut left: usize = batches.iter().map(MessageBatch::len).sum();
     for mut batch in batches {
         match merged.last_mut() {
             Some(last) if last.len() + batch.len() <= MERGED_MESSAGES_MAX => {
+                // Room for all that can still come here, so that messages move once.
+                last.messages.reserve(left.min(MERGED_MESSAGES_MAX - last.len()));
+                left -= batch.len();
                 last.messages.append(&mut batch.messages);
             }
-            _ => merged.push(batch),
+            _ => {
+                left -= batch.len();
+                merged.push(batch);
+            }
         }
     }
     merged

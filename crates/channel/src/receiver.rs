@@ -115,7 +115,12 @@ impl Delivery {
 
     /// Takes the messages for which `wanted` says so.
     pub(crate) fn take_if(&mut self, mut wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
-        if self.batch.messages.iter().all(&mut wanted) {
+        // Most deliveries are all of one kind: their messages need not move.
+        let count = self.batch.messages.iter().filter(|message| wanted(message)).count();
+        if count == 0 {
+            return Vec::new();
+        }
+        if count == self.batch.messages.len() {
             return self.take();
         }
         let (taken, left) = self.take().into_iter().partition(wanted);
