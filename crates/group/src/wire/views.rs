@@ -387,5 +387,29 @@ pub(super) fn read_ping_data(reader: &mut Reader) -> Result<PingData> {
     let name = reader.string("logical name")?.map(Arc::from);
     let phys = read_phys(reader)?;
     let wanted = read_addresses(reader)?;
-    Ok(PingData { sender, is_server: flags & 1 != 0, is_coordinator: flags & 2 != 0, name, phys, wanted })
+    // A coordinator is a server, also where a peer's flags forget to say so.
+    Ok(PingData { sender, is_server: flags & 3 != 0, is_coordinator: flags & 2 != 0, name, phys, wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Uuid;
+
+    #[test]
+    fn whoever_says_to_be_coordinator_is_a_server() {
+        let member = Address::Uuid(Uuid { most: 1, least: 2 });
+        let data = |is_server, is_coordinator| PingData {
+            sender: member.clone(),
+            is_server,
+            is_coordinator,
+            name: None,
+            phys: None,
+            wanted: None,
+        };
+        let mut bytes = encode_ping_data(&[data(true, true)]).to_vec();
+        let flags = bytes.iter().rposition(|&byte| byte == 3).unwrap();
+        bytes[flags] = 2;
+        assert_eq!(decode_ping_data(&bytes.into()), Ok(vec![data(true, true)]));
+    }
 }
