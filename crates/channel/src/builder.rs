@@ -157,7 +157,7 @@ impl ChannelBuilder {
         })
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
-        let answerer = Answerer { shared: shared.clone(), interceptor: for_probe };
+        let answerer = Answerer { interceptor: for_probe };
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter());
         let channel = Channel::new(shared, driver.clone(), probe);
         for on_open in self.on_open {

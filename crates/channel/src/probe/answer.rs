@@ -6,8 +6,10 @@ use std::sync::Arc;
 use consort_group::{Answer, Query, Stack, Time};
 use regex_lite::Regex;
 
-use crate::channel::Shared;
 use crate::rpc::Interceptor;
+
+/// Bytes of an answer after which further keys are not looked at: a request can name the same key a thousand times.
+pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
 
 /// The keys that a member knows by themselves.
 const KEYS: &[&str] = &[
@@ -30,21 +32,20 @@ const KEYS: &[&str] = &[
 ];
 
 /// Answers requests from what the stack and the dispatcher tell.
-#[derive(Clone)]
-pub(crate) struct Answerer {
-    pub(crate) shared: Arc<Shared>,
+#[derive(Clone, Default)]
+pub struct Answerer {
     pub(crate) interceptor: Option<Arc<dyn Interceptor>>,
 }
 
 impl Answerer {
     /// The answer to a request; `None` if it is for another cluster.
-    pub(crate) fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
+    pub fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
         let mut keys = Vec::new();
         for token in request.split_whitespace() {
             match token.strip_prefix("cluster=") {
                 Some(pattern) => {
                     let regex = Regex::new(&format!("^(?:{pattern})$")).ok()?;
-                    if !regex.is_match(&self.shared.cluster) {
+                    if !regex.is_match(stack.shared().cluster.as_deref().unwrap_or_default()) {
                         return None;
                     }
                 }
@@ -54,7 +55,7 @@ impl Answerer {
         let group = stack.shared();
         let view = group.view.as_ref().map_or_else(|| "null".to_owned(), |view| view.display(&group.book));
         let version = format!("{} (Consort {})", group.version, env!("CARGO_PKG_VERSION"));
-        let (name, phys, cluster) = (&self.shared.name, self.shared.phys, &self.shared.cluster);
+        let (name, phys, cluster) = (&group.name, group.phys, group.cluster.as_deref().unwrap_or("null"));
         if keys.is_empty() {
             return Some(format!("{name} (ip={phys})\nview={view}\ncluster={cluster}\nversion={version}\n"));
         }
@@ -62,6 +63,9 @@ impl Answerer {
         let mut text =
             format!("{name} [ip={phys}, {members} mbr(s), cluster={cluster}, version={version}]\n");
         for key in keys {
+            if text.len() > ANSWER_LEN_MAX {
+                break;
+            }
             for (key, value) in self.values(stack, now, key) {
                 let _ = write!(text, "{key}={value}\r\n");
             }
@@ -176,5 +180,48 @@ fn operation(stack: &mut Stack, now: Time, request: &str) -> String {
         Some(Ok(result)) => result,
         Some(Err(why)) => why,
         None => format!("{layer} has no operation {method}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use consort_group::protocols::registry;
+    use consort_group::{Address, PhysAddr, Protocol, StackSetup, Uuid, Version};
+
+    fn stack() -> Stack {
+        let names = ["FD_ALL3", "NAKACK2", "UNICAST3", "STABLE", "GMS", "UFC", "MFC"];
+        let position = consort_group::config::Position::default();
+        let config = |name: &str| consort_group::config::ProtocolConfig {
+            name: name.to_owned(),
+            attributes: Vec::new(),
+            position,
+        };
+        let (transport, version) = registry::transport(&config("TCP")).unwrap().unwrap();
+        let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
+        layers.extend(
+            names.map(|name| registry::layer(&config(name), &mut |_| Ok(Vec::new())).unwrap().unwrap()),
+        );
+        let setup = StackSetup {
+            local: Address::Uuid(Uuid { most: 1, least: 2 }),
+            name: "A".into(),
+            phys: PhysAddr { ip: None, scope_id: 0, port: 7800 },
+            has_multicast: false,
+            seed: 1,
+            version,
+        };
+        assert_eq!(version, Version::V5_5_7);
+        Stack::new(setup, layers)
+    }
+
+    #[test]
+    fn a_request_that_names_a_key_a_thousand_times_gets_a_bounded_answer() {
+        let mut stack = stack();
+        let answer =
+            |stack: &mut Stack, request: &str| Answerer::default().answer(stack, Time::ZERO, request);
+        let one = answer(&mut stack, "props").unwrap().len();
+        assert!(one > 500, "{one}");
+        let all = answer(&mut stack, &"props ".repeat(1_660)).unwrap().len();
+        assert!(all <= ANSWER_LEN_MAX + one, "{all}");
     }
 }

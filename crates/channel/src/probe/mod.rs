@@ -7,7 +7,7 @@ mod answer;
 mod passcode;
 mod serve;
 
-pub use passcode::{PASSCODE_PREFIX, passcode_prefix};
+pub use answer::{ANSWER_LEN_MAX, Answerer};
+pub use passcode::{PASSCODE_PREFIX, checked, passcode_prefix};
 
-pub(crate) use answer::Answerer;
 pub(crate) use serve::{Responder, start};

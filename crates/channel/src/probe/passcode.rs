@@ -18,7 +18,7 @@ pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
 }
 
 /// The request's text, if whoever sent it knows the passcode.
-pub(super) fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]> {
+pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]> {
     let Some(passcode) = passcode else { return Some(request) };
     let length = request.get(16..20)?;
     let digest = request.get(20..PASSCODE_PREFIX)?;
