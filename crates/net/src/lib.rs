@@ -20,6 +20,8 @@ mod tcp;
 mod tls;
 mod udp;
 
+pub mod framing;
+
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
 pub use clock::Clock;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};

@@ -73,7 +73,7 @@ pub(super) fn failure_payload(text: &str) -> Payload {
 }
 
 /// What a person can read of a failure: the exception's class and its message, as far as they can be found.
-pub(super) fn failure_text(payload: &Payload) -> String {
+pub fn failure_text(payload: &Payload) -> String {
     let bytes = match payload {
         Payload::Object(object) => match &**object {
             Object::Serialized(Some(bytes)) => bytes.clone(),

@@ -8,7 +8,9 @@ mod failure;
 mod request;
 mod stats;
 
-use failure::{failure_payload, failure_text};
+use failure::failure_payload;
+
+pub use failure::failure_text;
 
 pub(crate) use dispatcher::Interceptor;
 pub use dispatcher::{Responder, RpcDispatcher, RpcHandler, successes};

@@ -22,7 +22,7 @@ const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
 
 /// What comes out of a peer's byte stream.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Frame {
+pub enum Frame {
     /// One payload.
     Payload(Bytes),
     /// The peer is about to close.
@@ -32,13 +32,19 @@ pub(crate) enum Frame {
 /// A length word that no frame can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("frame of {length} bytes, at most {max} are read")]
-pub(crate) struct BadLength {
-    pub(crate) length: i32,
-    pub(crate) max: usize,
+pub struct BadLength {
+    /// What the word says.
+    pub length: i32,
+    /// The most that is read.
+    pub max: usize,
 }
 
 /// Takes the next frame off the buffer, if it is there in full.
-pub(crate) fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
+///
+/// # Errors
+///
+/// If the length word is one that no frame has.
+pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
     let Some(length) = frame_length(input) else { return Ok(None) };
     if length.to_be_bytes() == CLOSE_WORD {
         input.advance(4);
@@ -53,6 +59,14 @@ pub(crate) fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Fram
     }
     input.advance(4);
     Ok(Some(Frame::Payload(input.split_to(len).freeze())))
+}
+
+/// How much room the next read should have, with so much read and so much room for busy connections. It grows with
+/// what has come, never with what a length word promises.
+pub fn room_wanted(input: &[u8], read_len: usize) -> usize {
+    let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
+    let missing = (4 + promised).saturating_sub(input.len());
+    read_len.max(missing.min(2 * input.len()))
 }
 
 fn frame_length(input: &[u8]) -> Option<i32> {
@@ -107,10 +121,7 @@ impl Framed {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);
         }
-        // Room grows with what has come, never with what a length word promises.
-        let promised = frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
-        let missing = (4 + promised).saturating_sub(self.input.len());
-        let wanted = self.read_len.max(missing.min(2 * self.input.len()));
+        let wanted = room_wanted(&self.input, self.read_len);
         if self.input.capacity() - self.input.len() < wanted.div_ceil(2) {
             self.input.reserve(wanted);
         }

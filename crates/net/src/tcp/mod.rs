@@ -1,10 +1,10 @@
 //! TCP: connections with set-up bytes and frames ([`links`]), and the transport's edge over them ([`TcpEdge`]).
 
-mod framed;
+pub(crate) mod framed;
 pub(crate) mod links;
 pub(crate) mod listen;
 mod queue;
-mod setup;
+pub(crate) mod setup;
 pub(crate) mod stream;
 
 mod edge;

@@ -13,11 +13,14 @@ const V6_LEN: u16 = 23;
 
 /// What is wrong with a peer's set-up bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum SetupError {
+pub enum SetupError {
+    /// It does not start as a member's connection does.
     #[error("wrong cookie")]
     Cookie,
+    /// Another version.
     #[error("version {0} does not match")]
     Version(Version),
+    /// Lengths that no address has.
     #[error("address of the wrong length")]
     Address,
 }
@@ -33,7 +36,7 @@ impl SetupError {
 }
 
 /// Our set-up bytes.
-pub(crate) fn encode(version: Version, own: PhysAddr) -> Bytes {
+pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     let mut out = BytesMut::with_capacity(31);
     out.put_slice(COOKIE);
     out.put_u16(version.0);
@@ -56,7 +59,11 @@ pub(crate) fn encode(version: Version, own: PhysAddr) -> Bytes {
 
 /// Reads a peer's set-up bytes: its address and how many bytes they were; `None` if more are needed. What is wrong
 /// is noticed at the first byte that shows it.
-pub(crate) fn decode(
+///
+/// # Errors
+///
+/// What is wrong.
+pub fn decode(
     bytes: &[u8],
     accepts: impl Fn(Version) -> bool,
 ) -> Result<Option<(PhysAddr, usize)>, SetupError> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use source::{FilePingConfig, MpingConfig, Source};
+pub use source::{FilePingConfig, MpingConfig, Source, parse_file};
 
 use crate::wire;
 use crate::{

@@ -279,8 +279,8 @@ fn file_content(cx: &Cx<'_>, view: &View) -> String {
         .collect()
 }
 
-/// Lines of `name uuid ip:port T|F`; lines that are something else are left out.
-fn parse_file(text: &str) -> Vec<PingData> {
+/// What a file of FILE_PING says: lines of `name uuid ip:port T|F`; lines that are something else are left out.
+pub fn parse_file(text: &str) -> Vec<PingData> {
     text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace();
