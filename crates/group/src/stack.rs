@@ -141,10 +141,12 @@ impl Stack {
         self.queues.push_down_message(self.slots.len() - 1, message);
     }
 
-    /// Timers that are due fire.
+    /// Timers that are due fire. One that is armed meanwhile for this very moment waits for the next call: a layer
+    /// whose interval is zero would never come to an end.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
-        while let Some((uid, key)) = self.timers.pop_due(now) {
+        for _ in 0..self.timers.due(now) {
+            let Some((uid, key)) = self.timers.pop_due(now) else { break };
             if let Some(index) = self.index_of(uid) {
                 self.with(index, |protocol, cx| protocol.timer(cx, key));
             }
@@ -417,8 +419,10 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::{Payload, Uuid};
+    use crate::{Payload, TimerKey, Uuid};
 
     /// Loops everything it is given straight back up, as a transport alone in the world would.
     struct Loop;
@@ -458,6 +462,40 @@ mod tests {
                 nth % 2 == 1
             });
         }
+    }
+
+    /// Works all the time.
+    struct Restless(u32);
+
+    impl Protocol for Restless {
+        fn name(&self) -> &'static str {
+            "RESTLESS"
+        }
+        fn id(&self) -> ProtocolId {
+            ProtocolId(2001)
+        }
+        fn start(&mut self, cx: &mut Cx<'_>) {
+            cx.arm(TimerKey(0), Duration::ZERO);
+        }
+        fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+            self.0 += 1;
+            cx.arm(key, Duration::ZERO);
+        }
+        fn probe(&self, out: &mut ProbeOut) {
+            out.put("fired", self.0);
+        }
+    }
+
+    #[test]
+    fn a_timer_without_interval_fires_once_per_call() {
+        let mut stack = stack();
+        assert!(stack.insert_above(Time::ZERO, "ECHO", Box::new(Restless(0))));
+        for _ in 0..3 {
+            stack.handle_timeout(Time(7));
+        }
+        let fired = stack.probe("RESTLESS").unwrap().attributes;
+        assert_eq!(fired, [("fired".to_owned(), "3".to_owned())]);
+        assert_eq!(stack.poll_timeout(), Some(Time(7)));
     }
 
     fn stack() -> Stack {

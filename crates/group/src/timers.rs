@@ -47,6 +47,11 @@ impl Timers {
         self.by_time.first().map(|&(at, _, _)| at)
     }
 
+    /// How many timers are due at `now`.
+    pub fn due(&self, now: Time) -> usize {
+        self.by_time.range(..=(now, u16::MAX, TimerKey(u64::MAX))).count()
+    }
+
     /// Takes the first timer that is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<(u16, TimerKey)> {
         let &(at, layer, key) = self.by_time.first()?;
