@@ -1,8 +1,9 @@
-//! The gate, `cargo xtask test`, and the bench, `cargo xtask bench`.
+//! The gate, `cargo xtask test`; the bench, `cargo xtask bench`; hostile input, `cargo xtask fuzz`.
 
 mod bench;
 mod claims;
 mod counted;
+mod fuzz;
 mod interop;
 mod steps;
 
@@ -36,11 +37,19 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Gives decoders and stacks hostile input from a seed; `fuzz --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Fuzz {
+        /// For the driver.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
         Command::Bench { arguments } => bench::run(&arguments),
+        Command::Fuzz { arguments } => fuzz::run(&arguments),
     }
 }

@@ -1,6 +1,5 @@
 //! `consort parse`: captures of JGroups traffic, readable.
 
-mod capture;
 mod show;
 
 use std::path::PathBuf;
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use consort_capture as capture;
 
 /// Reads a pcap file, or the hex vectors of the facts, and prints every JGroups message in it.
 #[derive(Args)]

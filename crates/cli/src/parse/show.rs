@@ -1,10 +1,9 @@
 //! A message as one line.
 
 use bytes::Bytes;
+use consort_capture::Kind;
 use consort_group::wire::{self, Packet};
 use consort_group::{AddressBook, HeaderBody, Message};
-
-use super::capture::Kind;
 
 /// Prints payloads, and learns the members' names from them.
 #[derive(Default)]

@@ -1,16 +1,33 @@
-//! pcap files, and what TCP and UDP carry in them.
+//! pcap files, and what JGroups members say over TCP and UDP in them.
+//!
+//! Nothing here trusts a capture: a length that lies ends the file or the connection it stands in, and no more memory
+//! is taken than there are bytes.
+
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 
-use anyhow::bail;
 use bytes::{Buf, Bytes, BytesMut};
+
+/// Why a capture cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// A packet is longer than what is left of the file.
+    #[error("the file ends within a packet")]
+    Truncated,
+    /// Not pairs of hex digits.
+    #[error("not pairs of hex digits")]
+    NotHex,
+}
 
 /// Bytes of one direction of a connection that wait for the rest of a frame at most.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
 
 const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
 
-pub(super) fn is_pcap(bytes: &[u8]) -> bool {
+/// Whether the bytes begin as a pcap file does.
+pub fn is_pcap(bytes: &[u8]) -> bool {
     magic(bytes).is_some()
 }
 
@@ -25,13 +42,15 @@ fn magic(bytes: &[u8]) -> Option<bool> {
 }
 
 /// A captured packet with its link layer's number.
-pub(super) struct Captured<'b> {
+pub struct Captured<'b> {
     link: u32,
     bytes: &'b [u8],
 }
 
 /// The packets of a file.
-pub(super) fn packets(bytes: &[u8]) -> impl Iterator<Item = anyhow::Result<Captured<'_>>> {
+///
+/// Its iterator ends after the first error.
+pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, CaptureError>> {
     let is_little = magic(bytes).unwrap_or(true);
     let number = move |at: usize| -> Option<u32> {
         let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
@@ -52,7 +71,7 @@ pub(super) fn packets(bytes: &[u8]) -> impl Iterator<Item = anyhow::Result<Captu
             }
             None => {
                 at = bytes.len();
-                Some(Err(anyhow::anyhow!("the file ends within a packet")))
+                Some(Err(CaptureError::Truncated))
             }
         }
     })
@@ -60,7 +79,7 @@ pub(super) fn packets(bytes: &[u8]) -> impl Iterator<Item = anyhow::Result<Captu
 
 /// What a payload is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// Version, flags and messages.
     Packet,
     /// The bytes that begin a connection.
@@ -69,14 +88,19 @@ pub(super) enum Kind {
     Goodbye,
 }
 
-pub(super) struct Payload {
-    pub(super) who: String,
-    pub(super) kind: Kind,
-    pub(super) bytes: Bytes,
+/// What one member says to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Payload {
+    /// Source and destination.
+    pub who: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its bytes; a frame's without its length.
+    pub bytes: Bytes,
 }
 
 /// One direction of a connection.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Stream {
     next: Option<u32>,
     pending: BytesMut,
@@ -84,12 +108,12 @@ struct Stream {
 }
 
 /// Puts TCP's segments together. Segments that come out of order end a stream: captures on a host have none.
-#[derive(Default)]
-pub(super) struct Streams(HashMap<String, Stream>);
+#[derive(Default, Debug)]
+pub struct Streams(HashMap<String, Stream>);
 
 impl Streams {
     /// The JGroups payloads that a packet completes.
-    pub(super) fn payloads(&mut self, packet: &Captured<'_>) -> Vec<Payload> {
+    pub fn payloads(&mut self, packet: &Captured<'_>) -> Vec<Payload> {
         self.read(packet).unwrap_or_default()
     }
 
@@ -183,11 +207,16 @@ fn frames(stream: &mut Stream, who: &str) -> Vec<Payload> {
 }
 
 /// Bytes from hex digits.
-pub(super) fn unhex(text: &str) -> anyhow::Result<Bytes> {
-    let text = text.trim();
-    if !text.is_ascii() || !text.len().is_multiple_of(2) {
-        bail!("an odd number of digits");
+///
+/// # Errors
+///
+/// If the text is something else.
+pub fn unhex(text: &str) -> Result<Bytes, CaptureError> {
+    let digits = text.trim().as_bytes();
+    let digit = |&digit: &u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    if !digits.len().is_multiple_of(2) {
+        return Err(CaptureError::NotHex);
     }
-    let pairs = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16));
-    Ok(pairs.collect::<Result<Vec<u8>, _>>()?.into())
+    let pairs = digits.chunks_exact(2).map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?));
+    pairs.collect::<Option<Vec<u8>>>().map(Bytes::from).ok_or(CaptureError::NotHex)
 }

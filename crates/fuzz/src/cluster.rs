@@ -1,0 +1,536 @@
+//! A small cluster in virtual time whose wires are tapped: what passes is recorded, and foreign bytes can be put in.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_conf::{Variables, load_stack};
+use consort_group::config::StackConfig;
+use consort_group::protocols::registry;
+use consort_group::{
+    Address, ConnId, Effect, Event, Flags, Indication, Message, Outcome, PhysAddr, Protocol, Rng, Stack,
+    StackSetup, Time, Token, TransmitDest, View,
+};
+use consort_net::Interface;
+
+/// How long everything takes from one member to another.
+const LATENCY: Duration = Duration::from_micros(200);
+
+/// Seeds every cluster, so that what was recorded in one means the same in another.
+const SEED: u64 = 0x5eed;
+
+/// Seeds members whom no recorded packet names.
+const FRESH_SEED: u64 = 0xf4e5;
+
+/// Members that there may ever be.
+const NODES_MAX: usize = 8;
+
+/// Timeouts that let hours of a deployment pass in minutes.
+const QUICK: &[(&str, &str, &str)] = &[
+    ("MERGE3", "min_interval", "1s"),
+    ("MERGE3", "max_interval", "3s"),
+    ("FD_ALL3", "timeout", "8s"),
+    ("FD_ALL3", "interval", "2s"),
+    ("STABLE", "desired_avg_gossip", "3s"),
+    ("GMS", "join_timeout", "500ms"),
+];
+
+/// A way into a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Way {
+    /// The transport.
+    Packet,
+    /// A connection of FD_SOCK2's.
+    Frame,
+    /// The multicast group of MPING.
+    Datagram,
+}
+
+/// Something that one member said to another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Passed {
+    pub(crate) way: Way,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) bytes: Bytes,
+}
+
+enum Happening {
+    Passed(Passed),
+    Told { to: usize, token: Token, outcome: Outcome },
+    Wake { node: usize },
+}
+
+struct Entry {
+    at: Time,
+    nth: u64,
+    happening: Happening,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.nth) == (other.at, other.nth)
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.nth).cmp(&(other.at, other.nth))
+    }
+}
+
+/// What a member has sent.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Sent {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+/// One end of a connection between layers.
+#[derive(Clone, Copy)]
+struct End {
+    node: usize,
+    token: Token,
+    far: ConnId,
+}
+
+pub(crate) struct Member {
+    pub(crate) stack: Stack,
+    pub(crate) address: Address,
+    pub(crate) is_gone: bool,
+    pub(crate) view: Option<View>,
+    pub(crate) sent: Sent,
+    /// Messages that came, by their senders.
+    pub(crate) got: BTreeMap<Address, u64>,
+    wakes_at: Option<Time>,
+}
+
+/// Members and the wires between them.
+pub(crate) struct Cluster {
+    pub(crate) now: Time,
+    pub(crate) members: Vec<Member>,
+    /// Everything that passed since recording began.
+    pub(crate) tap: Option<Vec<Passed>>,
+    /// Pairs between which nothing passes.
+    pub(crate) cuts: BTreeSet<(usize, usize)>,
+    config: StackConfig,
+    queue: BinaryHeap<Reverse<Entry>>,
+    nth: u64,
+    listeners: BTreeMap<PhysAddr, (usize, Token)>,
+    ends: BTreeMap<ConnId, End>,
+    next_conn: u64,
+    groups: BTreeMap<usize, Token>,
+}
+
+/// The member of this number is reached here.
+fn phys(node: usize) -> PhysAddr {
+    PhysAddr::new([10, 0, 0, node as u8 + 1].into(), 7800)
+}
+
+/// Addresses of interfaces for selectors to choose from.
+pub(crate) fn interfaces() -> Vec<Interface> {
+    ["127.0.0.1", "::1", "192.168.1.5", "10.5.5.5", "fe80::1", "2001:db8::1", "8.8.8.8"]
+        .iter()
+        .zip(1..)
+        .filter_map(|(ip, index)| {
+            Some(Interface { name: format!("eth{index}"), ip: ip.parse().ok()?, index })
+        })
+        .collect()
+}
+
+/// The stack of a stock file with short timeouts; `changes` replaces protocols.
+pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
+    let mut config = match load_stack(name, &Variables::new()) {
+        Ok(stack) => stack.config,
+        Err(error) => panic!("{error}"),
+    };
+    for protocol in &mut config.protocols {
+        if let Some((_, new)) = changes.iter().find(|(old, _)| *old == protocol.short_name()) {
+            (*new).clone_into(&mut protocol.name);
+            protocol.attributes.clear();
+        }
+        for (of, attribute, value) in QUICK {
+            if protocol.short_name() == *of {
+                protocol.attributes.retain(|(name, _, _)| name != attribute);
+                protocol.attributes.push(((*attribute).to_owned(), (*value).to_owned(), protocol.position));
+            }
+        }
+    }
+    config
+}
+
+fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
+    let mut rng = Rng::new(seed + node as u64);
+    let address = Address::random(&mut rng);
+    let Some(Ok((transport, version))) = registry::transport(&config.protocols[0]) else {
+        panic!("{} is no transport", config.protocols[0].name)
+    };
+    let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
+    for protocol in &config.protocols[1..] {
+        let mut resolve =
+            |_: &str| Ok((0..NODES_MAX).filter_map(|node| phys(node).ip).collect::<Vec<IpAddr>>());
+        match registry::layer(protocol, &mut resolve) {
+            Some(Ok(layer)) => layers.push(layer),
+            _ => panic!("{} is not made", protocol.name),
+        }
+    }
+    let setup = StackSetup {
+        local: address.clone(),
+        name: format!("M{node}").into(),
+        phys: phys(node),
+        has_multicast: config.protocols[0].short_name() == "UDP",
+        seed: rng.next_u64(),
+        version,
+    };
+    (Stack::new(setup, layers), address)
+}
+
+impl Cluster {
+    /// A cluster of nobody.
+    pub(crate) fn new(config: StackConfig) -> Self {
+        Self {
+            now: Time::ZERO,
+            members: Vec::new(),
+            tap: None,
+            cuts: BTreeSet::new(),
+            config,
+            queue: BinaryHeap::new(),
+            nth: 0,
+            listeners: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            next_conn: 1,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// A new member begins to join.
+    pub(crate) fn start(&mut self) -> usize {
+        self.start_as(SEED)
+    }
+
+    /// One that nobody has heard of begins to join.
+    pub(crate) fn start_fresh(&mut self) -> usize {
+        self.start_as(FRESH_SEED)
+    }
+
+    fn start_as(&mut self, seed: u64) -> usize {
+        let node = self.members.len();
+        let (mut stack, address) = build(&self.config, node, seed);
+        stack.start(self.now);
+        stack.handle_connect(self.now, "fuzz");
+        self.members.push(Member {
+            stack,
+            address,
+            is_gone: false,
+            view: None,
+            sent: Sent::default(),
+            got: BTreeMap::new(),
+            wakes_at: None,
+        });
+        self.work(node);
+        node
+    }
+
+    fn at(&mut self, at: Time, happening: Happening) {
+        self.nth += 1;
+        self.queue.push(Reverse(Entry { at, nth: self.nth, happening }));
+    }
+
+    /// Time passes.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(Reverse(next)) = self.queue.peek() {
+            if next.at > until {
+                break;
+            }
+            let Some(Reverse(entry)) = self.queue.pop() else { break };
+            self.now = self.now.max(entry.at);
+            match entry.happening {
+                Happening::Passed(passed) => {
+                    if !self.cuts.contains(&(passed.from, passed.to)) {
+                        self.arrive(&passed);
+                    }
+                }
+                Happening::Told { to, token, outcome } => self.tell(to, token, outcome),
+                Happening::Wake { node } => {
+                    let member = &mut self.members[node];
+                    member.wakes_at = None;
+                    if !member.is_gone {
+                        member.stack.handle_timeout(self.now);
+                        self.work(node);
+                    }
+                }
+            }
+        }
+        self.now = until;
+    }
+
+    fn tell(&mut self, to: usize, token: Token, outcome: Outcome) {
+        if !self.members[to].is_gone {
+            self.members[to].stack.handle_done(self.now, token, outcome);
+            self.work(to);
+        }
+    }
+
+    /// Something arrives at a member, said by a member or by nobody.
+    pub(crate) fn arrive(&mut self, passed: &Passed) {
+        let Passed { way, from, to, bytes } = passed;
+        if self.members.get(*to).is_none_or(|member| member.is_gone) {
+            return;
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.push(passed.clone());
+        }
+        match way {
+            Way::Packet => {
+                self.members[*to].stack.handle_receive(self.now, phys(*from), bytes.clone());
+                self.work(*to);
+            }
+            Way::Frame => {
+                let end = self.ends.iter().find(|(_, end)| {
+                    end.node == *to && self.ends.get(&end.far).is_some_and(|far| far.node == *from)
+                });
+                if let Some((&conn, &End { token, .. })) = end {
+                    self.tell(*to, token, Outcome::Frame { conn, frame: bytes.clone() });
+                }
+            }
+            Way::Datagram => {
+                if let Some(&token) = self.groups.get(to) {
+                    self.tell(*to, token, Outcome::Datagram { from: phys(*from), datagram: bytes.clone() });
+                }
+            }
+        }
+    }
+
+    /// A member does something on its own.
+    pub(crate) fn act(&mut self, node: usize, act: impl FnOnce(&mut Stack, Time)) {
+        if self.members.get(node).is_some_and(|member| !member.is_gone) {
+            act(&mut self.members[node].stack, self.now);
+            self.work(node);
+        }
+    }
+
+    /// A member sends so many bytes to another or to all.
+    pub(crate) fn send(&mut self, from: usize, to: Option<usize>, length: usize, flags: Flags) {
+        let dest = to.map(|to| self.members[to].address.clone());
+        let mut message = Message::bytes(dest, vec![0x5a; length]);
+        message.flags = flags;
+        self.act(from, |stack, now| stack.handle_send(now, message));
+    }
+
+    /// A member vanishes.
+    pub(crate) fn crash(&mut self, node: usize) {
+        self.members[node].is_gone = true;
+        self.listeners.retain(|_, (owner, _)| *owner != node);
+        self.groups.remove(&node);
+        let own: Vec<ConnId> =
+            self.ends.iter().filter(|(_, end)| end.node == node).map(|(conn, _)| *conn).collect();
+        for conn in own {
+            self.close(conn, false);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, is_graceful: bool) {
+        let Some(near) = self.ends.remove(&conn) else { return };
+        if let Some(far) = self.ends.remove(&near.far) {
+            let outcome = Outcome::Closed { conn: near.far, is_graceful };
+            self.at(self.now + LATENCY, Happening::Told { to: far.node, token: far.token, outcome });
+        }
+    }
+
+    /// Runs a member's stack and carries what comes out of it.
+    fn work(&mut self, node: usize) {
+        let now = self.now;
+        // A member whose layers go on asking for something is as wrong as one that goes on sending.
+        for round in 0.. {
+            assert!(round < 1_000, "a member never comes to rest");
+            self.members[node].stack.run(now);
+            let mut is_quiet = true;
+            while let Some(indication) = self.members[node].stack.poll_indication() {
+                is_quiet = false;
+                self.indication(node, indication);
+            }
+            while let Some((token, effect)) = self.members[node].stack.poll_effect() {
+                is_quiet = false;
+                self.perform(node, token, effect);
+            }
+            while let Some(transmit) = self.members[node].stack.poll_transmit() {
+                let dests: Vec<usize> = match &transmit.dest {
+                    TransmitDest::One(to) => self.node_at(*to).into_iter().collect(),
+                    TransmitDest::Many(all) => all.iter().filter_map(|to| self.node_at(*to)).collect(),
+                    TransmitDest::Multicast => (0..self.members.len()).collect(),
+                };
+                let copies = match &transmit.dest {
+                    TransmitDest::Many(all) => all.len() as u64,
+                    _ => 1,
+                };
+                let sent = &mut self.members[node].sent;
+                sent.packets += copies;
+                sent.bytes += copies * transmit.bytes.len() as u64;
+                for to in dests.into_iter().filter(|&to| to != node) {
+                    let passed = Passed { way: Way::Packet, from: node, to, bytes: transmit.bytes.clone() };
+                    self.at(now + LATENCY, Happening::Passed(passed));
+                }
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        let member = &mut self.members[node];
+        if let Some(at) = member.stack.poll_timeout().map(|at| at.max(now))
+            && member.wakes_at.is_none_or(|planned| at < planned)
+        {
+            member.wakes_at = Some(at);
+            self.at(at, Happening::Wake { node });
+        }
+    }
+
+    fn node_at(&self, place: PhysAddr) -> Option<usize> {
+        (0..self.members.len()).find(|&node| phys(node) == place)
+    }
+
+    fn indication(&mut self, node: usize, indication: Indication) {
+        let now = self.now;
+        let member = &mut self.members[node];
+        match indication {
+            Indication::Batch(batch) => {
+                for message in batch.messages {
+                    let Some(src) = message.src.clone() else { continue };
+                    let credit = u64::from(message.credit);
+                    member.stack.handle_consumed(now, &src, message.is_multicast(), credit);
+                    *member.got.entry(src).or_default() += 1;
+                }
+            }
+            Indication::Event(Event::View(view)) => member.view = Some(view),
+            Indication::Event(Event::StateRequested { token, .. }) => {
+                let state = Ok(Some(Bytes::from_static(b"the state of the application")));
+                member.stack.handle_event(now, Event::ProvideState { token, state });
+            }
+            Indication::Event(Event::Disconnected) => self.crash(node),
+            Indication::Event(_) => {}
+        }
+    }
+
+    fn perform(&mut self, node: usize, token: Token, effect: Effect) {
+        let here = |outcome| Happening::Told { to: node, token, outcome };
+        let now = self.now;
+        match effect {
+            Effect::Listen { ports, .. } => {
+                let mut places = ports.into_iter().map(|port| PhysAddr { port, ..phys(node) });
+                let outcome = match places.find(|place| !self.listeners.contains_key(place)) {
+                    Some(place) => {
+                        self.listeners.insert(place, (node, token));
+                        Outcome::Listening(place)
+                    }
+                    None => Outcome::Failed("no port is free".to_owned()),
+                };
+                self.at(now, here(outcome));
+            }
+            Effect::CloseListener => self.listeners.retain(|_, (owner, _)| *owner != node),
+            Effect::Connect { to, own, .. } => match self.listeners.get(&to).copied() {
+                Some((peer, listener))
+                    if !self.cuts.contains(&(node, peer)) && !self.cuts.contains(&(peer, node)) =>
+                {
+                    let (near, far) = (ConnId(self.next_conn), ConnId(self.next_conn + 1));
+                    self.next_conn += 2;
+                    self.ends.insert(near, End { node, token, far });
+                    self.ends.insert(far, End { node: peer, token: listener, far: near });
+                    self.at(now, here(Outcome::Connected(near)));
+                    let outcome = Outcome::Accepted { conn: far, peer: own };
+                    self.at(now + LATENCY, Happening::Told { to: peer, token: listener, outcome });
+                }
+                _ => self.at(now, here(Outcome::Failed("connection refused".to_owned()))),
+            },
+            Effect::Write { conn, frame } => {
+                let far = self.ends.get(&conn).and_then(|near| self.ends.get(&near.far));
+                if let Some(to) = far.map(|far| far.node) {
+                    let passed = Passed { way: Way::Frame, from: node, to, bytes: frame };
+                    self.at(now + LATENCY, Happening::Passed(passed));
+                }
+            }
+            Effect::Close { conn, is_graceful } => self.close(conn, is_graceful),
+            Effect::JoinGroup { .. } => {
+                self.groups.insert(node, token);
+                self.at(now, here(Outcome::Joined));
+            }
+            Effect::SendGroup { datagram } => {
+                for to in self.groups.keys().copied().collect::<Vec<_>>() {
+                    let passed = Passed { way: Way::Datagram, from: node, to, bytes: datagram.clone() };
+                    self.at(now + LATENCY, Happening::Passed(passed));
+                }
+            }
+            Effect::LeaveGroup => drop(self.groups.remove(&node)),
+            Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
+            Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
+            Effect::WriteFile { .. }
+            | Effect::RemoveFile { .. }
+            | Effect::AnnounceLocally(_)
+            | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
+        }
+    }
+}
+
+/// Lets a stack run without peers. Returns the time at the end, which is earlier if its timers fired more often.
+pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_max: usize) -> Time {
+    let (mut now, end) = (start, start + time);
+    for _ in 0..wakes_max {
+        for _ in 0..100 {
+            stack.run(now);
+            while stack.poll_indication().is_some() {}
+            while stack.poll_transmit().is_some() {}
+            let mut is_quiet = true;
+            while let Some((token, effect)) = stack.poll_effect() {
+                is_quiet = false;
+                let outcome = match effect {
+                    Effect::Listen { ports, .. } => {
+                        let port = ports.first().copied().unwrap_or(1);
+                        Outcome::Listening(PhysAddr::new([127, 0, 0, 1].into(), port))
+                    }
+                    Effect::JoinGroup { .. } => Outcome::Joined,
+                    Effect::ReadFiles { .. } => Outcome::Files(Vec::new()),
+                    Effect::FindLocally => Outcome::Local(Vec::new()),
+                    Effect::Connect { .. } => Outcome::Failed("nobody is there".to_owned()),
+                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {
+                        Outcome::Failed("no disk".to_owned())
+                    }
+                    Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,
+                    Effect::CloseListener
+                    | Effect::Write { .. }
+                    | Effect::Close { .. }
+                    | Effect::SendGroup { .. }
+                    | Effect::LeaveGroup => continue,
+                };
+                stack.handle_done(now, token, outcome);
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        match stack.poll_timeout() {
+            Some(at) if at <= end => {
+                now = now.max(at);
+                stack.handle_timeout(now);
+            }
+            _ => return end,
+        }
+    }
+    now
+}
+
+/// A member that is alone in its cluster, on tcp.xml.
+pub(crate) fn alone() -> (Stack, Time) {
+    static CONFIG: OnceLock<StackConfig> = OnceLock::new();
+    let (mut stack, _) = build(CONFIG.get_or_init(|| stock("tcp.xml", &[])), 0, SEED);
+    stack.start(Time::ZERO);
+    stack.handle_connect(Time::ZERO, "fuzz");
+    let now = run_alone(&mut stack, Time::ZERO, Duration::from_secs(5), 100);
+    (stack, now)
+}

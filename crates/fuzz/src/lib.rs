@@ -1,0 +1,36 @@
+//! Fuzz targets: every decoder that reads what a peer or a user wrote, and whole stacks under mutated traffic.
+//!
+//! A target is a function of bytes. It panics if a rule is broken, and the rules are more than that nothing panics:
+//! what decodes encodes and decodes to the same value again, sizes that are computed are the sizes that are written,
+//! memory stays in proportion to the input, and a stack that was lied to still takes in a new member afterwards.
+//!
+//! Two drivers use the same functions: [`driver`] mutates real bytes from a seed on the stable toolchain (`cargo xtask
+//! fuzz`, and a short run in the tests), and the targets of cargo-fuzz in the folder `fuzz` let libFuzzer look for new
+//! paths. Inputs of one replay in the other.
+
+#![forbid(unsafe_code)]
+
+pub mod bounds;
+pub mod driver;
+pub mod mutate;
+pub mod target;
+pub mod vectors;
+
+mod cluster;
+mod edges;
+mod rounds;
+mod texts;
+mod tools;
+mod wire;
+
+pub use target::{Seen, TARGETS, Target, target};
+
+/// Runs a target by its name, as the targets of cargo-fuzz do.
+///
+/// # Panics
+///
+/// If a rule is broken, or there is no such target.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = target(name).unwrap_or_else(|| panic!("there is no target {name}"));
+    (target.run)(bytes);
+}

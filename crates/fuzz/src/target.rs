@@ -1,0 +1,139 @@
+//! The table of targets.
+
+use crate::mutate::Shape;
+use crate::{edges, rounds, texts, tools, wire};
+
+/// What a target saw in one input.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Seen {
+    /// How many things it was given: one, or the packets of a round.
+    pub given: u64,
+    /// How many of them were accepted.
+    pub accepted: u64,
+    /// The most memory it had at a time.
+    pub peak: u64,
+    /// Rounds after which a forged view kept members apart.
+    pub apart: u64,
+}
+
+impl Seen {
+    /// One input that was accepted or not.
+    pub(crate) fn one(is_accepted: bool, peak: u64) -> Self {
+        Self { given: 1, accepted: u64::from(is_accepted), peak, apart: 0 }
+    }
+}
+
+/// Something that reads foreign bytes.
+pub struct Target {
+    /// Its name on command lines.
+    pub name: &'static str,
+    /// What it reads.
+    pub what: &'static str,
+    /// Reads, and panics if a rule is broken.
+    pub run: fn(&[u8]) -> Seen,
+    /// Real inputs.
+    pub corpus: fn() -> Vec<Vec<u8>>,
+    /// How inputs are mutated.
+    pub shape: Shape,
+}
+
+const fn bytes(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&[u8]) -> Seen,
+    corpus: fn() -> Vec<Vec<u8>>,
+) -> Target {
+    Target { name, what, run, corpus, shape: Shape::Bytes }
+}
+
+const fn text(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&[u8]) -> Seen,
+    corpus: fn() -> Vec<Vec<u8>>,
+) -> Target {
+    Target { name, what, run, corpus, shape: Shape::Text }
+}
+
+const fn round(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&[u8]) -> Seen,
+    corpus: fn() -> Vec<Vec<u8>>,
+) -> Target {
+    Target { name, what, run, corpus, shape: Shape::Round }
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    bytes(
+        "packet",
+        "transport payloads and UDP datagrams: single messages and lists",
+        wire::packet,
+        wire::packets,
+    ),
+    bytes(
+        "message",
+        "messages of all types without envelope, as fragments and wrappers carry them",
+        wire::message,
+        wire::messages,
+    ),
+    bytes("header", "headers of all protocols", wire::header, wire::headers),
+    bytes(
+        "object",
+        "objects and values: addresses, views, digests, lists of seqnos, primitives",
+        wire::object,
+        wire::objects,
+    ),
+    bytes("ping-data", "discovery's payload", wire::ping_data, wire::ping_datas),
+    bytes(
+        "view-and-digest",
+        "GMS' payload of view and digest",
+        wire::view_and_digest,
+        wire::views_and_digests,
+    ),
+    bytes("view", "MERGE3's payload, and view ids", wire::view, wire::views),
+    bytes("join-rsp", "what a coordinator answers to a joiner", wire::join_rsp, wire::join_rsps),
+    bytes("address-list", "lists of addresses", wire::address_list, wire::address_lists),
+    bytes("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
+    bytes("primitive", "return values of calls", wire::primitive, wire::primitives),
+    bytes("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),
+    bytes(
+        "fd-sock-frame",
+        "FD_SOCK2's frames on connections of its own, and MPING's datagrams",
+        wire::frame,
+        wire::frames,
+    ),
+    bytes(
+        "connection",
+        "a TCP connection from its first byte: set-up, frames, packets",
+        edges::connection,
+        edges::connections,
+    ),
+    bytes("capture", "pcap files and hex texts of consort parse", tools::capture, tools::captures),
+    text("probe", "requests of probe, with operations and attributes", tools::probe, tools::requests),
+    text("config", "XML stacks, down to layers that are made and started", texts::config, texts::configs),
+    text("variables", "texts with variables", texts::variables, texts::texts_with_variables),
+    text("values", "durations, sizes, numbers, hosts, versions", texts::values, texts::some_values),
+    text("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs),
+    text("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files),
+    round("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none),
+    round("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none),
+    round(
+        "stack-tcp-new",
+        "a cluster on tcp-new.xml with MPING and RSVP under mutated traffic",
+        rounds::tcp_new,
+        rounds::none,
+    ),
+    round(
+        "stack-sequencer",
+        "a cluster on sequencer.xml under mutated traffic",
+        rounds::sequencer,
+        rounds::none,
+    ),
+];
+
+/// A target by its name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

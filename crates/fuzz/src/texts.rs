@@ -1,0 +1,235 @@
+//! Texts that a user writes: stacks, variables, values; and the files that members leave for each other.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use consort_conf::{STOCK, Variables, parse_stack};
+use consort_group::config::{Bytes, HostPort, Property, StackConfig};
+use consort_group::protocols::{discovery, registry};
+use consort_group::{PhysAddr, Protocol, Rng, Stack, StackSetup, Time, Version};
+use consort_net::{BindAddr, HostNames, Interface, IpVersion, TransportConfig};
+
+use crate::bounds::{bounded, bounded_by};
+use crate::cluster;
+use crate::target::Seen;
+
+/// What reading a stack may take besides what is in proportion: it may include all stock files, of which each stands in
+/// memory as text and as description.
+const STACK_MEMORY: u64 = 4 * 1024 * 1024;
+
+/// How long a stack that was made of a mutated description runs, and how often its timers may fire meanwhile.
+const RUNS_FOR: Duration = Duration::from_secs(3);
+const WAKES_MAX: usize = 100;
+
+pub(crate) fn config(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = STACK_MEMORY + 64 * bytes.len() as u64;
+    let variables = Variables::new().with("a", "1");
+    let (parsed, peak) = bounded_by(limit, || parse_stack("fuzz.xml", &text, &variables));
+    match parsed {
+        Ok(stack) => {
+            let _ = stack.config.protocols.first().and_then(TransportConfig::from_protocol);
+            if let Some(mut stack) = made(&stack.config) {
+                live(&mut stack);
+            }
+            Seen::one(true, peak)
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            Seen::one(false, peak)
+        }
+    }
+}
+
+fn made(config: &StackConfig) -> Option<Stack> {
+    let (transport, version) = registry::transport(config.protocols.first()?)?.ok()?;
+    let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
+    for protocol in &config.protocols[1..] {
+        let mut resolve = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
+        layers.push(registry::layer(protocol, &mut resolve)?.ok()?);
+    }
+    let mut rng = Rng::new(1);
+    let setup = StackSetup {
+        local: consort_group::Address::random(&mut rng),
+        name: "fuzzed".into(),
+        phys: PhysAddr::new([127, 0, 0, 1].into(), 7800),
+        has_multicast: config.protocols[0].short_name() == "UDP",
+        seed: 1,
+        version,
+    };
+    Some(Stack::new(setup, layers))
+}
+
+/// Starts a stack and lets it run alone for a moment.
+fn live(stack: &mut Stack) {
+    stack.start(Time::ZERO);
+    stack.handle_connect(Time::ZERO, "fuzz");
+    cluster::run_alone(stack, Time::ZERO, RUNS_FOR, WAKES_MAX);
+    let names: Vec<&'static str> = stack.layers().map(|(name, _)| name).collect();
+    for name in names {
+        assert!(stack.probe(name).is_some());
+    }
+}
+
+pub(crate) fn configs() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = STOCK.iter().map(|(_, text)| text.as_bytes().to_vec()).collect();
+    // Every protocol with every attribute at its default.
+    for entry in registry::ENTRIES {
+        let attributes: Vec<String> = (entry.properties)()
+            .iter()
+            .map(|property| format!("{}=\"{}\"", property.name, property.default))
+            .collect();
+        let text = format!(
+            "<config>\n<TCP bind_port=\"7800\"/>\n<{} {}/>\n</config>",
+            entry.name,
+            attributes.join(" ")
+        );
+        all.push(text.into_bytes());
+    }
+    let transport: Vec<String> = TransportConfig::attributes().map(|name| format!("{name}=\"1\"")).collect();
+    all.push(format!("<config><UDP {}/></config>", transport.join(" ")).into_bytes());
+    all
+}
+
+pub(crate) fn variables(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let variables = Variables::new().with("a", "value").with("jgroups.bind_addr", "127.0.0.1");
+    let (substituted, peak) = bounded(bytes.len(), || variables.substitute(&text));
+    if let Ok(substituted) = &substituted
+        && !text.contains("${")
+    {
+        assert_eq!(*substituted, text);
+    }
+    Seen::one(substituted.is_ok(), peak)
+}
+
+pub(crate) fn texts_with_variables() -> Vec<Vec<u8>> {
+    [
+        "${a}",
+        "x${a:b}y${b:${a}}",
+        "${b,c,a:1}",
+        "${jgroups.bind_addr:SITE_LOCAL}",
+        "${x:${y:${z:{}}}}",
+        "plain",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// Whether it is a value; if it is, what it prints as is one too.
+fn value<P: Property>(text: &str) -> bool {
+    let Ok(value) = P::parse(text) else { return false };
+    let shown = value.show();
+    if let Err(error) = P::parse(&shown) {
+        panic!("{text:?} prints as {shown:?}: {error}");
+    }
+    true
+}
+
+pub(crate) fn values(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let (accepted, peak) = bounded(bytes.len(), || {
+        [
+            value::<Duration>(&text),
+            value::<Bytes>(&text),
+            value::<bool>(&text),
+            value::<u16>(&text),
+            value::<u32>(&text),
+            value::<i32>(&text),
+            value::<i64>(&text),
+            value::<f64>(&text),
+            value::<Option<IpAddr>>(&text),
+            value::<Vec<HostPort>>(&text),
+            value::<Version>(&text),
+        ]
+    });
+    Seen::one(accepted.contains(&true), peak)
+}
+
+pub(crate) fn some_values() -> Vec<Vec<u8>> {
+    [
+        "500",
+        "500ms",
+        "2s",
+        "1.5m",
+        "2h",
+        "1d",
+        "60K",
+        "2M",
+        "1.5GB",
+        "64KiB",
+        "true",
+        "-1",
+        "127.0.0.1",
+        "::1",
+        "localhost[7800], 10.0.0.1[7801],h:1",
+        "5.5.7",
+        "1_000_000",
+        "0.5",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// Names without a name service.
+struct NoNames;
+
+impl HostNames for NoNames {
+    fn name_of(&self, ip: IpAddr) -> String {
+        ip.to_string()
+    }
+    fn addresses_of(&self, name: &str) -> Vec<IpAddr> {
+        if name.len().is_multiple_of(2) { Vec::new() } else { vec![[10, 0, 0, 1].into()] }
+    }
+}
+
+/// What reading selectors may take besides what is in proportion: each may be three patterns, and a pattern of a few
+/// bytes that repeats itself becomes as large as patterns may.
+const PATTERNS_MEMORY: u64 = 64 * 1024 * 1024;
+
+pub(crate) fn bind_addr(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = PATTERNS_MEMORY + 64 * bytes.len() as u64;
+    let (parsed, peak) = bounded_by(limit, || text.parse::<BindAddr>());
+    if let Ok(selectors) = &parsed {
+        assert_eq!(selectors.to_string(), text);
+        let interfaces = cluster::interfaces();
+        for version in [IpVersion::V4, IpVersion::V6, IpVersion::Dual] {
+            let _: Option<Interface> = selectors.choose(&interfaces, version, &NoNames);
+        }
+    }
+    Seen::one(parsed.is_ok(), peak)
+}
+
+pub(crate) fn bind_addrs() -> Vec<Vec<u8>> {
+    [
+        "SITE_LOCAL",
+        "match-interface:eth2,10.5.5.5,loopback",
+        "match-address:192.168.*",
+        "match-host:a.*\\.net",
+        "GLOBAL,LINK_LOCAL,NON_LOOPBACK",
+        "::1",
+        "eth0",
+        "match-interface:(eth|en)[0-9]{1,2},0.0.0.0",
+        "",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+pub(crate) fn ping_file(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let (members, peak) = bounded(bytes.len(), || discovery::parse_file(&text));
+    assert!(members.len() <= text.lines().count());
+    assert!(members.iter().all(|member| member.phys.is_some() && member.name.is_some()));
+    Seen::one(!members.is_empty(), peak)
+}
+
+pub(crate) fn ping_files() -> Vec<Vec<u8>> {
+    [
+        "A \t01020304-0506-0708-1112-131415161718 \t127.0.0.1:7800 \tT\nB \t7 \t[::1]:7801 \tF\n",
+        "name 18446744073709551615 10.0.0.1:1 F extra\n\nnonsense\n",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}

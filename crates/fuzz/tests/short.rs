@@ -1,0 +1,65 @@
+//! A short run of every target, the same every time. `cargo xtask fuzz` runs them for longer.
+
+use consort_fuzz::{driver, target};
+
+/// Inputs per decoder, and packets per stack.
+const INPUTS: u64 = 20_000;
+const PACKETS: u64 = 2_000;
+
+#[track_caller]
+fn hold(name: &str, runs: u64) {
+    let target = target(name).unwrap();
+    let score = driver::run(target, runs, 7).unwrap_or_else(|broken| {
+        let hex: String = broken.input.iter().map(|byte| format!("{byte:02x}")).collect();
+        panic!("cargo xtask fuzz --target {name} --seed {} --input {}\n{hex}", broken.seed, broken.nth)
+    });
+    assert!(score.seen.given >= runs);
+    // Mutations that leave nothing to decode would test the first length only.
+    assert!(score.seen.accepted * 20 >= runs, "{score:?}");
+}
+
+macro_rules! targets {
+    ($($test:ident: $name:literal, $runs:expr;)+) => {
+        $(
+            /// S000-67
+            #[test]
+            fn $test() {
+                hold($name, $runs);
+            }
+        )+
+
+        #[test]
+        fn no_target_is_left_out() {
+            let tested = [$($name),+];
+            assert!(consort_fuzz::TARGETS.iter().all(|target| tested.contains(&target.name)));
+        }
+    };
+}
+
+targets! {
+    packets_hold: "packet", INPUTS;
+    messages_hold: "message", INPUTS;
+    headers_hold: "header", INPUTS;
+    objects_hold: "object", INPUTS;
+    discovery_holds: "ping-data", INPUTS;
+    views_and_digests_hold: "view-and-digest", INPUTS;
+    views_hold: "view", INPUTS;
+    join_responses_hold: "join-rsp", INPUTS;
+    address_lists_hold: "address-list", INPUTS;
+    method_calls_hold: "method-call", INPUTS;
+    primitives_hold: "primitive", INPUTS;
+    exceptions_hold: "exception", INPUTS;
+    frames_of_fd_sock2_hold: "fd-sock-frame", INPUTS;
+    connections_hold: "connection", INPUTS;
+    captures_hold: "capture", INPUTS / 4;
+    probe_requests_hold: "probe", INPUTS / 10;
+    configurations_hold: "config", INPUTS / 4;
+    variables_hold: "variables", INPUTS;
+    values_hold: "values", INPUTS;
+    interface_selectors_hold: "bind-addr", INPUTS / 4;
+    files_of_members_hold: "ping-file", INPUTS;
+    a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
+    a_cluster_on_udp_holds: "stack-udp", PACKETS;
+    a_cluster_with_acknowledged_multicasts_holds: "stack-tcp-new", PACKETS;
+    a_cluster_with_a_sequencer_holds: "stack-sequencer", PACKETS;
+}
