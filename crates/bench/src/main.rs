@@ -12,6 +12,7 @@ mod previous;
 mod progress;
 mod report;
 mod sample;
+mod series;
 mod session;
 mod targets;
 mod tools;
@@ -23,7 +24,8 @@ use anyhow::Context;
 use clap::Parser;
 use consort_jgroups::{Jar, own_network};
 
-use crate::options::Options;
+use crate::options::{Options, Part};
+use crate::report::Machine;
 use crate::session::Session;
 
 /// Set in the network namespace: where JGroups' jar has been prepared, if it is measured.
@@ -58,13 +60,23 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.only == Some(Part::Members) {
+        let machine = Machine::look();
+        println!("{}", machine.text());
+        let steps = series::measure(options)?;
+        let stays = series::print(&steps);
+        if let Some(file) = &options.json {
+            report::write(file, &serde_json::json!({ "machine": machine, "series": steps }))?;
+        }
+        return Ok(if stays || !options.check { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);
     let previous = options.previous.as_deref().map(previous::read).transpose()?;
     let record = Session::new(options, jar)?.run()?;
     let rows = targets::rows(&record.points);
     report::print(&record, &rows);
     if let Some(file) = &options.json {
-        report::write(file, &record, &rows)?;
+        report::write(file, &serde_json::json!({ "record": record, "rows": rows }))?;
     }
     let mut is_good = record.points.iter().all(|point| point.errors() == 0);
     if !is_good {

@@ -15,6 +15,8 @@ pub(crate) enum Part {
     Mperf,
     /// Multicasts, Consort and bare sockets.
     Sockets,
+    /// Remote procedure calls, Consort alone, in clusters of three to nine members; runs only if it is asked for.
+    Members,
 }
 
 /// Threads that make the calls in a JVM.
@@ -98,7 +100,7 @@ impl Options {
     }
 
     pub(crate) fn needs_java(&self) -> bool {
-        !self.without_java && self.only != Some(Part::Sockets)
+        !self.without_java && !matches!(self.only, Some(Part::Sockets | Part::Members))
     }
 
     pub(crate) fn runs(&self) -> usize {

@@ -46,7 +46,7 @@ impl Previous {
             ]);
         }
         table.dedup();
-        println!("\n{}", markdown(&table));
+        println!("\n{}", markdown(&table, 2));
         is_good
     }
 }

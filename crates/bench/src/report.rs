@@ -65,7 +65,7 @@ pub(crate) fn print(record: &Record, rows: &[Row]) {
     for (rival, title) in [(Rival::Jgroups, "JGroups"), (Rival::Sockets, "bare sockets")] {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.rival == rival).collect();
         if !rows.is_empty() {
-            println!("\n{}", markdown(&table(title, &rows)));
+            println!("\n{}", markdown(&table(title, &rows), 2));
         }
     }
     let met = |wanted| rows.iter().filter(|row| row.is_met() == Some(wanted)).count();
@@ -73,9 +73,8 @@ pub(crate) fn print(record: &Record, rows: &[Row]) {
 }
 
 /// Writes all of it.
-pub(crate) fn write(file: &Path, record: &Record, rows: &[Row]) -> anyhow::Result<()> {
-    let content = serde_json::json!({ "record": record, "rows": rows });
-    let text = serde_json::to_string_pretty(&content)? + "\n";
+pub(crate) fn write(file: &Path, content: &serde_json::Value) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(content)? + "\n";
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
@@ -119,9 +118,8 @@ pub(crate) fn number(number: Option<f64>) -> String {
     text
 }
 
-/// A table whose columns align; all but the first two are numbers.
-pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
-    const TEXT_COLUMNS: usize = 2;
+/// A table whose columns align; after the columns of text come numbers.
+pub(crate) fn markdown(rows: &[Vec<String>], text_columns: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max())
@@ -130,7 +128,7 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for (nth, row) in rows.iter().enumerate() {
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            if column < TEXT_COLUMNS {
+            if column < text_columns {
                 text.push_str(&format!("| {cell:<width$} "));
             } else {
                 text.push_str(&format!("| {cell:>width$} "));
@@ -139,7 +137,7 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
         text.push_str("|\n");
         if nth == 0 {
             for (column, &width) in widths.iter().enumerate() {
-                let end = if column < TEXT_COLUMNS { '-' } else { ':' };
+                let end = if column < text_columns { '-' } else { ':' };
                 text.push_str(&format!("| {}{end} ", "-".repeat(width - 1)));
             }
             text.push_str("|\n");
@@ -165,6 +163,6 @@ mod tests {
     fn a_table_reads_as_it_is_and_as_markdown() {
         let rows = [["a", "b", "figure"], ["long", "b", "7"]].map(|row| row.map(str::to_owned).to_vec());
         let expected = "| a    | b   | figure |\n| ---- | --- | -----: |\n| long | b   |      7 |";
-        assert_eq!(markdown(&rows), expected);
+        assert_eq!(markdown(&rows, 2), expected);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Record {
 }
 
 /// About how long members take to start, find each other, and go.
-const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
+pub(crate) const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
 const JAVA_START: Duration = Duration::from_secs(12);
 
 /// What a new best has to be better by.
@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
 }
 
 /// Prints what came of a run, and hands it on.
-fn shown(sample: Sample) -> Sample {
+pub(crate) fn shown(sample: Sample) -> Sample {
     let latency =
         sample.latency.map_or_else(String::new, |latency| format!(", p99.9 {:.0} us", latency.p999));
     let errors = if sample.errors == 0 { String::new() } else { format!(", {} ERRORS", sample.errors) };
