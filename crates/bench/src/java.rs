@@ -21,6 +21,9 @@ pub(crate) struct Jdk {
     pub(crate) version: u32,
 }
 
+/// The first release that has virtual threads.
+pub(crate) const VIRTUAL_THREADS: u32 = 21;
+
 /// The JDK in JAVA_HOME; without it, the newest of those that lie beside the one whose `java` is on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {

@@ -20,7 +20,7 @@ mod tools;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use consort_jgroups::{Jar, own_network};
 
@@ -51,7 +51,15 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
     if options.needs_java() {
         let advice = "JGroups cannot be measured (--without-java leaves it out)";
-        java::find().context(advice)?;
+        let jdk = java::find().context(advice)?;
+        if options.needs_virtual_threads() && jdk.version < java::VIRTUAL_THREADS {
+            bail!(
+                "{} is Java {}, and virtual threads need {}: set JAVA_HOME, or --java-threads platform",
+                jdk.java.display(),
+                jdk.version,
+                java::VIRTUAL_THREADS
+            );
+        }
         let jar = Jar::prepare().context(advice)?;
         command.env(JAR_VARIABLE, jar.directory());
     }

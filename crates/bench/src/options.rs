@@ -103,6 +103,10 @@ impl Options {
         !self.without_java && !matches!(self.only, Some(Part::Sockets | Part::Members))
     }
 
+    pub(crate) fn needs_virtual_threads(&self) -> bool {
+        self.needs_java() && self.has(Part::Uperf) && self.java_threads.contains(&Threads::Virtual)
+    }
+
     pub(crate) fn runs(&self) -> usize {
         if self.quick { 1 } else { self.runs.max(1) }
     }
