@@ -1,6 +1,6 @@
 //! Batches: the unit in which messages travel through the stack. A single message is a batch of one.
 
-use crate::{Address, Message};
+use crate::{Address, Cx, Message};
 
 /// Messages on their way up or down.
 ///
@@ -42,6 +42,24 @@ impl MessageBatch {
     /// Whether it is out of band (a batch going up).
     pub fn is_oob(&self) -> bool {
         self.messages.first().is_some_and(Message::is_oob)
+    }
+
+    /// Puts messages of a source back into a batch on its way up, whose messages have been taken out: those that are of
+    /// another kind (`is_multicast`, `is_oob`), as when a window releases them together, follow in batches of their own.
+    pub(crate) fn refill(&mut self, cx: &mut Cx<'_>, ready: Vec<Message>, is_multicast: bool, is_oob: bool) {
+        let belongs =
+            |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
+        if ready.iter().all(belongs) {
+            self.messages = ready;
+            return;
+        }
+        for message in ready {
+            if belongs(&message) {
+                self.messages.push(message);
+            } else {
+                cx.deliver(message);
+            }
+        }
     }
 
     /// Whether `message` may join this batch on its way up.

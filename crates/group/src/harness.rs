@@ -334,3 +334,20 @@ impl Harness {
         std::iter::from_fn(|| self.stack.poll_effect()).collect()
     }
 }
+
+/// Passes what members 1 and 2 send to each other back and forth until nothing is under way, 1's own multicasts back to
+/// itself. Returns what has come out of 2.
+pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
+    let mut received = Vec::new();
+    loop {
+        let (mut forth, mut back) = (one.take_down(), two.take_down());
+        if forth.is_empty() && back.is_empty() {
+            return received;
+        }
+        forth.iter_mut().for_each(|message| message.src = Some(member(1)));
+        back.iter_mut().for_each(|message| message.src = Some(member(2)));
+        one.up_batch(forth.iter().filter(|message| message.is_multicast()).cloned().collect());
+        one.up_batch(back);
+        received.extend(two.up_batch(forth).take_up());
+    }
+}

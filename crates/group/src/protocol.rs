@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::config::Properties;
 use crate::{
     Address, Answer, Control, Cx, Event, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId, Query,
     TimerKey, Token,
@@ -18,6 +19,11 @@ impl ProbeOut {
     /// Adds an attribute.
     pub fn put(&mut self, name: &str, value: impl ToString) {
         self.attributes.push((name.to_owned(), value.to_string()));
+    }
+
+    /// Adds all properties of a configuration.
+    pub fn put_all(&mut self, config: &impl Properties) {
+        self.attributes.extend(config.show().into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
 }
 

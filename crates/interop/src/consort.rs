@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
-use consort_channel::{Address, Channel, Delivery, Flags, Message, Payload, Receiver};
+use consort_channel::{Address, Channel, Delivery, Flags, Message, Payload, Receiver, View};
 use consort_group::protocols::{Discard, DiscardConfig};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::numbered::{Tally, payload};
 use crate::setting::Setting;
@@ -57,6 +57,7 @@ pub struct ConsortMember {
     pub name: String,
     dispatcher: Option<RpcDispatcher>,
     inbox: Arc<Inbox>,
+    views: watch::Receiver<Option<View>>,
 }
 
 impl ConsortMember {
@@ -81,7 +82,12 @@ impl ConsortMember {
             .await
             .unwrap_or_else(|_| panic!("{name} does not join"))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        Self { name: name.to_owned(), dispatcher: Some(dispatcher), inbox }
+        let views = dispatcher.channel().watch_view();
+        Self { name: name.to_owned(), dispatcher: Some(dispatcher), inbox, views }
+    }
+
+    pub(crate) fn views(&mut self) -> &mut watch::Receiver<Option<View>> {
+        &mut self.views
     }
 
     fn dispatcher(&self) -> &RpcDispatcher {

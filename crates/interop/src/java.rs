@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::PATIENCE;
 use crate::jgroups::{classpath, directory};
@@ -17,7 +17,9 @@ pub struct JavaMember {
     pub name: String,
     child: Child,
     input: ChildStdin,
-    answers: mpsc::UnboundedReceiver<Value>,
+    answers: mpsc::Receiver<Value>,
+    /// Counts views.
+    views: watch::Receiver<u64>,
 }
 
 impl JavaMember {
@@ -38,18 +40,22 @@ impl JavaMember {
             .expect("java starts");
         let input = child.stdin.take().expect("its input");
         let output = BufReader::new(child.stdout.take().expect("its output"));
-        let (told, answers) = mpsc::unbounded_channel();
+        // A command has one answer, and the next command waits for it.
+        let (told, answers) = mpsc::channel(1);
+        let (viewed, views) = watch::channel(0);
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let Some(json) = line.strip_prefix("@@ ") else { continue };
                 let answer: Value =
                     serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
-                if answer.get("event").is_none() && told.send(answer).is_err() {
+                if let Some(event) = answer.get("event") {
+                    viewed.send_modify(|count| *count += u64::from(event == "view"));
+                } else if told.blocking_send(answer).is_err() {
                     break;
                 }
             }
         });
-        let mut member = Self { name: name.to_owned(), child, input, answers };
+        let mut member = Self { name: name.to_owned(), child, input, answers, views };
         let connect = format!("connect {name} {} {}", setting.cluster, setting.config.display());
         let answer = member.run(&connect).await;
         assert!(answer.get("error").is_none(), "{name} does not connect: {answer}");
@@ -63,6 +69,10 @@ impl JavaMember {
             Ok(None) => panic!("{} ended instead of answering `{command}`", self.name),
             Err(_) => panic!("{} does not answer `{command}`", self.name),
         }
+    }
+
+    pub(crate) fn views(&mut self) -> &mut watch::Receiver<u64> {
+        &mut self.views
     }
 
     pub(crate) fn kill(mut self) {

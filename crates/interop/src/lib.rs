@@ -57,7 +57,19 @@ impl Member {
 
     /// The view's text.
     pub async fn view(&mut self) -> String {
+        match self {
+            Self::Java(member) => drop(member.views().borrow_and_update()),
+            Self::Consort(member) => drop(member.views().borrow_and_update()),
+        }
         self.run("view").await["view"].as_str().expect("a view").to_owned()
+    }
+
+    /// Waits for another view than the one that was asked for last. Ends with the member, too.
+    pub async fn view_changed(&mut self) {
+        let _ = match self {
+            Self::Java(member) => member.views().changed().await,
+            Self::Consort(member) => member.views().changed().await,
+        };
     }
 
     /// Ends the member without a word.

@@ -15,20 +15,33 @@ async fn two_and_two(setting: &Setting, java_first: bool) -> Vec<Member> {
     members
 }
 
-/// Waits until everybody has a view that ends with this text, and compares the whole texts.
-async fn same_view(members: &mut [Member], end: &str) {
-    let started = std::time::Instant::now();
-    loop {
-        let mut texts = BTreeSet::new();
-        for member in members.iter_mut() {
-            texts.insert(member.view().await);
+/// Waits until everybody has a view that contains this text, and compares the whole texts.
+async fn same_view(members: &mut [Member], wanted: &str) {
+    let mut texts = BTreeSet::new();
+    let agreement = async {
+        loop {
+            texts.clear();
+            for member in members.iter_mut() {
+                texts.insert(member.view().await);
+            }
+            if texts.len() == 1 && texts.iter().all(|text| text.contains(wanted)) {
+                return;
+            }
+            any_view_changes(members).await;
         }
-        if texts.len() == 1 && texts.iter().all(|text| text.contains(end)) {
-            return;
-        }
-        assert!(started.elapsed() < consort_interop::PATIENCE, "no view {end}: {texts:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    };
+    let outcome = tokio::time::timeout(consort_interop::PATIENCE, agreement).await;
+    assert!(outcome.is_ok(), "no view {wanted}: {texts:?}");
+}
+
+/// Waits until one of them has another view than when it was asked last.
+async fn any_view_changes(members: &mut [Member]) {
+    let mut changes: Vec<_> = members.iter_mut().map(|member| Box::pin(member.view_changed())).collect();
+    std::future::poll_fn(|cx| {
+        let has_changed = changes.iter_mut().any(|change| change.as_mut().poll(cx).is_ready());
+        if has_changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }
 
 /// Everybody multicasts; everybody receives all of it once and in order.

@@ -117,35 +117,40 @@ async fn simultaneous_connects_leave_one_connection() {
     }
 }
 
+/// A member that has heard on a connection of the peer at `from`, when another one of it comes: the member, both
+/// connections in this order.
+async fn connected_twice(from: SocketAddr) -> (Member, TcpStream, TcpStream) {
+    let mut member = Member::start(&tcp());
+    let mut old = connect_as(from, &member).await;
+    old.write_all(&frame(b"old")).await.unwrap();
+    assert_eq!(member.packet().await.1, "old");
+    let new = connect_as(from, &member).await;
+    (member, old, new)
+}
+
+/// What the member sends to the peer comes on this connection.
+async fn answers_on(mut stream: TcpStream, peer: SocketAddr, member: &mut Member) {
+    member.send(PhysAddr::from(peer), "answer");
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer[..], frame(b"answer"));
+}
+
 /// Facts 4.4 [bytes]: the old connection gets the close word if the member's address is the smaller one.
 #[tokio::test]
 async fn a_second_connection_from_a_larger_address_replaces_the_first() {
-    let mut member = Member::start(&tcp());
     let larger = SocketAddr::from(([127, 0, 0, 2], 1));
-    let mut old = connect_as(larger, &member).await;
-    old.write_all(&frame(b"old")).await.unwrap();
-    assert_eq!(member.packet().await.1, "old");
-    let mut new = connect_as(larger, &member).await;
+    let (mut member, mut old, new) = connected_twice(larger).await;
     assert_eq!(read_to_end(&mut old).await, CLOSE_WORD);
-    member.send(PhysAddr::from(larger), "answer");
-    let mut answer = [0; 10];
-    new.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer[..], frame(b"answer"));
+    answers_on(new, larger, &mut member).await;
 }
 
 #[tokio::test]
 async fn a_second_connection_from_a_smaller_address_is_turned_away() {
-    let mut member = Member::start(&tcp());
     let smaller = SocketAddr::from(([127, 0, 0, 0], 1));
-    let mut old = connect_as(smaller, &member).await;
-    old.write_all(&frame(b"old")).await.unwrap();
-    assert_eq!(member.packet().await.1, "old");
-    let mut new = connect_as(smaller, &member).await;
+    let (mut member, old, mut new) = connected_twice(smaller).await;
     assert_eq!(read_to_end(&mut new).await, CLOSE_WORD);
-    member.send(PhysAddr::from(smaller), "answer");
-    let mut answer = [0; 10];
-    old.read_exact(&mut answer).await.unwrap();
-    assert_eq!(answer[..], frame(b"answer"));
+    answers_on(old, smaller, &mut member).await;
 }
 
 #[tokio::test]

@@ -101,9 +101,7 @@ impl Protocol for Barrier {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("is_closed", self.is_closed);
         out.put("held_messages", self.count);
     }

@@ -219,9 +219,7 @@ impl Protocol for FdAll3 {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("num_heartbeats_sent", self.heartbeats_sent);
         out.put("num_heartbeats_received", self.heartbeats_received);
         out.put("num_suspect_events", self.suspicions);

@@ -269,9 +269,7 @@ impl Protocol for Merge3 {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("views", self.announced.len());
         out.put("num_merge_events", self.merges);
     }

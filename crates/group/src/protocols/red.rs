@@ -39,9 +39,7 @@ impl Protocol for Red {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("dropped_msgs", 0);
     }
 }

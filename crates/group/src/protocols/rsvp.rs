@@ -295,9 +295,7 @@ impl Protocol for Rsvp {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("pending_rsvp_requests", self.waiting.len());
     }
 }

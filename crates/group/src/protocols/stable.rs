@@ -234,9 +234,7 @@ impl Protocol for Stable {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("bytes", self.bytes);
         out.put("num_votes", self.voted.len());
         out.put("stable_sent", self.gossips);

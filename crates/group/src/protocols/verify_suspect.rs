@@ -164,9 +164,7 @@ impl Protocol for VerifySuspect {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("suspects", self.suspects.len());
     }
 }

@@ -16,9 +16,12 @@ use tokio::sync::{mpsc, watch};
 /// Nothing in these tests takes a tenth of this; a test that waits for so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a test has not looked at yet; more is dropped, and then missed by the test.
+const UNREAD_MAX: usize = 100_000;
+
 /// Sends payloads as packets to the address they are for, OOB ones on the control lane.
 pub struct Raw {
-    outcomes: mpsc::UnboundedSender<Outcome>,
+    outcomes: mpsc::Sender<Outcome>,
 }
 
 impl Protocol for Raw {
@@ -64,7 +67,7 @@ impl Protocol for Raw {
     }
 
     fn done(&mut self, _: &mut Cx<'_>, _: Token, outcome: Outcome) {
-        let _ = self.outcomes.send(outcome);
+        let _ = self.outcomes.try_send(outcome);
     }
 }
 
@@ -83,7 +86,7 @@ impl Seen {
 }
 
 struct Recorder {
-    packets: mpsc::UnboundedSender<(PhysAddr, Bytes)>,
+    packets: mpsc::Sender<(PhysAddr, Bytes)>,
     seen: watch::Sender<Seen>,
 }
 
@@ -92,7 +95,7 @@ impl Application for Recorder {
         let Indication::Batch(batch) = indication else { return };
         for message in batch.messages {
             let Some(Address::Ip(from)) = message.src else { panic!("a packet without source") };
-            let _ = self.packets.send((from, message.payload_bytes().cloned().unwrap_or_default()));
+            let _ = self.packets.try_send((from, message.payload_bytes().cloned().unwrap_or_default()));
         }
     }
 
@@ -108,8 +111,8 @@ impl Application for Recorder {
 pub struct Member {
     pub handle: DriverHandle,
     pub phys: PhysAddr,
-    pub packets: mpsc::UnboundedReceiver<(PhysAddr, Bytes)>,
-    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
+    pub packets: mpsc::Receiver<(PhysAddr, Bytes)>,
+    pub outcomes: mpsc::Receiver<Outcome>,
     pub seen: watch::Receiver<Seen>,
 }
 
@@ -129,8 +132,8 @@ impl Member {
     }
 
     pub fn over(edge: BoundEdge) -> Self {
-        let (packets_in, packets) = mpsc::unbounded_channel();
-        let (outcomes_in, outcomes) = mpsc::unbounded_channel();
+        let (packets_in, packets) = mpsc::channel(UNREAD_MAX);
+        let (outcomes_in, outcomes) = mpsc::channel(UNREAD_MAX);
         let (seen_in, seen) = watch::channel(Seen::default());
         let phys = edge.phys_addr();
         let setup = StackSetup {
@@ -189,7 +192,7 @@ impl Member {
 /// Effects need a layer that asks; the tests ask through a layer that is inserted for it.
 pub struct Asker {
     pub effects: Vec<Effect>,
-    pub outcomes: mpsc::UnboundedSender<Outcome>,
+    pub outcomes: mpsc::Sender<Outcome>,
 }
 
 impl Protocol for Asker {
@@ -208,6 +211,6 @@ impl Protocol for Asker {
     }
 
     fn done(&mut self, _: &mut Cx<'_>, _: Token, outcome: Outcome) {
-        let _ = self.outcomes.send(outcome);
+        let _ = self.outcomes.try_send(outcome);
     }
 }

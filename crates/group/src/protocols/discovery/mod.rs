@@ -381,9 +381,7 @@ impl Protocol for Discovery {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("num_discovery_requests", self.requests_sent);
         out.put("num_discovery_requests_received", self.requests_received);
         out.put("num_discovery_responses", self.responses_received);

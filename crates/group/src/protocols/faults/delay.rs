@@ -102,9 +102,7 @@ impl Protocol for Delay {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("held_batches", self.held.len());
     }
 }

@@ -141,9 +141,7 @@ impl Protocol for Discard {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("ignored_members", self.ignored.join(", "));
         out.put("dropped_up_messages", self.lost_up);
         out.put("dropped_down_messages", self.lost_down);

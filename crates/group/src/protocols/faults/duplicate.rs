@@ -73,9 +73,7 @@ impl Protocol for Duplicate {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
     }
 }
 

@@ -89,9 +89,7 @@ impl Protocol for Shuffle {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
     }
 }
 

@@ -322,9 +322,7 @@ impl Protocol for FdSock2 {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("actual_bind_port", self.own.map_or(0, |own| own.port));
         out.put("ping_dest", self.neighbour.as_ref().map_or_else(String::new, ToString::to_string));
         out.put("is_watching", matches!(self.link, Link::Watching { .. }));

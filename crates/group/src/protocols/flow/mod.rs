@@ -373,9 +373,7 @@ impl Protocol for FlowControl {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         if self.kind.has_queue() {
             out.put("max_queue_size", self.queue.max_queue_size.0);
         }

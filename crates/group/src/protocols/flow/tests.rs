@@ -1,7 +1,7 @@
 use super::*;
 use crate::Transient;
 use crate::config::Bytes;
-use crate::harness::{Harness, member, view};
+use crate::harness::{Harness, exchange, member, view};
 
 const MAX: u64 = 1_000;
 
@@ -341,18 +341,7 @@ fn a_message_larger_than_all_credits_arrives_without_anybody_asking() {
     for dest in [Some(2), None] {
         let (mut sender, mut receiver) = (stack(1), stack(2));
         sender.send(to(dest, 20 * MAX as usize));
-        let mut received = Vec::new();
-        loop {
-            let (mut forth, mut back) = (sender.take_down(), receiver.take_down());
-            if forth.is_empty() && back.is_empty() {
-                break;
-            }
-            forth.iter_mut().for_each(|message| message.src = Some(member(1)));
-            back.iter_mut().for_each(|message| message.src = Some(member(2)));
-            sender.up_batch(forth.iter().filter(|message| message.is_multicast()).cloned().collect());
-            sender.up_batch(back);
-            received.extend(receiver.up_batch(forth).take_up());
-        }
+        let received = exchange(&mut sender, &mut receiver);
         assert_eq!(received.iter().map(Message::length).collect::<Vec<_>>(), [20 * MAX as usize], "{dest:?}");
         assert!(u64::from(received[0].credit) <= MAX);
     }

@@ -119,9 +119,7 @@ impl Protocol for Frag {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("num_frags_sent", self.pieces_sent);
         out.put("num_frags_received", self.pieces_received);
         out.put("incomplete_messages", self.joining.len());

@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::join::{INCOMPLETE_MAX, STRANGERS_MAX};
 use super::*;
-use crate::harness::{Harness, member, view};
+use crate::harness::{Harness, exchange, member, view};
 use crate::protocols::{FlowConfig, FlowControl, FlowKind, QueueConfig, Unicast, UnicastConfig, UnicastKind};
 use crate::wire;
 use crate::{
@@ -173,17 +173,7 @@ fn a_message_of_more_pieces_than_a_fixed_window_holds_arrives() {
     };
     let (mut sender, mut receiver) = (member_of_two(1), member_of_two(2));
     sender.send(Message::bytes(Some(member(2)), vec![7; 1_000]));
-    let mut joined = Vec::new();
-    loop {
-        let (mut forth, mut back) = (sender.take_down(), receiver.take_down());
-        if forth.is_empty() && back.is_empty() {
-            break;
-        }
-        forth.iter_mut().for_each(|message| message.src = Some(member(1)));
-        back.iter_mut().for_each(|message| message.src = Some(member(2)));
-        sender.up_batch(back);
-        joined.extend(receiver.up_batch(forth).take_up());
-    }
+    let joined = exchange(&mut sender, &mut receiver);
     assert_eq!(joined.iter().map(Message::length).collect::<Vec<_>>(), [1_000]);
     assert!(joined[0].credit <= 50, "half a window and the last piece");
 }

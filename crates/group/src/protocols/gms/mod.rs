@@ -280,9 +280,7 @@ impl Protocol for Gms {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("is_coordinator", self.is_coordinating);
         out.put("num_views", self.views);
         out.put("num_merge_views", self.merge_views);

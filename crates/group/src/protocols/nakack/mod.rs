@@ -255,9 +255,7 @@ impl Protocol for NakAck {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("current_seqno", self.sent.highest_sent());
         out.put("size_of_all_messages_sent", self.sent.len());
         out.put("waiting", self.waiting.len());

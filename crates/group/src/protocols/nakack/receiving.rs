@@ -40,19 +40,7 @@ impl NakAck {
                 NakAckHeader::Ack { seqno } => self.acked(cx, &src, seqno),
             }
         }
-        let belongs =
-            |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
-        if ready.iter().all(belongs) {
-            batch.messages = ready;
-            return;
-        }
-        for message in ready {
-            if belongs(&message) {
-                batch.messages.push(message);
-            } else {
-                cx.deliver(message);
-            }
-        }
+        batch.refill(cx, ready, is_multicast, is_oob);
     }
 
     /// Our own multicast comes back through the transport, in order.

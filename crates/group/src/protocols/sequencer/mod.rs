@@ -398,9 +398,7 @@ impl Protocol for Sequencer {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("bcast_msgs", self.broadcasts);
         out.put("forwarded_msgs", self.forwards);
         out.put("fwd_table_size", self.forwarded.len());

@@ -301,9 +301,7 @@ impl Protocol for Unicast {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        for (name, value) in crate::config::Properties::show(&self.config) {
-            out.put(name, value);
-        }
+        out.put_all(&self.config);
         out.put("num_send_connections", self.senders.len());
         out.put("num_receive_connections", self.receivers.len());
         out.put("num_unacked_messages", self.senders.values().map(|c| c.window.len()).sum::<usize>());

@@ -43,17 +43,7 @@ impl Unicast {
                 }
             }
         }
-        if ready.iter().all(|message| message.is_oob() == is_oob) {
-            batch.messages = ready;
-        } else {
-            for message in ready {
-                if message.is_oob() == is_oob {
-                    batch.messages.push(message);
-                } else {
-                    cx.deliver(message);
-                }
-            }
-        }
+        batch.refill(cx, ready, false, is_oob);
         let threshold = self.ack_threshold();
         if !self.is_fixed() && self.receivers.get(&src).is_some_and(|c| c.unacked >= threshold) {
             self.ack(cx, &src);
