@@ -48,7 +48,7 @@ pub enum HeaderBody {
     /// 59: UFC and MFC.
     Fc(FcHeader),
     /// 52: FRAG2 and FRAG4.
-    Frag(FragHeader),
+    Frag(Box<FragHeader>),
     /// 91
     Frag3(Box<Frag3Header>),
     /// 76
@@ -70,7 +70,7 @@ pub enum HeaderBody {
     /// 68: an RPC that some members shall ignore.
     RpcMulti(Box<RpcMultiHeader>),
     /// 69
-    Daisy(Address),
+    Daisy(Box<Address>),
     /// 74
     Counter,
     /// 80
@@ -510,8 +510,8 @@ mod tests {
     /// S000-79 and S000-65: headers of the data path stay small in memory.
     #[test]
     fn headers_of_the_data_path_are_small() {
-        assert!(size_of::<UnicastHeader>() <= 32, "{}", size_of::<UnicastHeader>());
+        assert!(size_of::<UnicastHeader>() <= 16, "{}", size_of::<UnicastHeader>());
         assert!(size_of::<NakAckHeader>() <= 16, "{}", size_of::<NakAckHeader>());
-        assert!(size_of::<Header>() <= 40, "{}", size_of::<Header>());
+        assert!(size_of::<Header>() <= 32, "{}", size_of::<Header>());
     }
 }

@@ -46,7 +46,7 @@ pub use event::{
 };
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
-pub use message::{Flags, Headers, Message, Object, Payload, Primitive, Transient};
+pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
 #[cfg(feature = "planted")]
 pub use planted::Planted;

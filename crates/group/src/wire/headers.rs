@@ -433,13 +433,13 @@ pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
             2 => FcHeader::CreditRequest,
             kind => return Err(bad("flow control type", kind)),
         }),
-        MagicId::FRAG => HeaderBody::Frag(FragHeader {
+        MagicId::FRAG => HeaderBody::Frag(Box::new(FragHeader {
             id: reader.seqno("fragment id")?,
             frag_id: reader.compressed_int("fragment number")? as u32,
             num_frags: reader.compressed_int("number of fragments")? as u32,
             needs_deserialization: reader.bool("needs deserialization")?,
             original_type: reader.i16("original type")?,
-        }),
+        })),
         MagicId::HEARTBEAT => HeaderBody::Heartbeat,
         MagicId::COUNTER => HeaderBody::Counter,
         MagicId::BATCH2 => HeaderBody::Batch2,
@@ -548,7 +548,7 @@ pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
             let rpc = read_rpc(reader)?;
             HeaderBody::RpcMulti(Box::new(RpcMultiHeader { rpc, exclusion: read_addresses(reader)? }))
         }
-        MagicId::DAISY => HeaderBody::Daisy(read_present(reader, "original sender")?),
+        MagicId::DAISY => HeaderBody::Daisy(Box::new(read_present(reader, "original sender")?)),
         MagicId::RELAY => HeaderBody::Relay(Box::new(read_relay(reader)?)),
         MagicId::FORK => {
             let stack = reader.string("fork stack")?;

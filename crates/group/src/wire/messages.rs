@@ -6,7 +6,7 @@ use super::addresses::{address_size, put_address, read_address};
 use super::headers::{header_size, put_header, read_header};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
-use crate::{Address, Flags, HeaderBody, Headers, Message, Payload};
+use crate::{Address, EarlyBatch, Flags, HeaderBody, Headers, Message, Payload};
 
 const DEST: u8 = 1;
 const SRC: u8 = 2;
@@ -24,7 +24,7 @@ pub fn message_type(payload: &Payload) -> i16 {
         Payload::Long(_) => 4,
         Payload::Composite(_) => 5,
         Payload::Fragment(_) => 6,
-        Payload::Batch { .. } => 7,
+        Payload::Batch(_) => 7,
     }
 }
 
@@ -85,10 +85,10 @@ fn put_payload(out: &mut BytesMut, message: &Message) {
             put_parts(out, messages, message.src.as_ref());
         }
         Payload::Fragment(bytes) => put_bytes(out, Some(bytes)),
-        Payload::Batch { original_src, messages } => {
-            out.put_i32(messages.len() as i32);
-            put_address(out, original_src.as_ref());
-            put_parts(out, messages, message.src.as_ref());
+        Payload::Batch(batch) => {
+            out.put_i32(batch.messages.len() as i32);
+            put_address(out, batch.original_src.as_ref());
+            put_parts(out, &batch.messages, message.src.as_ref());
         }
     }
 }
@@ -179,7 +179,8 @@ fn read_payload(
         7 => {
             let count = reader.count("number of messages", PART_SIZE_MIN)?;
             let original_src = read_address(reader)?;
-            Payload::Batch { original_src, messages: read_parts(reader, count, dest, src)? }
+            let messages = read_parts(reader, count, dest, src)?;
+            Payload::Batch(Box::new(EarlyBatch { original_src, messages }))
         }
         _ => return Err(WireError::BadValue { what: "message type", value: kind.into() }),
     })
@@ -220,9 +221,7 @@ fn payload_size(message: &Message) -> usize {
         Payload::Long(value) => long_length(*value),
         Payload::Composite(messages) => 4 + parts(messages),
         Payload::Fragment(bytes) => 4 + bytes.len(),
-        Payload::Batch { original_src, messages } => {
-            4 + address_size(original_src.as_ref()) + parts(messages)
-        }
+        Payload::Batch(batch) => 4 + address_size(batch.original_src.as_ref()) + parts(&batch.messages),
     }
 }
 

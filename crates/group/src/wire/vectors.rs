@@ -359,7 +359,7 @@ fn check_comment(comment: &str, message: &Message, at: &str) {
         Payload::Long(_) => "LongMessage",
         Payload::Composite(_) => "CompositeMessage",
         Payload::Fragment(_) => "FragmentedMessage",
-        Payload::Batch { .. } => "BatchMessage",
+        Payload::Batch(_) => "BatchMessage",
     };
     assert!(comment.starts_with(kind), "{at}: {kind} vs {comment}");
     let flags = format!("flags=[{}]", message.flags);

@@ -88,7 +88,7 @@ impl Protocol for Frag {
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
             match message.headers.take(id) {
-                Some(HeaderBody::Frag(header)) => batch.messages.extend(self.join(cx, header, message)),
+                Some(HeaderBody::Frag(header)) => batch.messages.extend(self.join(cx, *header, message)),
                 _ => batch.messages.push(message),
             }
         }

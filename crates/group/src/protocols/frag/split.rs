@@ -48,7 +48,7 @@ impl Frag {
             if nth == 0 {
                 part.ticket = message.ticket;
             }
-            part.headers.put(self.id(), HeaderBody::Frag(header));
+            part.headers.put(self.id(), HeaderBody::Frag(Box::new(header)));
             out.push(part);
         }
     }

@@ -36,7 +36,7 @@ fn with_credits() -> Harness {
 fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
     let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
     let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
-        .with_header(ProtocolId::FRAG2, HeaderBody::Frag(header));
+        .with_header(ProtocolId::FRAG2, HeaderBody::Frag(Box::new(header)));
     piece.src = Some(member(n));
     piece
 }
