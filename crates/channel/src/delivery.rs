@@ -54,6 +54,9 @@ impl FromStr for DeliveryPolicy {
 /// sender's messages do not wait for it.
 const MERGED_MESSAGES_MAX: usize = 1_024;
 
+/// Batches up to this long are merged with those before them: moving so many messages costs no more than another call.
+const MERGED_BATCH_MAX: usize = 16;
+
 /// A sender's regular messages, multicasts and unicasts apart, as JGroups keeps them apart.
 type Lane = (Address, bool);
 
@@ -256,19 +259,14 @@ impl Deliverer {
 
 fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
     let mut merged: Vec<MessageBatch> = Vec::with_capacity(batches.len());
-    let mut left: usize = batches.iter().map(MessageBatch::len).sum();
     for mut batch in batches {
         match merged.last_mut() {
-            Some(last) if last.len() + batch.len() <= MERGED_MESSAGES_MAX => {
-                // Room for all that can still come here, so that messages move once.
-                last.messages.reserve(left.min(MERGED_MESSAGES_MAX - last.len()));
-                left -= batch.len();
+            Some(last)
+                if batch.len() <= MERGED_BATCH_MAX && last.len() + batch.len() <= MERGED_MESSAGES_MAX =>
+            {
                 last.messages.append(&mut batch.messages);
             }
-            _ => {
-                left -= batch.len();
-                merged.push(batch);
-            }
+            _ => merged.push(batch),
         }
     }
     merged
@@ -282,10 +280,11 @@ mod tests {
     #[test]
     fn merging_keeps_order_and_stays_bounded() {
         let batch = |n: usize| MessageBatch { messages: vec![Message::empty(None); n] };
-        let sizes: Vec<usize> = merged(vec![batch(1_000), batch(24), batch(1), batch(2_000)])
-            .iter()
-            .map(MessageBatch::len)
-            .collect();
-        assert_eq!(sizes, [1_024, 1, 2_000]);
+        let sizes: Vec<usize> =
+            merged(vec![batch(1_010), batch(14), batch(1), batch(16), batch(2_000), batch(17)])
+                .iter()
+                .map(MessageBatch::len)
+                .collect();
+        assert_eq!(sizes, [1_024, 17, 2_000, 17]);
     }
 }

@@ -48,12 +48,12 @@ fn is_regular(message: &Message, dest: Option<&Address>, src: Option<&Address>) 
 }
 
 fn has_regular_parts(message: &Message) -> bool {
-    match &message.payload {
-        Payload::Composite(parts) | Payload::Batch { messages: parts, .. } => {
-            parts.iter().all(|part| is_regular(part, message.dest.as_ref(), message.src.as_ref()))
-        }
-        _ => true,
-    }
+    let parts = match &message.payload {
+        Payload::Composite(parts) => parts,
+        Payload::Batch(batch) => &batch.messages,
+        _ => return true,
+    };
+    parts.iter().all(|part| is_regular(part, message.dest.as_ref(), message.src.as_ref()))
 }
 
 fn check_message(

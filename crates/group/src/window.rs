@@ -56,13 +56,20 @@ impl ReceiveWindow {
         self.slots.len()
     }
 
+    /// Counts the next message as delivered, if it is the next and none waits behind it. Then it need not move.
+    #[inline]
+    pub(crate) fn pass(&mut self, seqno: u64) -> bool {
+        let is_next = self.slots.is_empty() && seqno == self.delivered + 1;
+        self.delivered += u64::from(is_next);
+        is_next
+    }
+
     /// Offers a message; everything that can be delivered because of it is appended to `out`, in order. An OOB
     /// message is delivered at once, wherever it stands.
     #[inline]
     pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Added {
         let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Added::Duplicate };
-        if at == 0 && self.slots.is_empty() {
-            self.delivered = seqno;
+        if self.pass(seqno) {
             out.push(message);
             return Added::New;
         }

@@ -3,8 +3,8 @@
 use super::{NakAck, Peer, nakack_of};
 use crate::window::Added;
 use crate::{
-    Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
-    Transient,
+    Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Protocol,
+    SeqnoList, Transient,
 };
 
 impl NakAck {
@@ -13,10 +13,13 @@ impl NakAck {
         if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
             return;
         }
+        let in_turn = self.pass_in_turn(cx, batch);
+        if in_turn == batch.len() {
+            return;
+        }
         let (is_multicast, is_oob) = (batch.is_multicast(), batch.is_oob());
-        let messages = std::mem::take(&mut batch.messages);
-        let mut ready = Vec::with_capacity(messages.len());
-        for mut message in messages {
+        let mut ready = std::mem::take(&mut batch.messages);
+        for mut message in ready.split_off(in_turn) {
             let Some(header) = message.headers.take(id).and_then(nakack_of) else {
                 ready.push(message);
                 continue;
@@ -41,6 +44,34 @@ impl NakAck {
             }
         }
         batch.refill(cx, ready, is_multicast, is_oob);
+    }
+
+    /// Takes the headers off the messages at the batch's start that are in turn, as most are, and leaves them where they
+    /// are. Returns how many.
+    fn pass_in_turn(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
+        let (id, is_fixed) = (self.id(), self.is_fixed());
+        let others = batch.src().filter(|src| self.is_server && !cx.is_local(src));
+        let Some(peer) = others.and_then(|src| self.peers.get_mut(src)) else { return 0 };
+        let mut passed = 0;
+        for message in &mut batch.messages {
+            let seqno = match message.headers.get(id) {
+                Some(
+                    HeaderBody::NakAck2(NakAckHeader::Msg { seqno })
+                    | HeaderBody::NakAck4(NakAckHeader::Msg { seqno }),
+                ) => *seqno,
+                _ => break,
+            };
+            if !peer.window.pass(seqno) {
+                break;
+            }
+            message.headers.take(id);
+            if is_fixed {
+                peer.consumption.expect(seqno, message);
+            }
+            passed += 1;
+        }
+        self.delivered += passed as u64;
+        passed
     }
 
     /// Our own multicast comes back through the transport, in order.

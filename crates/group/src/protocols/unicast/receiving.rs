@@ -4,7 +4,8 @@ use super::{EARLY_MAX, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
 use crate::window::{Added, ReceiveWindow};
 use crate::{
-    Address, Cx, DropReason, Flags, Message, MessageBatch, Object, Protocol, SeqnoList, UnicastHeader,
+    Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
+    UnicastHeader,
 };
 
 /// Whether a message belongs to the connection that we have, or to which one it does.
@@ -23,9 +24,9 @@ impl Unicast {
         }
         let is_oob = batch.is_oob();
         let Some(src) = batch.src().cloned() else { return };
-        let messages = std::mem::take(&mut batch.messages);
-        let mut ready = Vec::with_capacity(messages.len());
-        for mut message in messages {
+        let in_turn = self.pass_in_turn(cx, &src, batch);
+        let mut ready = std::mem::take(&mut batch.messages);
+        for mut message in ready.split_off(in_turn) {
             match message.headers.take(id).and_then(unicast_of) {
                 None => ready.push(message),
                 Some(UnicastHeader::Data { seqno, conn_id, first }) => {
@@ -48,6 +49,38 @@ impl Unicast {
         if !self.is_fixed() && self.receivers.get(&src).is_some_and(|c| c.unacked >= threshold) {
             self.ack(cx, &src);
         }
+    }
+
+    /// Takes the headers off the messages at the batch's start that are in turn on the connection that we have, as most
+    /// are, and leaves them where they are. Returns how many.
+    fn pass_in_turn(&mut self, cx: &Cx<'_>, src: &Address, batch: &mut MessageBatch) -> usize {
+        let (id, is_fixed) = (self.id(), self.is_fixed());
+        let Some(connection) = self.receivers.get_mut(src) else { return 0 };
+        let mut passed = 0;
+        for message in &mut batch.messages {
+            let seqno = match message.headers.get(id) {
+                Some(
+                    HeaderBody::Unicast3(UnicastHeader::Data { seqno, conn_id, .. })
+                    | HeaderBody::Unicast4(UnicastHeader::Data { seqno, conn_id, .. }),
+                ) if *conn_id == connection.conn_id => *seqno,
+                _ => break,
+            };
+            if !connection.window.pass(seqno) {
+                break;
+            }
+            message.headers.take(id);
+            if is_fixed {
+                connection.consumption.expect(seqno, message);
+            }
+            passed += 1;
+        }
+        if passed > 0 {
+            connection.last_used = cx.now();
+            connection.is_ack_due = true;
+            // A fixed window acknowledges what is consumed; see `note_consumed`.
+            connection.unacked += if is_fixed { 0 } else { passed };
+        }
+        passed
     }
 
     fn fit(&self, src: &Address, conn_id: i16, first: bool) -> Fit {
