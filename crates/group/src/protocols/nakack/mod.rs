@@ -172,6 +172,15 @@ impl NakAck {
     }
 }
 
+/// The number of a message that was sent for the first time.
+fn seqno_of(body: &HeaderBody) -> Option<u64> {
+    match body {
+        HeaderBody::NakAck2(NakAckHeader::Msg { seqno })
+        | HeaderBody::NakAck4(NakAckHeader::Msg { seqno }) => Some(*seqno),
+        _ => None,
+    }
+}
+
 fn nakack_of(body: HeaderBody) -> Option<NakAckHeader> {
     match body {
         HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => Some(header),

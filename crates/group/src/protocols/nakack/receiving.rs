@@ -1,10 +1,10 @@
 //! The receiver's side: delivery in order, requests for what is missing, and NAKACK4's acknowledgements.
 
-use super::{NakAck, Peer, nakack_of};
+use super::{NakAck, Peer, nakack_of, seqno_of};
 use crate::window::Added;
 use crate::{
-    Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Protocol,
-    SeqnoList, Transient,
+    Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
+    Transient,
 };
 
 impl NakAck {
@@ -13,7 +13,8 @@ impl NakAck {
         if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
             return;
         }
-        let in_turn = self.pass_in_turn(cx, batch);
+        let is_own = batch.src().is_some_and(|src| cx.is_local(src));
+        let in_turn = if is_own { self.pass_own(cx, batch) } else { self.pass_in_turn(batch) };
         if in_turn == batch.len() {
             return;
         }
@@ -29,8 +30,8 @@ impl NakAck {
                 continue;
             };
             match header {
-                NakAckHeader::Msg { .. } if message.transient.has(Transient::LOOPED_BACK) => {
-                    self.loop_back(cx, &mut message, &header);
+                NakAckHeader::Msg { seqno } if message.transient.has(Transient::LOOPED_BACK) => {
+                    self.loop_back(cx, seqno, &mut message);
                     ready.push(message);
                 }
                 NakAckHeader::Msg { seqno } => self.receive(cx, &src, seqno, message, &mut ready),
@@ -48,24 +49,18 @@ impl NakAck {
 
     /// Takes the headers off the messages at the batch's start that are in turn, as most are, and leaves them where they
     /// are. Returns how many.
-    fn pass_in_turn(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
+    fn pass_in_turn(&mut self, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
-        let others = batch.src().filter(|src| self.is_server && !cx.is_local(src));
-        let Some(peer) = others.and_then(|src| self.peers.get_mut(src)) else { return 0 };
+        let src = batch.src().filter(|_| self.is_server);
+        let Some(peer) = src.and_then(|src| self.peers.get_mut(src)) else { return 0 };
         let mut passed = 0;
         for message in &mut batch.messages {
-            let seqno = match message.headers.get(id) {
-                Some(
-                    HeaderBody::NakAck2(NakAckHeader::Msg { seqno })
-                    | HeaderBody::NakAck4(NakAckHeader::Msg { seqno }),
-                ) => *seqno,
-                _ => break,
-            };
-            if !peer.window.pass(seqno) {
+            let seqno = message.headers.get(id).and_then(seqno_of);
+            if !seqno.is_some_and(|seqno| peer.window.pass(seqno)) {
                 break;
             }
             message.headers.take(id);
-            if is_fixed {
+            if let Some(seqno) = seqno.filter(|_| is_fixed) {
                 peer.consumption.expect(seqno, message);
             }
             passed += 1;
@@ -74,12 +69,24 @@ impl NakAck {
         passed
     }
 
+    /// The same for a batch of ours.
+    fn pass_own(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
+        let id = self.id();
+        let mut passed = 0;
+        for message in &mut batch.messages {
+            let is_looped = message.transient.has(Transient::LOOPED_BACK);
+            let Some(seqno) = message.headers.get(id).and_then(seqno_of).filter(|_| is_looped) else { break };
+            message.headers.take(id);
+            self.loop_back(cx, seqno, message);
+            passed += 1;
+        }
+        passed
+    }
+
     /// Our own multicast comes back through the transport, in order.
-    fn loop_back(&mut self, cx: &mut Cx<'_>, message: &mut Message, header: &NakAckHeader) {
+    fn loop_back(&mut self, cx: &Cx<'_>, seqno: u64, message: &mut Message) {
         self.delivered += 1;
-        if let NakAckHeader::Msg { seqno } = *header
-            && self.is_fixed()
-        {
+        if self.is_fixed() {
             let own = self.peers.entry(cx.local().clone()).or_insert_with(|| Peer::new(0, 1));
             own.consumption.expect(seqno, message);
         }

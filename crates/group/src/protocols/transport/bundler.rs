@@ -98,6 +98,8 @@ struct Pending {
     count: u32,
     /// Encoded size so far, as a list.
     size: usize,
+    /// The size of the last list in this place: the next one is likely to be as large, and growing means copying.
+    last_size: usize,
 }
 
 /// Collects messages per destination.
@@ -154,14 +156,24 @@ impl Bundler {
         // A slot whose packet has left serves the next destination: slots do not grow with past destinations.
         let dest = message.dest.clone();
         let src = message.src.clone();
-        let fresh = Pending { to, lane, dest, src, first: None, list: None, count: 0, size: LIST_START_SIZE };
+        let fresh = |last_size| Pending {
+            to,
+            lane,
+            dest,
+            src,
+            first: None,
+            list: None,
+            count: 0,
+            size: LIST_START_SIZE,
+            last_size,
+        };
         let gone = self.pending[..self.used].iter().position(|pending| pending.count == 0);
         let at = gone.unwrap_or(self.used);
         self.used = self.used.max(at + 1);
         match self.pending.get_mut(at) {
-            Some(slot) => *slot = fresh,
+            Some(slot) => *slot = fresh(slot.last_size),
             None => {
-                self.pending.push(fresh);
+                self.pending.push(fresh(0));
                 self.buffers.push(BytesMut::new());
             }
         }
@@ -180,7 +192,7 @@ impl Bundler {
         }
         let src = pending.src.as_ref();
         if let Some(first) = pending.first.take() {
-            buffer.reserve(BUFFER_SIZE.max(pending.size));
+            buffer.reserve(pending.last_size.max(BUFFER_SIZE).max(pending.size));
             pending.list = Some(wire::begin_list(
                 buffer,
                 envelope.version,
@@ -212,7 +224,10 @@ impl Bundler {
                 buffer.reserve(pending.size);
                 wire::write_single(buffer, envelope.version, &only, &envelope.tp);
             }
-            (None, Some(start)) => wire::finish_list(buffer, start, pending.count),
+            (None, Some(start)) => {
+                wire::finish_list(buffer, start, pending.count);
+                pending.last_size = buffer.len();
+            }
             (None, None) => {}
         }
         out.push(Packet {
