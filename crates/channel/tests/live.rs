@@ -171,3 +171,25 @@ async fn a_partition_heals_into_one_view() {
         channel.close().await;
     }
 }
+
+/// S000-87: discovery over a multicast group of its own finds the cluster however often a member comes back.
+#[tokio::test]
+async fn mping_finds_the_cluster_a_hundred_times() {
+    let cluster = Cluster::new("tcp.xml");
+    let port = cluster.variables.get("jgroups.udp.mcast_port").expect("a port").to_owned();
+    let mping = format!("<MPING mcast_addr=\"228.3.3.3\" mcast_port=\"{port}\"/>");
+    let start = cluster.text.find("<TCPPING").expect("TCPPING");
+    let end = start + cluster.text[start..].find("/>").expect("its end") + 2;
+    let tcpping = cluster.text[start..end].to_owned();
+    let cluster = cluster.edited(&[(&tcpping, &mping)]);
+    let a = cluster.join("A", Silent).await;
+    for round in 0..100 {
+        let b = cluster.join("B", Silent).await;
+        one_view(&[&a, &b]).await;
+        let text = b.view_text();
+        assert!(text.ends_with("(2) [A, B]"), "round {round}: {text}");
+        b.close().await;
+        one_view(&[&a]).await;
+    }
+    a.close().await;
+}

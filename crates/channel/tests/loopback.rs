@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
@@ -192,6 +192,47 @@ async fn a_burst_comes_in_few_calls_one_at_a_time() {
         a.close().await;
         b.close().await;
     }
+}
+
+/// Where a regular call and two out-of-band ones wait for each other: none ends before all three are under way.
+#[derive(Default)]
+struct Meeting {
+    inside: Mutex<usize>,
+    changed: Condvar,
+    met: watch::Sender<usize>,
+    entered: watch::Sender<usize>,
+}
+
+impl Receiver for Meeting {
+    fn receive(&self, _: Message) {
+        let mut inside = self.inside.lock().unwrap();
+        *inside += 1;
+        self.entered.send_replace(*inside);
+        self.changed.notify_all();
+        let (inside, waited) =
+            self.changed.wait_timeout_while(inside, PATIENCE, |inside| *inside < 3).expect("unpoisoned");
+        drop(inside);
+        self.met.send_modify(|met| *met += usize::from(!waited.timed_out()));
+    }
+}
+
+/// S000-81: while a regular call of a sender is under way, its out-of-band messages come all the same, and beside one
+/// another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn out_of_band_messages_wait_for_nobody() {
+    let meeting = Arc::new(Meeting::default());
+    let a = join("meeting", builder("A", "max", "")).await;
+    let b = join("meeting", builder("B", "max", "").receiver(meeting.clone())).await;
+    members(&a, 2).await;
+    let mut entered = meeting.entered.subscribe();
+    for (flags, inside) in [(Flags::NONE, 1), (Flags::OOB, 2), (Flags::OOB, 3)] {
+        a.send(to(&b, 10).with_flags(flags)).await.unwrap();
+        timeout(PATIENCE, entered.wait_for(|&now| now == inside)).await.expect("at once").unwrap();
+    }
+    let mut met = meeting.met.subscribe();
+    timeout(PATIENCE, met.wait_for(|&met| met == 3)).await.expect("all at one time").unwrap();
+    a.close().await;
+    b.close().await;
 }
 
 /// A layer that notes which task runs it, and where payloads lie.

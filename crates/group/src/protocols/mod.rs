@@ -60,3 +60,38 @@ pub mod red;
 
 pub use red::{Red, RedConfig};
 pub mod registry;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Message;
+    use crate::harness::{Harness, member, view};
+
+    /// S000-71: what passes a stack is the message itself, in a batch; no layer wraps it into an event, or into anything
+    /// else that is allocated.
+    #[test]
+    fn a_message_passes_a_whole_stack_without_an_allocation_of_its_own() {
+        const COUNT: usize = 1_000;
+        let flow = |kind| FlowControl::new(kind, FlowConfig::default(), Default::default());
+        let layers: Vec<Box<dyn crate::Protocol>> = vec![
+            Box::new(FdAll3::new(FdAll3Config::default())),
+            Box::new(VerifySuspect::new(VerifySuspectConfig::default())),
+            Box::new(NakAck::new(NakAckKind::NakAck2, NakAckConfig::default())),
+            Box::new(Unicast::new(UnicastKind::Unicast3, UnicastConfig::default())),
+            Box::new(Stable::new(StableConfig::default())),
+            Box::new(flow(FlowKind::Ufc)),
+            Box::new(flow(FlowKind::Mfc)),
+            Box::new(Frag::new(FragKind::Frag2, FragConfig::default())),
+        ];
+        let mut harness = Harness::with_layers(1, layers);
+        harness.install(view(1, &[1, 2])).become_server().take_down();
+        for dest in [None, Some(member(2))] {
+            let messages = (0..COUNT).map(|_| Message::bytes(dest.clone(), "hello")).collect();
+            let used = allocation_counter::measure(|| {
+                harness.send_batch(messages);
+            });
+            assert_eq!(harness.take_down().len(), COUNT);
+            assert!(used.count_total < COUNT as u64 / 10, "{dest:?}: {} allocations", used.count_total);
+        }
+    }
+}

@@ -25,7 +25,9 @@ const DATAGRAMS_PER_CYCLE: usize = 16;
 pub(super) struct Group {
     token: Token,
     receiver: UdpSocket,
-    sender: UdpSocket,
+    /// Not the runtime's: a socket that the runtime has not yet seen ready would refuse the first request, and there
+    /// may be no other.
+    sender: std::net::UdpSocket,
     group: SocketAddr,
     waker: Waker,
     has_more: bool,
@@ -53,7 +55,7 @@ impl Group {
         let sender = unicast_socket(from, index, 0, MulticastOptions { ttl, is_looped: true })?;
         Ok(Self {
             receiver: UdpSocket::from_std(receiver.into())?,
-            sender: UdpSocket::from_std(sender.into())?,
+            sender: sender.into(),
             group: group.socket_addr(),
             waker: SourceWaker::waker(signals, Key { owner: Owner::SideGroup(token.layer()), index: 0 }),
             token,
@@ -65,7 +67,7 @@ impl Group {
 
     /// Sends a datagram; one that the system does not take now is lost, as datagrams may be.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
-        if let Err(error) = self.sender.try_send_to(&datagram, self.group) {
+        if let Err(error) = self.sender.send_to(&datagram, self.group) {
             self.complaints.count(now, "group_send_failed", || format!("{}: {error}", self.group));
         }
     }
