@@ -5,7 +5,7 @@ mod cluster;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Cluster, Inbox, one_view};
+use cluster::{Cluster, Inbox, PATIENCE, Slow, fill, one_view};
 use consort_channel::{Channel, Flags, Message, Silent};
 use consort_group::protocols::{Discard, DiscardConfig};
 
@@ -192,4 +192,37 @@ async fn mping_finds_the_cluster_a_hundred_times() {
         one_view(&[&a]).await;
     }
     a.close().await;
+}
+
+/// S000-13: with the non-blocking kinds of flow control nobody waits for a receiver that is not done: everything that
+/// credits and queue have room for is taken at once, and arrives when the receiver has let go.
+async fn senders_do_not_wait(config: &'static str) {
+    const QUEUE: usize = 3_000_000;
+    let queue = format!("_NB max_queue_size=\"{QUEUE}\" ");
+    let (mfc, ufc) = (format!("<MFC{queue}"), format!("<UFC{queue}"));
+    for is_multicast in [true, false] {
+        let cluster = Cluster::new(config).edited(&[("<MFC ", &mfc), ("<UFC ", &ufc)]);
+        let slow = Slow::new();
+        let a = cluster.join("A", Silent).await;
+        let b = cluster.join("B", slow.clone()).await;
+        one_view(&[&a, &b]).await;
+        let dest = (!is_multicast).then(|| b.address().clone());
+        let sent = fill(&a, &Message::bytes(dest, vec![7; 10_000])).await;
+        assert!(sent > QUEUE, "{config}, multicast {is_multicast}: {sent} bytes");
+        slow.kept.lock().unwrap().take();
+        let mut bytes = slow.bytes.subscribe();
+        tokio::time::timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == sent)).await.unwrap().unwrap();
+        a.close().await;
+        b.close().await;
+    }
+}
+
+#[tokio::test]
+async fn senders_over_tcp_do_not_wait() {
+    senders_do_not_wait("tcp-nio.xml").await;
+}
+
+#[tokio::test]
+async fn senders_over_udp_do_not_wait() {
+    senders_do_not_wait("udp.xml").await;
 }

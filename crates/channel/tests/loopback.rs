@@ -1,13 +1,16 @@
 //! Channels of one process over SHARED_LOOPBACK: what an application sees of credits, batches, tasks and calls.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use cluster::{Slow, fill};
 use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
 use consort_channel::{
-    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, SendError, Silent, View,
+    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent, View,
 };
 use consort_conf::{Variables, parse_stack};
 use consort_group::{Cx, MessageBatch, Protocol, ProtocolId, TimerKey};
@@ -21,7 +24,10 @@ const CREDITS: u64 = 100_000;
 
 /// A stack with little credit; the blocking or the non-blocking kinds of flow control.
 fn builder(name: &str, policy: &str, kind: &str) -> ChannelBuilder {
-    let queue = if kind.is_empty() { "" } else { "max_queue_size=\"50000\"" };
+    builder_with(name, policy, kind, if kind.is_empty() { "" } else { "max_queue_size=\"50000\"" })
+}
+
+fn builder_with(name: &str, policy: &str, kind: &str, queue: &str) -> ChannelBuilder {
     let flow = |name: &str| format!("<{name}{kind} max_credits=\"{CREDITS}\" {queue}/>");
     let text = format!(
         "<config><SHARED_LOOPBACK message_processing_policy=\"{policy}\"/><SHARED_LOOPBACK_PING/><NAKACK2/>\
@@ -47,50 +53,6 @@ fn to(channel: &Channel, bytes: usize) -> Message {
     Message::bytes(Some(channel.address().clone()), vec![7; bytes])
 }
 
-/// Keeps what it gets until it is told to let go.
-#[derive(Default)]
-struct Slow {
-    kept: Mutex<Option<Vec<Delivery>>>,
-    bytes: watch::Sender<usize>,
-}
-
-impl Slow {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { kept: Mutex::new(Some(Vec::new())), bytes: watch::Sender::new(0) })
-    }
-}
-
-impl Receiver for Slow {
-    fn receive_batch(&self, delivery: Delivery) {
-        let bytes: usize = delivery.messages().iter().map(Message::length).sum();
-        if let Some(kept) = &mut *self.kept.lock().unwrap() {
-            kept.push(delivery);
-        }
-        self.bytes.send_modify(|total| *total += bytes);
-    }
-}
-
-/// Sends until there is no room, and says how many bytes that were; never waits.
-async fn fill(from: &Channel, to_whom: &Channel) -> usize {
-    let mut sent = 0;
-    // Full for a moment is not full: what has been sent must have gone as far as it gets.
-    for _ in 0..1_000 {
-        match from.try_send(to(to_whom, 1_000)) {
-            Ok(()) => sent += 1_000,
-            Err(SendError::Full) => {
-                let _ = from.with_stack(|_, _| ()).await;
-                if from.try_send(to(to_whom, 1_000)).is_err() {
-                    break;
-                }
-                sent += 1_000;
-            }
-            Err(error) => panic!("{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
-    sent
-}
-
 /// S000-3, S000-6, S000-9, S000-11: a receiver that is not done gets max_credits bytes and no more; behind them the
 /// queue takes what it may; then senders wait, and go on when the receiver has let go. Nothing is lost.
 #[tokio::test]
@@ -99,7 +61,7 @@ async fn a_receiver_that_is_not_done_gets_no_more_than_the_credits() {
     let a = join("slow", builder("A", "max", "_NB")).await;
     let b = join("slow", builder("B", "max", "_NB").receiver(slow.clone())).await;
     members(&a, 2).await;
-    let sent = fill(&a, &b).await;
+    let sent = fill(&a, &to(&b, 1_000)).await;
     assert_eq!(sent as u64, CREDITS + 50_000, "credits and queue");
     let mut bytes = slow.bytes.subscribe();
     timeout(PATIENCE, bytes.wait_for(|&bytes| bytes as u64 == CREDITS)).await.unwrap().unwrap();
@@ -114,6 +76,26 @@ async fn a_receiver_that_is_not_done_gets_no_more_than_the_credits() {
     slow.kept.lock().unwrap().take();
     timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == sent + 1_000)).await.unwrap().unwrap();
+    a.close().await;
+    b.close().await;
+}
+
+/// S000-12: the largest limit is as good as none: six hundred times the credits wait, and all of it arrives.
+#[tokio::test]
+async fn the_largest_queue_is_never_full() {
+    let slow = Slow::new();
+    let builder = |name| builder_with(name, "max", "_NB", "max_queue_size=\"18446744073709551615\"");
+    let a = join("endless", builder("A")).await;
+    let b = join("endless", builder("B").receiver(slow.clone())).await;
+    members(&a, 2).await;
+    for _ in 0..6_000 {
+        a.try_send(to(&b, 10_000)).expect("room");
+        tokio::task::yield_now().await;
+    }
+    let mut bytes = slow.bytes.subscribe();
+    timeout(PATIENCE, bytes.wait_for(|&bytes| bytes as u64 == CREDITS)).await.unwrap().unwrap();
+    slow.kept.lock().unwrap().take();
+    timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == 60_000_000)).await.unwrap().unwrap();
     a.close().await;
     b.close().await;
 }

@@ -2,11 +2,11 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Receiver};
+use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Message, Receiver, SendError};
 use consort_conf::{STOCK, Variables, parse_stack};
 use tokio::sync::watch;
 
@@ -131,4 +131,48 @@ impl Inbox {
             }
         }
     }
+}
+
+/// Keeps what it gets until it is told to let go.
+#[derive(Default)]
+pub struct Slow {
+    pub kept: Mutex<Option<Vec<Delivery>>>,
+    pub bytes: watch::Sender<usize>,
+}
+
+impl Slow {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::new(Some(Vec::new())), bytes: watch::Sender::new(0) })
+    }
+}
+
+impl Receiver for Slow {
+    fn receive_batch(&self, delivery: Delivery) {
+        let bytes: usize = delivery.messages().iter().map(Message::length).sum();
+        if let Some(kept) = &mut *self.kept.lock().unwrap() {
+            kept.push(delivery);
+        }
+        self.bytes.send_modify(|total| *total += bytes);
+    }
+}
+
+/// Sends until there is no room, and says how many bytes that were; never waits.
+pub async fn fill(from: &Channel, message: &Message) -> usize {
+    let mut sent = 0;
+    // Full for a moment is not full: what has been sent must have gone as far as it gets.
+    for _ in 0..100_000 {
+        match from.try_send(message.clone()) {
+            Ok(()) => sent += message.length(),
+            Err(SendError::Full) => {
+                let _ = from.with_stack(|_, _| ()).await;
+                if from.try_send(message.clone()).is_err() {
+                    break;
+                }
+                sent += message.length();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    sent
 }
