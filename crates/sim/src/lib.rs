@@ -16,6 +16,8 @@
 
 mod calm;
 mod checks;
+#[cfg(test)]
+mod crossed;
 mod faults;
 mod growth;
 mod network;

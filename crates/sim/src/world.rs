@@ -241,7 +241,8 @@ impl World {
         true
     }
 
-    fn packet(&mut self, to: usize, from: PhysAddr, bytes: Bytes) {
+    /// A packet arrives.
+    pub(crate) fn packet(&mut self, to: usize, from: PhysAddr, bytes: Bytes) {
         let Some(node) = self.nodes.get_mut(to) else { return };
         if node.is_paused {
             // The kernel's buffer, which is finite.

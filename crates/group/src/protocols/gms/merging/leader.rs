@@ -196,8 +196,8 @@ fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
         .collect()
 }
 
-/// Whom to ask for which members: every view's creator for its group, and members that no creator's view covers for
-/// themselves.
+/// Whom to ask for which members: every view's creator for its group, and for themselves members that no creator would
+/// speak for, because it is asked for others or does not have them in its own view.
 fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Address>> {
     let mut groups: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
     for view in views.values() {
@@ -209,10 +209,11 @@ fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Addre
         }
     }
     let mut uncovered: BTreeSet<&Address> = views.values().flat_map(View::members).collect();
-    for view in groups.keys().filter_map(|creator| views.get(creator)) {
-        for member in view.members() {
+    for (creator, asked) in &groups {
+        let Some(view) = views.get(creator) else { continue };
+        asked.iter().filter(|member| view.contains(member)).for_each(|member| {
             uncovered.remove(member);
-        }
+        });
     }
     for member in uncovered {
         groups.entry(member.clone()).or_insert_with(|| vec![member.clone()]);

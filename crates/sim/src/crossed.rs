@@ -1,0 +1,59 @@
+//! Subgroups whose coordinators see each other as coordinator, so that nobody leads a view of its own.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use consort_group::wire::{self, ViewForm};
+use consort_group::{
+    Address, Flags, GmsHeader, GmsKind, HeaderBody, Message, Payload, ProtocolId, Version, View, ViewId,
+};
+
+use crate::calm::go_on;
+use crate::checks;
+use crate::stock::{Discovery, stock};
+use crate::world::{Traffic, World};
+
+/// MERGE3's `max_interval` in tcp.xml, twice.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A view that reaches one member only, as if `from` had sent it.
+fn inject(world: &mut World, to: usize, from: usize, view: &View) {
+    let header = GmsHeader { kind: GmsKind::View, member: None, merge_id: None, merge_rejected: false };
+    let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), None);
+    let mut message = Message::new(Some(world.nodes[to].address.clone()), Payload::Bytes(Some(payload)))
+        .with_flags(Flags::OOB | Flags::NO_RELIABILITY)
+        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
+    message.src = Some(world.nodes[from].address.clone());
+    let mut packet = BytesMut::new();
+    wire::write_single(&mut packet, Version::V5_5_7, &message, &wire::encode_tp("sim"));
+    let from = world.nodes[from].phys;
+    world.packet(to, from, packet.freeze());
+}
+
+/// S000-86: such subgroups merge within two of MERGE3's longest intervals.
+#[test]
+fn coordinators_that_see_each_other_as_coordinator_merge() {
+    for seed in 0..10 {
+        let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
+        let config = stock("tcp.xml", &[], Discovery::Local).unwrap();
+        let mut world = World::new(seed, config, traffic);
+        (0..4).for_each(|_| drop(world.start().unwrap()));
+        go_on(&mut world, Duration::from_secs(100));
+        checks::one_view(&world).unwrap();
+        let members: Vec<Address> = world.nodes.iter().map(|node| node.address.clone()).collect();
+        let of = |places: [usize; 3]| {
+            let members: Vec<Address> = places.iter().map(|&place| members[place].clone()).collect();
+            View::new(ViewId { creator: members[0].clone(), id: 50 }, members)
+        };
+        // M0 and M2 follow M1, which follows M0 itself, with M3.
+        let (by_one, by_zero) = (of([1, 0, 2]), of([0, 1, 3]));
+        for (to, from, view) in [(0, 1, &by_one), (2, 1, &by_one), (1, 0, &by_zero), (3, 0, &by_zero)] {
+            inject(&mut world, to, from, view);
+            assert_eq!(world.nodes[to].view(), Some(view), "seed {seed}");
+        }
+        let until = world.now + LIMIT;
+        while !checks::is_one_view(&world) {
+            assert!(world.step(until), "seed {seed}: {:?}", checks::one_view(&world));
+        }
+    }
+}
