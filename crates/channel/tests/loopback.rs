@@ -46,7 +46,10 @@ async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
 async fn members(channel: &Channel, count: usize) -> View {
     let mut views = channel.watch_view();
     let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
-    timeout(PATIENCE, views.wait_for(has_all)).await.expect("in time").expect("open").clone().expect("a view")
+    let Ok(view) = timeout(PATIENCE, views.wait_for(has_all)).await else {
+        panic!("no view of {count}: {}", channel.view_text());
+    };
+    view.expect("open").clone().expect("a view")
 }
 
 fn to(channel: &Channel, bytes: usize) -> Message {

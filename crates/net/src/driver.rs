@@ -362,13 +362,15 @@ impl Task {
                 stack.handle_done(now, token, outcome);
             }
             stack.run(now);
+            // First what others of this process can see: who hears that a member has connected may start another one,
+            // which has to find it.
+            while let Some((token, effect)) = stack.poll_effect() {
+                side.perform(now, token, effect, stack.shared());
+            }
             let mut is_quiet = true;
             while let Some(indication) = stack.poll_indication() {
                 app.indication(stack, now, indication);
                 is_quiet = false;
-            }
-            while let Some((token, effect)) = stack.poll_effect() {
-                side.perform(now, token, effect, stack.shared());
             }
             if is_quiet && !side.has_outcomes() {
                 return false;
