@@ -1,7 +1,6 @@
 //! A small cluster in virtual time whose wires are tapped: what passes is recorded, and foreign bytes can be put in.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use consort_group::{
     StackSetup, Time, Token, TransmitDest, View,
 };
 use consort_net::Interface;
+use consort_sim::Schedule;
 
 /// How long everything takes from one member to another.
 const LATENCY: Duration = Duration::from_micros(200);
@@ -64,29 +64,6 @@ enum Happening {
     Wake { node: usize },
 }
 
-struct Entry {
-    at: Time,
-    nth: u64,
-    happening: Happening,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.nth) == (other.at, other.nth)
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.nth).cmp(&(other.at, other.nth))
-    }
-}
-
 /// What a member has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sent {
@@ -122,8 +99,7 @@ pub(crate) struct Cluster {
     /// Pairs between which nothing passes.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     config: StackConfig,
-    queue: BinaryHeap<Reverse<Entry>>,
-    nth: u64,
+    schedule: Schedule<Happening>,
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
     ends: BTreeMap<ConnId, End>,
     next_conn: u64,
@@ -202,8 +178,7 @@ impl Cluster {
             tap: None,
             cuts: BTreeSet::new(),
             config,
-            queue: BinaryHeap::new(),
-            nth: 0,
+            schedule: Schedule::default(),
             listeners: BTreeMap::new(),
             ends: BTreeMap::new(),
             next_conn: 1,
@@ -240,20 +215,15 @@ impl Cluster {
     }
 
     fn at(&mut self, at: Time, happening: Happening) {
-        self.nth += 1;
-        self.queue.push(Reverse(Entry { at, nth: self.nth, happening }));
+        self.schedule.add(at, happening);
     }
 
     /// Time passes.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
-        while let Some(Reverse(next)) = self.queue.peek() {
-            if next.at > until {
-                break;
-            }
-            let Some(Reverse(entry)) = self.queue.pop() else { break };
-            self.now = self.now.max(entry.at);
-            match entry.happening {
+        while let Some((at, happening)) = self.schedule.take(until) {
+            self.now = self.now.max(at);
+            match happening {
                 Happening::Passed(passed) => {
                     if !self.cuts.contains(&(passed.from, passed.to)) {
                         self.arrive(&passed);

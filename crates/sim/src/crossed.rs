@@ -37,7 +37,9 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
         let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
         let config = stock("tcp.xml", &[], Discovery::Local).unwrap();
         let mut world = World::new(seed, config, traffic);
-        (0..4).for_each(|_| drop(world.start().unwrap()));
+        for _ in 0..4 {
+            world.start().unwrap();
+        }
         go_on(&mut world, Duration::from_secs(100));
         checks::one_view(&world).unwrap();
         let members: Vec<Address> = world.nodes.iter().map(|node| node.address.clone()).collect();

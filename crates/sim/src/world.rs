@@ -1,7 +1,5 @@
 //! The world: time, the queue of what happens next, and the members it happens to.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,6 +10,7 @@ use consort_group::{
 
 use crate::network::Network;
 use crate::node::{Got, Node, index_of};
+use crate::schedule::Schedule;
 use crate::side::{Side, Told};
 
 /// What members send while traffic is on.
@@ -33,29 +32,6 @@ enum Happening {
     Consumed { node: usize, src: Address, is_multicast: bool, credit: u64 },
     Send { node: usize },
     Fault,
-}
-
-struct Entry {
-    at: Time,
-    nth: u64,
-    happening: Happening,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.nth) == (other.at, other.nth)
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.nth).cmp(&(other.at, other.nth))
-    }
 }
 
 /// A payload's number and length.
@@ -97,8 +73,7 @@ pub(crate) struct World {
     /// What has befallen the members, for people.
     fates: Vec<(Time, String)>,
     side: Side,
-    queue: BinaryHeap<Reverse<Entry>>,
-    nth: u64,
+    schedule: Schedule<Happening>,
 }
 
 impl World {
@@ -117,14 +92,12 @@ impl World {
             config,
             fates: Vec::new(),
             side: Side::default(),
-            queue: BinaryHeap::new(),
-            nth: 0,
+            schedule: Schedule::default(),
         }
     }
 
     fn at(&mut self, at: Time, happening: Happening) {
-        self.nth += 1;
-        self.queue.push(Reverse(Entry { at, nth: self.nth, happening }));
+        self.schedule.add(at, happening);
     }
 
     /// Wakes the caller up for a fault.
@@ -209,16 +182,12 @@ impl World {
 
     /// The next thing happens. Returns false when it would be after `until`, and makes it `until` then.
     pub(crate) fn step(&mut self, until: Time) -> bool {
-        match self.queue.peek() {
-            Some(Reverse(entry)) if entry.at <= until => {}
-            _ => {
-                self.now = until;
-                return false;
-            }
-        }
-        let Some(Reverse(entry)) = self.queue.pop() else { return false };
-        self.now = entry.at;
-        match entry.happening {
+        let Some((at, happening)) = self.schedule.take(until) else {
+            self.now = until;
+            return false;
+        };
+        self.now = at;
+        match happening {
             Happening::Packet { to, from, bytes } => self.packet(to, from, bytes),
             Happening::Wake { node } => self.wake(node),
             Happening::Told { node, token, outcome } => {
