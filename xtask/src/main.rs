@@ -21,7 +21,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs everything that has to pass: formatting, the table of claims, lints, all tests, documentation, Java interop.
+    /// Runs everything that has to pass: formatting, the table of claims, lints, all tests, documentation,
+    /// planted bugs, Java interop.
     Test {
         /// Runs one step only.
         #[arg(long, value_name = "STEP")]

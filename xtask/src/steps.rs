@@ -95,6 +95,21 @@ pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
     status(command)
 }
 
+/// Runs a program of the workspace in the foreground, and ends as it does.
+pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
+    let mut command = Command::new(env!("CARGO"));
+    match command.args(["run", "--quiet"]).args(which).arg("--").args(arguments).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => {
+            status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+        Err(error) => {
+            eprintln!("cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs a command to its end.
 pub(crate) fn status(mut command: Command) -> Outcome {
     let status = command.stdin(Stdio::null()).status();

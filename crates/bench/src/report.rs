@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use consort_measure::grouped;
 use serde::Serialize;
 
 use crate::session::Record;
@@ -107,15 +108,7 @@ pub(crate) fn number(number: Option<f64>) -> String {
     if number < 100.0 {
         return format!("{number:.1}");
     }
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    grouped(number)
 }
 
 /// A table whose columns align; after the columns of text come numbers.

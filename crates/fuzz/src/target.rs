@@ -37,7 +37,7 @@ pub struct Target {
     pub shape: Shape,
 }
 
-const fn bytes(
+const fn reads(
     name: &'static str,
     what: &'static str,
     run: fn(&[u8]) -> Seen,
@@ -46,91 +46,88 @@ const fn bytes(
     Target { name, what, run, corpus, shape: Shape::Bytes }
 }
 
-const fn text(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&[u8]) -> Seen,
-    corpus: fn() -> Vec<Vec<u8>>,
-) -> Target {
-    Target { name, what, run, corpus, shape: Shape::Text }
-}
-
-const fn round(
-    name: &'static str,
-    what: &'static str,
-    run: fn(&[u8]) -> Seen,
-    corpus: fn() -> Vec<Vec<u8>>,
-) -> Target {
-    Target { name, what, run, corpus, shape: Shape::Round }
+impl Target {
+    /// The same with inputs of another shape than bytes.
+    const fn shaped(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    bytes(
+    reads(
         "packet",
         "transport payloads and UDP datagrams: single messages and lists",
         wire::packet,
         wire::packets,
     ),
-    bytes(
+    reads(
         "message",
         "messages of all types without envelope, as fragments and wrappers carry them",
         wire::message,
         wire::messages,
     ),
-    bytes("header", "headers of all protocols", wire::header, wire::headers),
-    bytes(
+    reads("header", "headers of all protocols", wire::header, wire::headers),
+    reads(
         "object",
         "objects and values: addresses, views, digests, lists of seqnos, primitives",
         wire::object,
         wire::objects,
     ),
-    bytes("ping-data", "discovery's payload", wire::ping_data, wire::ping_datas),
-    bytes(
+    reads("ping-data", "discovery's payload", wire::ping_data, wire::ping_datas),
+    reads(
         "view-and-digest",
         "GMS' payload of view and digest",
         wire::view_and_digest,
         wire::views_and_digests,
     ),
-    bytes("view", "MERGE3's payload, and view ids", wire::view, wire::views),
-    bytes("join-rsp", "what a coordinator answers to a joiner", wire::join_rsp, wire::join_rsps),
-    bytes("address-list", "lists of addresses", wire::address_list, wire::address_lists),
-    bytes("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
-    bytes("primitive", "return values of calls", wire::primitive, wire::primitives),
-    bytes("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),
-    bytes(
+    reads("view", "MERGE3's payload, and view ids", wire::view, wire::views),
+    reads("join-rsp", "what a coordinator answers to a joiner", wire::join_rsp, wire::join_rsps),
+    reads("address-list", "lists of addresses", wire::address_list, wire::address_lists),
+    reads("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
+    reads("primitive", "return values of calls", wire::primitive, wire::primitives),
+    reads("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),
+    reads(
         "fd-sock-frame",
         "FD_SOCK2's frames on connections of its own, and MPING's datagrams",
         wire::frame,
         wire::frames,
     ),
-    bytes(
+    reads(
         "connection",
         "a TCP connection from its first byte: set-up, frames, packets",
         edges::connection,
         edges::connections,
     ),
-    bytes("capture", "pcap files and hex texts of consort parse", tools::capture, tools::captures),
-    text("probe", "requests of probe, with operations and attributes", tools::probe, tools::requests),
-    text("config", "XML stacks, down to layers that are made and started", texts::config, texts::configs),
-    text("variables", "texts with variables", texts::variables, texts::texts_with_variables),
-    text("values", "durations, sizes, numbers, hosts, versions", texts::values, texts::some_values),
-    text("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs),
-    text("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files),
-    round("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none),
-    round("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none),
-    round(
+    reads("capture", "pcap files and hex texts of consort parse", tools::capture, tools::captures),
+    reads("probe", "requests of probe, with operations and attributes", tools::probe, tools::requests)
+        .shaped(Shape::Text),
+    reads("config", "XML stacks, down to layers that are made and started", texts::config, texts::configs)
+        .shaped(Shape::Text),
+    reads("variables", "texts with variables", texts::variables, texts::texts_with_variables)
+        .shaped(Shape::Text),
+    reads("values", "durations, sizes, numbers, hosts, versions", texts::values, texts::some_values)
+        .shaped(Shape::Text),
+    reads("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs).shaped(Shape::Text),
+    reads("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files).shaped(Shape::Text),
+    reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)
+        .shaped(Shape::Round),
+    reads("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none)
+        .shaped(Shape::Round),
+    reads(
         "stack-tcp-new",
         "a cluster on tcp-new.xml with MPING and RSVP under mutated traffic",
         rounds::tcp_new,
         rounds::none,
-    ),
-    round(
+    )
+    .shaped(Shape::Round),
+    reads(
         "stack-sequencer",
         "a cluster on sequencer.xml under mutated traffic",
         rounds::sequencer,
         rounds::none,
-    ),
+    )
+    .shaped(Shape::Round),
 ];
 
 /// A target by its name.

@@ -3,7 +3,6 @@
 mod cluster;
 pub(crate) mod member;
 pub(crate) mod mperf;
-mod process;
 mod report;
 pub(crate) mod uperf;
 

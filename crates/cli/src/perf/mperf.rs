@@ -11,13 +11,13 @@ use bytes::{Bytes, BytesMut};
 use clap::Args;
 use consort_channel::rpc::RpcDispatcher;
 use consort_channel::{Address, Channel, Delivery, Message, Receiver};
+use consort_measure::{grouped, process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::cluster::Answer;
 use super::member::{Request, Work};
-use super::report::grouped;
-use super::{Cluster, Common, process};
+use super::{Cluster, Common};
 
 /// Measures multicasts: every member sends to all, itself included, and counts what it receives.
 ///

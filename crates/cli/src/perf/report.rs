@@ -50,19 +50,6 @@ impl Percentiles {
     }
 }
 
-/// A number as people read it: 12345678 → 12,345,678.
-pub(crate) fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Rows of cells, the first left-aligned, the others right-aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -90,13 +77,6 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!(grouped(0.0), "0");
-        assert_eq!(grouped(999.6), "1,000");
-        assert_eq!(grouped(12_345_678.0), "12,345,678");
-    }
 
     #[test]
     fn histograms_survive_the_way_between_members() {

@@ -11,12 +11,13 @@ use clap::Args;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{Address, Flags, Silent};
 use consort_group::Rng;
+use consort_measure::{grouped, process};
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Answer;
 use super::member::{self, Request, Work};
-use super::report::{Counts, Percentiles, grouped, histogram};
-use super::{Cluster, Common, process};
+use super::report::{Counts, Percentiles, histogram};
+use super::{Cluster, Common};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///

@@ -5,9 +5,9 @@
 //! in mperf. Over UDP a window of acknowledged bytes keeps receive buffers from overflowing: nothing is sent again.
 
 mod memory;
+mod meter;
 mod tcp;
 mod udp;
-mod usage;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

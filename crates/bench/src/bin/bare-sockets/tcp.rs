@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use crate::memory::Memory;
-use crate::usage::Meter;
+use crate::meter::Meter;
 use crate::{Moved, Test};
 
 /// Bytes of a write and of a read at most: calls of this size are few beside the copying that they do.

@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::memory::Memory;
-use crate::usage::Meter;
+use crate::meter::Meter;
 use crate::{Moved, Test};
 
 /// Bytes of a datagram at most, as `max_bundle_size` in udp.xml.

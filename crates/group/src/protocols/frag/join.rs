@@ -219,19 +219,16 @@ impl Frag {
             cx.discard(&piece, DropReason::Malformed);
             return None;
         };
+        #[cfg(feature = "planted")]
+        let header = if cx.has_planted(crate::Planted::PiecesSwapped) && header.frag_id > 0 {
+            FragHeader { frag_id: header.num_frags - header.frag_id, ..header }
+        } else {
+            header
+        };
         let done = self.joining.add(cx, header, piece, bytes, self.config.frag_size.0)?;
         let mut first = done.first?;
         first.credit = done.credit;
         let mut whole = BytesMut::with_capacity(done.bytes as usize);
-        #[cfg(feature = "planted")]
-        if cx.has_planted(crate::Planted::PiecesSwapped) {
-            let mut pieces: Vec<&Bytes> = done.pieces.values().collect();
-            pieces[1..].reverse();
-            pieces.into_iter().for_each(|piece| whole.extend_from_slice(piece));
-        } else {
-            done.pieces.values().for_each(|piece| whole.extend_from_slice(piece));
-        }
-        #[cfg(not(feature = "planted"))]
         done.pieces.values().for_each(|piece| whole.extend_from_slice(piece));
         let whole = whole.freeze();
         let decoded = if header.needs_deserialization {

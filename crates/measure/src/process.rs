@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// CPU time of all threads, user and system.
-pub(crate) fn cpu() -> Duration {
+pub fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in brackets may hold spaces; fields 14 and 15 are utime and stime in ticks of 10 ms.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -13,7 +13,7 @@ pub(crate) fn cpu() -> Duration {
 }
 
 /// The largest resident memory so far, in megabytes.
-pub(crate) fn peak_memory_mb() -> f64 {
+pub fn peak_memory_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status
         .lines()
