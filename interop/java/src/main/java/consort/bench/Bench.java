@@ -32,7 +32,7 @@ public final class Bench {
         channel.connect(args[2]);
         // Until then the others would not find it.
         say(Json.object("event", "connected"));
-        waitForMembers(channel, Integer.parseInt(args[4]));
+        test.views().await(Integer.parseInt(args[4]), JOIN_MILLIS_MAX);
         say(Json.object("view", channel.getViewAsString(), "jgroups", Version.description,
             "java", System.getProperty("java.version"), "vm", System.getProperty("java.vm.name")));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -49,26 +49,14 @@ public final class Bench {
         System.exit(0);
     }
 
-    private static void waitForMembers(JChannel channel, int wanted) throws InterruptedException {
-        long end = System.currentTimeMillis() + JOIN_MILLIS_MAX;
-        while (channel.getView().size() < wanted) {
-            if (System.currentTimeMillis() > end) {
-                throw new IllegalStateException("only " + channel.getViewAsString());
-            }
-            Thread.sleep(20);
-        }
-    }
-
     private static void say(Map<String, Object> object) {
-        byte[] line = ("@@ " + Json.write(object) + "\n").getBytes(StandardCharsets.UTF_8);
-        synchronized (OUT) {
-            OUT.write(line, 0, line.length);
-            OUT.flush();
-        }
+        Json.say(OUT, object);
     }
 
     /** What is measured. */
     interface Test {
+        Views views();
+
         Map<String, Object> run(Slice slice) throws Exception;
     }
 

@@ -7,19 +7,23 @@ import java.util.concurrent.atomic.LongAdder;
 import org.jgroups.BytesMessage;
 import org.jgroups.JChannel;
 import org.jgroups.Message;
-import org.jgroups.Receiver;
 import org.jgroups.util.MessageBatch;
 
 import consort.interop.Json;
 
 /** Multicasts to all, itself included, as fast as flow control lets its senders: what arrives is counted. */
-final class Multicast implements Bench.Test, Receiver {
+final class Multicast extends Views implements Bench.Test {
     private final JChannel channel;
     private final LongAdder received = new LongAdder();
 
     Multicast(JChannel channel) {
         this.channel = channel;
         channel.setReceiver(this);
+    }
+
+    @Override
+    public Views views() {
+        return this;
     }
 
     @Override

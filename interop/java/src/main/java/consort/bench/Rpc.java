@@ -35,6 +35,7 @@ public final class Rpc implements Bench.Test {
 
     private final JChannel channel;
     private final RpcDispatcher dispatcher;
+    private final Views views = new Views();
     private final AtomicInteger failures = new AtomicInteger();
     private volatile byte[] value = new byte[1000];
 
@@ -42,11 +43,17 @@ public final class Rpc implements Bench.Test {
         PerfUtil.init();
         this.channel = channel;
         dispatcher = new RpcDispatcher(channel, this);
+        dispatcher.setReceiver(views);
         Method get = Rpc.class.getMethod("get", long.class);
         Method put = Rpc.class.getMethod("put", long.class, byte[].class);
         dispatcher.setMethodLookup(id -> id == GET ? get : put);
         // As UPerf chooses by default.
         dispatcher.asyncRspHandling(!Util.virtualThreadsAvailable());
+    }
+
+    @Override
+    public Views views() {
+        return views;
     }
 
     /** Called by other members. */

@@ -1,5 +1,7 @@
 package consort.interop;
 
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -15,6 +17,16 @@ public final class Json {
             object.put((String) namesAndValues[at], namesAndValues[at + 1]);
         }
         return object;
+    }
+
+    /** A line {@code @@ {json}}. */
+    public static void say(PrintStream out, Map<String, Object> object) {
+        // One write, so that lines of different threads and of JGroups itself do not mix.
+        byte[] line = ("@@ " + write(object) + "\n").getBytes(StandardCharsets.UTF_8);
+        synchronized (out) {
+            out.write(line, 0, line.length);
+            out.flush();
+        }
     }
 
     /** The value on one line. */

@@ -67,12 +67,7 @@ public final class Member {
     }
 
     private static void say(Map<String, Object> object) {
-        // One write, so that lines of different threads and of JGroups itself do not mix.
-        byte[] line = ("@@ " + Json.write(object) + "\n").getBytes(StandardCharsets.UTF_8);
-        synchronized (OUT) {
-            OUT.write(line, 0, line.length);
-            OUT.flush();
-        }
+        Json.say(OUT, object);
     }
 
     private void answer(Long id, String[] words) {
