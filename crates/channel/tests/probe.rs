@@ -5,34 +5,15 @@ mod cluster;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Cluster, Inbox, one_view};
+use cluster::{Cluster, Inbox, ask, one_view};
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{Channel, Message, Payload, Silent};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// A cluster whose members answer probe over TCP from this port on.
-fn probed(port: u16) -> Cluster {
-    let plain = "<include file=\"${transport-config:tcp-default.xml}\"/>";
-    let probed = format!(
-        "<include file=\"${{transport-config:tcp-default.xml}}\" diag.enable_udp=\"false\" diag.port=\"{port}\"/>"
-    );
-    Cluster::new("tcp.xml").edited(&[(plain, &probed)])
-}
-
-async fn ask(port: u16, request: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a responder");
-    stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
 
 /// S000-58: a member's calls and round trips, read and switched through probe.
 #[tokio::test]
 async fn calls_and_round_trips_are_read_through_probe() {
     let port = 30_000 + (std::process::id() % 1_000) as u16;
-    let cluster = probed(port);
+    let cluster = Cluster::new("tcp.xml").probed(port);
     let echo = |request: &Message| Ok(request.payload.clone());
     let a = RpcDispatcher::connect(cluster.builder("A"), &cluster.name, echo).await.unwrap();
     let b = RpcDispatcher::connect(cluster.builder("B"), &cluster.name, echo).await.unwrap();
@@ -54,7 +35,7 @@ async fn calls_and_round_trips_are_read_through_probe() {
 #[tokio::test]
 async fn the_bundler_is_exchanged_under_load() {
     let port = 31_000 + (std::process::id() % 1_000) as u16;
-    let cluster = probed(port);
+    let cluster = Cluster::new("tcp.xml").probed(port);
     let inbox = Arc::new(Inbox::default());
     let a = cluster.join("A", Silent).await;
     let b = cluster.join("B", inbox.clone()).await;

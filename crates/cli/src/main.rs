@@ -9,9 +9,11 @@ mod probe;
 mod sim;
 
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 
 /// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
 #[global_allocator]
@@ -49,8 +51,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // What a simulation loses, it loses on purpose.
     let level = if matches!(arguments.command, Command::Sim(_)) { "off" } else { "warn" };
+    // Layers have switches of their own for what they trace, to be used while the program runs.
+    let switched = Directive::from_str(&format!("{}=trace", consort_group::trace::TARGET));
+    let filter = EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level)))
+        .with_env_filter(filter.add_directive(switched.expect("a directive")))
         .with_writer(std::io::stderr)
         .init();
     let result = match arguments.command {

@@ -33,6 +33,7 @@ mod window;
 pub mod config;
 pub mod ids;
 pub mod protocols;
+pub mod trace;
 pub mod wire;
 
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::credit::Returning;
 use crate::queues::{Item, Queues};
+use crate::trace::{Level, Traced, Way};
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
     PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token, Transmit, Version,
@@ -39,6 +40,19 @@ pub struct StackSetup {
 pub(crate) struct Slot {
     pub(crate) uid: u16,
     pub(crate) protocol: Box<dyn Protocol>,
+    level: Level,
+    /// What the level says, where it costs nothing to look.
+    is_traced: bool,
+}
+
+impl Slot {
+    fn new(uid: u16, protocol: Box<dyn Protocol>) -> Self {
+        Self { uid, protocol, level: Level::default(), is_traced: false }
+    }
+
+    fn traced(&self) -> Option<Traced> {
+        self.is_traced.then(|| Traced { layer: self.protocol.name(), id: self.protocol.id() })
+    }
 }
 
 /// A member's protocol stack as one state machine.
@@ -66,7 +80,7 @@ impl Stack {
         let mut book = AddressBook::default();
         book.learn(&setup.local, Some(&setup.name), Some(setup.phys));
         let slots: Vec<Slot> =
-            layers.into_iter().zip(0..).map(|(protocol, uid)| Slot { uid, protocol }).collect();
+            layers.into_iter().zip(0..).map(|(protocol, uid)| Slot::new(uid, protocol)).collect();
         Self {
             queues: Queues::with_layers(slots.len()),
             next_uid: slots.len() as u16,
@@ -206,6 +220,7 @@ impl Stack {
     fn step_up(&mut self, index: usize, item: Item) {
         match item {
             Item::Batch(mut batch) => {
+                self.trace_up(index, &batch);
                 let at =
                     self.queues.up.get(index + 1).map_or(self.queues.indications.len(), |inbox| inbox.len());
                 self.queues.sealed_up = Some((index + 1, at));
@@ -214,6 +229,9 @@ impl Stack {
                 self.place_up(index + 1, at, batch);
             }
             Item::Event(event) => {
+                if let Some(traced) = self.slots[index].traced() {
+                    traced.event(&self.shared, Way::Up, &event);
+                }
                 let pass = self.with(index, |protocol, cx| protocol.up_event(cx, &event));
                 if pass == Pass::On {
                     self.queues.push_up_event(index + 1, event);
@@ -239,6 +257,7 @@ impl Stack {
     fn step_down(&mut self, index: usize, item: Item) {
         match item {
             Item::Batch(mut batch) => {
+                self.trace_down(index, &batch);
                 let at = index.checked_sub(1).map_or(0, |below| self.queues.down[below].len());
                 self.queues.sealed_down = index.checked_sub(1).map(|below| (below, at));
                 self.with(index, |protocol, cx| protocol.down(cx, &mut batch));
@@ -252,6 +271,9 @@ impl Stack {
                 }
             }
             Item::Event(event) => {
+                if let Some(traced) = self.slots[index].traced() {
+                    traced.event(&self.shared, Way::Down, &event);
+                }
                 let pass = self.with(index, |protocol, cx| protocol.down_event(cx, &event));
                 if let Some(below) = index.checked_sub(1)
                     && pass == Pass::On
@@ -259,6 +281,23 @@ impl Stack {
                     self.queues.push_down_event(below, event);
                 }
             }
+        }
+    }
+
+    /// A batch is about to go up into this layer: its own messages, and what the transport has received.
+    fn trace_up(&self, index: usize, batch: &MessageBatch) {
+        let transport = if index == 1 { self.slots[0].traced() } else { None };
+        for traced in [transport, self.slots[index].traced()].into_iter().flatten() {
+            traced.batch(&self.shared, Way::Up, batch);
+        }
+    }
+
+    /// A batch is about to go down into this layer: messages of the layer above, and what the transport sends.
+    fn trace_down(&self, index: usize, batch: &MessageBatch) {
+        let above = self.slots.get(index + 1).and_then(Slot::traced);
+        let transport = if index == 0 { self.slots[0].traced() } else { None };
+        for traced in [above, transport].into_iter().flatten() {
+            traced.batch(&self.shared, Way::Down, batch);
         }
     }
 
@@ -342,6 +381,7 @@ impl Stack {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         let mut out = ProbeOut::default();
         slot.protocol.probe(&mut out);
+        out.put("level", slot.level.name());
         Some(out)
     }
 
@@ -351,10 +391,16 @@ impl Stack {
         attributes.into_iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 
-    /// Changes a layer's attribute. `None`: no such layer or attribute.
+    /// Changes a layer's attribute. `None`: no such layer or attribute. Every layer has a `level` ([`crate::trace`]).
     pub fn set_attribute(&mut self, layer: &str, name: &str, value: &str) -> Option<Result<(), String>> {
         let slot = self.slots.iter_mut().find(|slot| slot.protocol.name() == layer)?;
-        slot.protocol.set_attribute(name, value)
+        if name != "level" {
+            return slot.protocol.set_attribute(name, value);
+        }
+        Some(Level::parse(value).map(|level| {
+            slot.level = level;
+            slot.is_traced = level.is_trace();
+        }))
     }
 
     /// Runs a layer's operation. `None`: no such layer or operation.
@@ -377,7 +423,7 @@ impl Stack {
             return false;
         };
         let index = below + 1;
-        self.slots.insert(index, Slot { uid: self.next_uid, protocol });
+        self.slots.insert(index, Slot::new(self.next_uid, protocol));
         self.next_uid += 1;
         self.queues.up.insert(index, Default::default());
         self.queues.down.insert(index, Default::default());
@@ -494,7 +540,7 @@ mod tests {
             stack.handle_timeout(Time(7));
         }
         let fired = stack.probe("RESTLESS").unwrap().attributes;
-        assert_eq!(fired, [("fired".to_owned(), "3".to_owned())]);
+        assert_eq!(fired[0], ("fired".to_owned(), "3".to_owned()));
         assert_eq!(stack.poll_timeout(), Some(Time(7)));
     }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Message, Receiver, SendError};
 use consort_conf::{STOCK, Variables, parse_stack};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 /// Nothing in these tests takes a tenth of this.
@@ -47,6 +49,15 @@ impl Cluster {
         self
     }
 
+    /// The same with members that answer probe over TCP from this port on.
+    pub fn probed(self, port: u16) -> Self {
+        let plain = "<include file=\"${transport-config:tcp-default.xml}\"/>";
+        let probed = format!(
+            "<include file=\"${{transport-config:tcp-default.xml}}\" diag.enable_udp=\"false\" diag.port=\"{port}\"/>"
+        );
+        self.edited(&[(plain, &probed)])
+    }
+
     pub fn builder(&self, name: &str) -> ChannelBuilder {
         let mut variables = self.variables.clone();
         if self.config.contains("udp") || self.config.contains("sequencer") {
@@ -65,6 +76,15 @@ impl Cluster {
             Err(_) => panic!("{name} does not join"),
         }
     }
+}
+
+/// What the member that listens there answers to probe.
+pub async fn ask(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a responder");
+    stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 /// Waits until all have the same view of this many members.

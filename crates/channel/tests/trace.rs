@@ -1,0 +1,77 @@
+//! Tracing is switched per layer while a member runs.
+
+mod cluster;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use cluster::{Cluster, Inbox, ask, one_view};
+use consort_channel::{Channel, Message, Silent};
+
+/// What has been logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Multicasts a number and waits for it.
+async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
+    from.send(Message::bytes(None, (nth as u32).to_be_bytes().to_vec())).await.unwrap();
+    inbox.from(from.address(), nth).await;
+}
+
+/// S000-80: a layer's trace begins and ends with a word to probe, and other layers stay silent.
+#[tokio::test]
+async fn a_layer_is_traced_while_probe_says_so() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("consort::trace=trace")
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    // Tests run on one thread each, and so do all of their members.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let port = 32_000 + (std::process::id() % 1_000) as u16;
+    let cluster = Cluster::new("tcp.xml").probed(port);
+    let inbox = Arc::new(Inbox::default());
+    let a = cluster.join("A", Silent).await;
+    let b = cluster.join("B", inbox.clone()).await;
+    one_view(&[&a, &b]).await;
+    multicast(&a, &inbox, 1).await;
+    assert_eq!(log.take(), "", "nothing is traced by default");
+
+    let answer = ask(port, "jmx=NAKACK2.level=trace NAKACK2.level UFC.level").await;
+    assert!(answer.contains("NAKACK2.level=trace\r\n"), "{answer}");
+    assert!(answer.contains("NAKACK2={level=trace}") && answer.contains("UFC={level=warn}"), "{answer}");
+    multicast(&a, &inbox, 2).await;
+    let lines = log.take();
+    assert!(lines.contains("--> all: 4 bytes, NakAck2(Msg"), "{lines}");
+    assert!(lines.contains("<-- A: 4 bytes, NakAck2(Msg"), "its own, through the loopback: {lines}");
+    for line in lines.lines() {
+        assert!(line.contains("layer=\"NAKACK2\" member=\"A\""), "only what was asked for: {line}");
+    }
+
+    ask(port, "jmx=NAKACK2.level=warn").await;
+    log.take();
+    multicast(&a, &inbox, 3).await;
+    assert_eq!(log.take(), "", "it has been switched off");
+    let answer = ask(port, "jmx=NAKACK2.level=loud jmx=NONE.level=trace").await;
+    assert!(answer.contains("`loud` is no level") && answer.contains("NONE has no attribute"), "{answer}");
+    a.close().await;
+    b.close().await;
+}

@@ -1,0 +1,140 @@
+//! What JGroups logs at `trace`: the messages that a layer exchanges with its peers, and its events.
+//!
+//! Every layer has a level that can be changed while it runs (`NAKACK2.level=trace` through probe). It is looked at
+//! once per batch and layer, by the stack, so that a layer's own code has no trace points and nothing is paid per
+//! message while it is off. Lines are events of the crate `tracing` at its level TRACE under the target [`TARGET`]:
+//! since each layer has its switch here, a subscriber does best to let all of that target pass.
+
+use std::fmt::Write as _;
+
+use crate::{AddressBook, Event, Message, MessageBatch, ProtocolId, Shared};
+
+/// The target of all lines.
+pub const TARGET: &str = "consort::trace";
+
+/// What a layer's `level` may be: the words of JGroups. Only `trace` makes a difference; warnings and errors are the
+/// subscriber's to filter.
+pub(crate) const LEVELS: [&str; 7] = ["off", "fatal", "error", "warn", "info", "debug", "trace"];
+
+/// A layer's level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Level(&'static str);
+
+impl Default for Level {
+    fn default() -> Self {
+        Self("warn")
+    }
+}
+
+impl Level {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let known = LEVELS.into_iter().find(|level| level.eq_ignore_ascii_case(text));
+        known.map(Self).ok_or_else(|| format!("`{text}` is no level: {}", LEVELS.join(", ")))
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        self.0
+    }
+
+    pub(crate) fn is_trace(self) -> bool {
+        self.0 == "trace"
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From a peer.
+    Up,
+    /// To a peer.
+    Down,
+}
+
+/// A layer that is traced.
+#[derive(Clone, Copy)]
+pub(crate) struct Traced {
+    pub(crate) layer: &'static str,
+    pub(crate) id: ProtocolId,
+}
+
+impl Traced {
+    /// Tells of the messages that carry this layer's header; the transport has a say in all of them.
+    #[cold]
+    pub(crate) fn batch(self, shared: &Shared, way: Way, batch: &MessageBatch) {
+        if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
+            return;
+        }
+        for message in &batch.messages {
+            if let Some(headers) = self.headers(message) {
+                let line = line(&shared.book, way, message, &headers);
+                tracing::trace!(target: TARGET, layer = self.layer, member = &*shared.name, "{line}");
+            }
+        }
+    }
+
+    /// Tells of an event that this layer gets.
+    #[cold]
+    pub(crate) fn event(self, shared: &Shared, way: Way, event: &Event) {
+        let way = if way == Way::Up { "from below" } else { "from above" };
+        tracing::trace!(target: TARGET, layer = self.layer, member = &*shared.name, "{way}: {event:?}");
+    }
+
+    fn headers(self, message: &Message) -> Option<String> {
+        let headers = message.headers.0.iter();
+        let own: Vec<_> = if self.id == ProtocolId::TP {
+            headers.collect()
+        } else {
+            headers.filter(|header| header.id == self.id).collect()
+        };
+        if own.is_empty() && self.id != ProtocolId::TP {
+            return None;
+        }
+        Some(own.iter().map(|header| format!("{:?}", header.body)).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// `--> B: 1000 bytes, [OOB], Unicast3(…)`.
+fn line(book: &AddressBook, way: Way, message: &Message, headers: &str) -> String {
+    let (arrow, peer) = match way {
+        Way::Up => ("<--", message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.display(src))),
+        Way::Down => {
+            ("-->", message.dest.as_ref().map_or_else(|| "all".to_owned(), |dest| book.display(dest)))
+        }
+    };
+    let mut line = format!("{arrow} {peer}: {} bytes", message.length());
+    if message.flags.0 != 0 {
+        let _ = write!(line, ", {:?}", message.flags);
+    }
+    if !headers.is_empty() {
+        let _ = write!(line, ", {headers}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::member;
+    use crate::{Flags, HeaderBody};
+
+    #[test]
+    fn levels_are_the_words_of_jgroups() {
+        assert!(Level::parse("TRACE").unwrap().is_trace());
+        assert_eq!(Level::parse("Debug").unwrap().name(), "debug");
+        assert!(Level::parse("loud").unwrap_err().contains("off, fatal, error, warn, info, debug, trace"));
+        assert!(!Level::default().is_trace());
+    }
+
+    #[test]
+    fn a_layer_tells_of_messages_with_its_header_and_the_transport_of_all() {
+        let of = |id| Traced { layer: "", id };
+        let mut message = Message::bytes(Some(member(2)), vec![0; 5]).with_flags(Flags::OOB);
+        assert_eq!(of(ProtocolId::FD_ALL3).headers(&message), None);
+        assert_eq!(of(ProtocolId::TP).headers(&message).as_deref(), Some(""));
+        message.headers.put(ProtocolId::FD_ALL3, HeaderBody::Heartbeat);
+        let headers = of(ProtocolId::FD_ALL3).headers(&message).unwrap();
+        let mut book = AddressBook::default();
+        book.learn(&member(2), Some("B"), None);
+        assert_eq!(line(&book, Way::Down, &message, &headers), "--> B: 5 bytes, [OOB], Heartbeat");
+    }
+}
