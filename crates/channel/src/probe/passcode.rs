@@ -32,6 +32,27 @@ pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]
 mod tests {
     use super::*;
 
+    /// The bytes of a line of the facts' vector.
+    fn vector(name: &str) -> Vec<u8> {
+        let lines = include_str!("../../../group/tests/vectors/12-probe.hex").lines();
+        let hex =
+            lines.filter_map(|line| line.strip_prefix(name)).next().expect("a vector").trim().as_bytes();
+        let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        hex.chunks(2).map(pair).collect()
+    }
+
+    #[test]
+    fn the_vectors_prefix_is_written_and_understood() {
+        let (prefix, digest) = (vector("auth.secret"), vector("sha1.secret"));
+        assert_eq!(passcode_prefix("secret", 1_700_000_000_000, 0.5), prefix);
+        assert_eq!(prefix.len(), PASSCODE_PREFIX);
+        // The digest is the passcode's alone: neither time nor random number are in it.
+        assert_eq!(prefix[PASSCODE_PREFIX - digest.len()..], digest);
+        let request = [&prefix[..], b"jmx=UFC\n"].concat();
+        assert_eq!(checked(&request, Some("secret")), Some(&b"jmx=UFC\n"[..]));
+        assert_eq!(checked(&request, Some("Secret")), None);
+    }
+
     #[test]
     fn only_who_knows_the_passcode_is_heard() {
         let request = [&passcode_prefix("secret", 1, 0.5)[..], b"keys"].concat();

@@ -1,4 +1,5 @@
-//! Every byte vector of the facts decodes, and encodes back to exactly its bytes.
+//! Every byte vector of the facts decodes, and encodes back to exactly its bytes. `tests/vectors/README.md` says which
+//! files are about what, and which of them are tested elsewhere.
 
 use bytes::{Bytes, BytesMut};
 
@@ -26,6 +27,23 @@ vectors! {
     "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "26-session-asym-encrypt",
     "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
     "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change", "32-session-relay3-bridge",
+}
+
+/// Files that other crates test, and those of protocols that are not here.
+const ELSEWHERE: &[&str] = &["12-probe", "25-raw-sockets"];
+const NOT_HERE: &[&str] = &["10-gossip", "29-gossiprouter"];
+
+#[test]
+fn no_file_is_left_out() {
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut there: Vec<String> =
+        names.filter_map(|name| name.strip_suffix(".hex").map(str::to_owned)).collect();
+    there.sort();
+    let read = FILES.iter().map(|(name, _)| *name);
+    let mut known: Vec<&str> = read.chain(ELSEWHERE.iter().chain(NOT_HERE).copied()).collect();
+    known.sort_unstable();
+    assert_eq!(there, known);
 }
 
 fn unhex(text: &str) -> Bytes {

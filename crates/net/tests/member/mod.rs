@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::{
-    Address, Cx, Effect, Event, Flags, Indication, Lane, Message, MessageBatch, Outcome, PhysAddr, Protocol,
+    Address, Cx, Event, Flags, Indication, Lane, Message, MessageBatch, Outcome, PhysAddr, Protocol,
     ProtocolId, Rng, Stack, StackSetup, Time, Token, Transmit, TransmitDest, Version, View, ViewId,
 };
 use consort_net::{
@@ -186,31 +186,5 @@ impl Member {
         }
         drop(seen);
         panic!("not so in time: {:?}", self.seen.borrow());
-    }
-}
-
-/// Effects need a layer that asks; the tests ask through a layer that is inserted for it.
-pub struct Asker {
-    pub effects: Vec<Effect>,
-    pub outcomes: mpsc::Sender<Outcome>,
-}
-
-impl Protocol for Asker {
-    fn name(&self) -> &'static str {
-        "ASKER"
-    }
-
-    fn id(&self) -> ProtocolId {
-        ProtocolId(999)
-    }
-
-    fn start(&mut self, cx: &mut Cx<'_>) {
-        for effect in self.effects.drain(..) {
-            cx.request(effect);
-        }
-    }
-
-    fn done(&mut self, _: &mut Cx<'_>, _: Token, outcome: Outcome) {
-        let _ = self.outcomes.try_send(outcome);
     }
 }
