@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use consort_jgroups::{Jar, own_network};
+use consort_jgroups::{Jar, Network, own_network};
 
 use crate::options::{Options, Part};
 use crate::report::Machine;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 /// Fetches what has to be fetched, then becomes this program in a network of its own.
 fn enter(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut command = own_network();
+    let mut command = own_network(Network::Loopback);
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
     if options.needs_java() {
         let advice = "JGroups cannot be measured (--without-java leaves it out)";

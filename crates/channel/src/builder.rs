@@ -204,10 +204,14 @@ fn make(config: &StackConfig) -> Result<Made, ConnectError> {
     Ok(Made { edge, version, diag, layers, policy })
 }
 
-/// A host's addresses; of those, the ones of our own family if it has any.
+/// A host's addresses; of those, the ones of our own family if it has any. `localhost` is this host: our own address
+/// is one of its addresses, whatever its tables say, so that a stock stack finds the members beside it on a host that
+/// has IPv6 only, or an interface that the stack prefers to the loopback.
 fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
     let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    all.extend(own.filter(|_| host.eq_ignore_ascii_case("localhost")));
+    all.sort();
     all.dedup();
     let is_ours = |ip: &IpAddr| own.is_none_or(|own| own.is_ipv4() == ip.is_ipv4());
     if all.iter().any(is_ours) {

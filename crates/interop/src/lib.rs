@@ -14,8 +14,9 @@ mod setting;
 mod tool;
 
 pub use consort::ConsortMember;
+pub use consort_jgroups::Network;
 pub use java::JavaMember;
-pub use network::in_own_network;
+pub use network::{in_network, in_own_network};
 pub use setting::Setting;
 pub use tool::Tool;
 

@@ -3,12 +3,17 @@
 
 use std::process::Stdio;
 
-use consort_jgroups::own_network;
+use consort_jgroups::{Network, own_network};
 
 use crate::jgroups::{DIRECTORY_VARIABLE, directory};
 
 /// Names the test that this process runs in a network of its own.
 const TEST_VARIABLE: &str = "CONSORT_INTEROP_TEST";
+
+/// Runs the body of a test in a network namespace with a loopback that multicasts: [`in_network`].
+pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
+    in_network(Network::Loopback, test, body);
+}
 
 /// Runs the body of a test in a network namespace, by running the test of this name again in one. Its output is shown
 /// if it fails.
@@ -16,14 +21,14 @@ const TEST_VARIABLE: &str = "CONSORT_INTEROP_TEST";
 /// # Panics
 ///
 /// If the test does, or if there is no namespace to be had.
-pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
+pub fn in_network(network: Network, test: &str, body: impl Future<Output = ()>) {
     if std::env::var_os(TEST_VARIABLE).is_some_and(|running| running == test) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         runtime.expect("a runtime").block_on(body);
         return;
     }
     let program = std::env::current_exe().expect("this test program");
-    let output = own_network()
+    let output = own_network(network)
         .arg(program)
         .args([test, "--exact", "--nocapture", "--include-ignored"])
         .env(TEST_VARIABLE, test)

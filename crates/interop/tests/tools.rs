@@ -1,6 +1,8 @@
 //! The tools of both sides, each with the other's members.
 
-use consort_interop::{Setting, Tool, in_own_network};
+use std::net::{Ipv4Addr, UdpSocket};
+
+use consort_interop::{Network, Setting, Tool, in_network, in_own_network};
 
 /// `consort chat` and org.jgroups.demos.Chat talk.
 #[test]
@@ -58,6 +60,35 @@ async fn probe_java(config: &str, arguments: &[&str]) {
         Tool::consort(&[&["probe", "--timeout=3000"], arguments, &["jmx=GMS.num_views"]].concat());
     attribute.wait_for(&["GMS", "num_views"]);
     drop(member);
+}
+
+/// S000-29: where nobody can multicast, one member is asked for everybody's address, and then each.
+#[test]
+fn without_multicast_probe_asks_one_member_for_all() {
+    in_network(Network::WithoutMulticast, "without_multicast_probe_asks_one_member_for_all", async {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let joined = socket.join_multicast_v4(&Ipv4Addr::new(224, 0, 75, 75), &Ipv4Addr::LOCALHOST);
+        joined.expect_err("nobody can join a group");
+        let setting = Setting::new("tcp.xml");
+        let mut members = Vec::new();
+        for name in ["A", "B", "C", "D"] {
+            members.push(setting.consort(name).await);
+        }
+        Tool::consort(&["probe"]).wait_for(&["0 responses (0 matches, 0 non matches)"]);
+        let mut probe = Tool::consort(&["probe", "--addr=localhost"]);
+        probe.wait_for(&["4 responses (4 matches, 0 non matches)"]);
+        let requests = probe.said.iter().filter(|line| line.starts_with("-- "));
+        let wanted =
+            [7500, 7501, 7502, 7503].map(|port| format!("-- sending probe request to /127.0.0.1:{port}"));
+        assert!(requests.eq(&wanted), "{:?}", probe.said);
+        for (nth, name) in ["A", "B", "C", "D"].iter().enumerate() {
+            let head = format!("#{} (", nth + 1);
+            let at = probe.said.iter().position(|line| line.starts_with(&head)).expect("an answer");
+            assert!(probe.said[at + 1].starts_with(&format!("{name} (ip=127.0.0.1:")), "{:?}", probe.said);
+            assert_eq!(probe.said[at + 2], "view=[A|3] (4) [A, B, C, D]");
+        }
+        drop(members);
+    });
 }
 
 /// S001-1, S003-13: a multicast test that ends when every message of every member has come to all.

@@ -7,4 +7,4 @@ mod jar;
 mod network;
 
 pub use jar::{Jar, JarError};
-pub use network::own_network;
+pub use network::{Network, own_network};

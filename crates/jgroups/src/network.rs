@@ -1,19 +1,56 @@
-//! A network namespace with nothing but a loopback that multicasts.
+//! Network namespaces for tests and benches: what is reached in them, and by which family of addresses.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// Makes the namespace's loopback one that multicasts, then becomes what the other words say.
-const ENTER: &str = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
+/// What a network namespace holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Network {
+    /// A loopback that multicasts.
+    Loopback,
+    /// A loopback, and nobody can join a group.
+    WithoutMulticast,
+    /// An interface `eth0` that multicasts, and a loopback, both with IPv4 addresses only.
+    Ipv4,
+    /// The same with IPv6 addresses only.
+    Ipv6,
+    /// The same with both.
+    Dual,
+}
+
+/// An interface as hosts have it. Its other end reads nothing, and multicasts come back without it.
+const ETH0: &str = "ip link set lo up && ip link add eth0 type veth peer name far && ip link set far up && \
+    ip link set eth0 up";
+
+/// Duplicate address detection would keep an address from being used for a second.
+const ADDRESS_V6: &str = "ip addr add fd00::1/64 dev eth0 nodad";
+const ADDRESS_V4: &str = "ip addr add 10.0.0.1/24 dev eth0 && ip route add 224.0.0.0/4 dev eth0";
+
+impl Network {
+    /// Commands that make the namespace so.
+    fn setup(self) -> String {
+        let commands = match self {
+            Self::Loopback => &["ip link set lo up multicast on", "ip route add 224.0.0.0/4 dev lo"][..],
+            Self::WithoutMulticast => {
+                &["ip link set lo up", "echo 0 > /proc/sys/net/ipv4/igmp_max_memberships"]
+            }
+            Self::Ipv4 => &[ETH0, ADDRESS_V4, "ip -6 addr flush dev eth0", "ip -6 addr flush dev lo"],
+            Self::Ipv6 => &[ETH0, ADDRESS_V6, "ip -4 addr flush dev lo"],
+            Self::Dual => &[ETH0, ADDRESS_V4, ADDRESS_V6],
+        };
+        commands.join(" && ")
+    }
+}
 
 /// A command that runs in a network namespace of its own: the caller adds a program and its arguments. Ports,
 /// multicast groups and discovery of others on this machine are out of its reach, and nothing leaves it.
 ///
 /// It needs `unshare` of util-linux and `ip` of iproute2.
-pub fn own_network() -> Command {
+pub fn own_network(network: Network) -> Command {
     let mut command = Command::new("unshare");
-    // Without root a user namespace of our own makes us root in it.
-    command.arg(if is_root() { "-n" } else { "-rn" }).args(["sh", "-c", ENTER, "sh"]);
+    // Without root a user namespace of our own makes us root in it. The shell becomes what its arguments say.
+    let enter = format!("{} && exec \"$@\"", network.setup());
+    command.arg(if is_root() { "-n" } else { "-rn" }).args(["sh", "-c", &enter, "sh"]);
     command
 }
 
