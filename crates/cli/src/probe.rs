@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use consort_channel::probe::passcode_prefix;
+use consort_channel::probe::{GROUP_V6, passcode_prefix};
 use socket2::{Domain, Protocol, Socket, Type};
+
+/// The group that members on IPv4 addresses are in unless they are told another.
+const GROUP_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 75, 75));
 
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
 #[derive(Args)]
@@ -25,9 +28,9 @@ pub(crate) struct Probe {
     /// The port.
     #[arg(long, value_name = "PORT", default_value_t = 7500)]
     port: u16,
-    /// The multicast group.
-    #[arg(long, value_name = "GROUP", default_value = "224.0.75.75")]
-    group: IpAddr,
+    /// The multicast group, if not 224.0.75.75 and ff0e::75:75.
+    #[arg(long, value_name = "GROUP")]
+    group: Option<IpAddr>,
     /// How long to wait for answers, in milliseconds.
     #[arg(long, value_name = "MILLIS", default_value_t = 500)]
     timeout: u64,
@@ -71,39 +74,33 @@ impl Probe {
     }
 
     fn by_multicast(&self, text: &str) -> anyhow::Result<Vec<String>> {
-        let domain = if self.group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-        let to = SocketAddr::new(self.group, self.port);
         let request = self.request(text);
-        println!("-- sending probe request to {to}");
-        let mut is_sent = false;
-        for interface in if_addrs::get_if_addrs().context("this host's interfaces")? {
-            if let IpAddr::V4(ip) = interface.ip()
-                && socket.set_multicast_if_v4(&ip).is_ok()
-            {
-                is_sent |= socket.send_to(&request, &to.into()).is_ok();
+        let interfaces = if_addrs::get_if_addrs().context("this host's interfaces")?;
+        let groups = self.group.map_or_else(|| vec![GROUP_V4, GROUP_V6], |group| vec![group]);
+        let mut asked: Vec<UdpSocket> = Vec::new();
+        for group in groups {
+            let to = SocketAddr::new(group, self.port);
+            let Ok(socket) = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)) else {
+                continue;
+            };
+            let sent = interfaces.iter().filter(|interface| send_through(&socket, interface, &request, to));
+            if sent.count() > 0 {
+                println!("-- sending probe request to {to}");
+                asked.push(socket.into());
             }
         }
-        if !is_sent {
-            bail!("no interface can send to {to}; --addr HOST asks over TCP");
+        if asked.is_empty() {
+            bail!("no interface can send to a group; --addr HOST asks over TCP");
         }
-        let socket: UdpSocket = socket.into();
         let until = Instant::now() + Duration::from_millis(self.timeout);
         let mut answers = Vec::new();
-        let mut buffer = vec![0; 65_536];
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                // A host with several interfaces is asked once for each.
-                answers.sort();
-                answers.dedup();
-                return Ok(answers);
-            }
-            socket.set_read_timeout(Some(left))?;
-            if let Ok((length, _)) = socket.recv_from(&mut buffer) {
-                answers.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
-            }
+        for socket in asked {
+            receive_until(&socket, until, &mut answers)?;
         }
+        // A host with several interfaces is asked once for each.
+        answers.sort();
+        answers.dedup();
+        Ok(answers)
     }
 
     /// Asks one member for everybody's addresses, and then everybody.
@@ -111,12 +108,7 @@ impl Probe {
         let first =
             self.ask((host, self.port), "member-addrs").with_context(|| format!("{host}:{}", self.port))?;
         let line = first.lines().find_map(|line| line.strip_prefix("member-addrs="));
-        let hosts: Vec<IpAddr> = line
-            .unwrap_or_default()
-            .trim()
-            .split(", ")
-            .filter_map(|address| address.rsplit_once(':')?.0.trim_start_matches('/').parse().ok())
-            .collect();
+        let hosts: Vec<IpAddr> = line.unwrap_or_default().trim().split(", ").filter_map(host_of).collect();
         let mut places: Vec<(String, u16)> = Vec::new();
         for ip in hosts {
             // Members of one host have taken the ports from the first one on.
@@ -150,6 +142,40 @@ impl Probe {
     }
 }
 
+/// Whether the group can be sent to through this interface.
+fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8], to: SocketAddr) -> bool {
+    let chosen = match (interface.ip(), to) {
+        (IpAddr::V4(ip), SocketAddr::V4(_)) => socket.set_multicast_if_v4(&ip),
+        (IpAddr::V6(_), SocketAddr::V6(_)) => socket.set_multicast_if_v6(interface.index.unwrap_or(0)),
+        _ => return false,
+    };
+    chosen.is_ok() && socket.send_to(request, &to.into()).is_ok()
+}
+
+/// Takes what comes until then, or what has come already if that is past.
+fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) -> anyhow::Result<()> {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            socket.set_nonblocking(true)?;
+        } else {
+            socket.set_read_timeout(Some(left))?;
+        }
+        match socket.recv_from(&mut buffer) {
+            Ok((length, _)) => answers.push(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            Err(_) if left.is_zero() => return Ok(()),
+            Err(_) => {}
+        }
+    }
+}
+
+/// The host of an address as members write it: `10.0.0.1:7800`, `[fd00::1]:7800`, or Java's `fd00:0:0:0:0:0:0:1:7800`.
+fn host_of(address: &str) -> Option<IpAddr> {
+    let (host, _port) = address.rsplit_once(':')?;
+    host.trim_matches(['/', '[', ']']).parse().ok()
+}
+
 /// The answers that contain `wanted`, as JGroups' Probe prints them, and how many there are of either kind.
 fn shown(answers: &[String], wanted: Option<&str>) -> String {
     let mut text = String::new();
@@ -168,7 +194,15 @@ fn shown(answers: &[String], wanted: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{host_of, shown};
+
+    #[test]
+    fn hosts_are_read_as_either_kind_of_member_writes_them() {
+        let written =
+            ["10.0.0.1:7800", "/10.0.0.1:7800", "[fd00::1]:7800", "fd00:0:0:0:0:0:0:1:7800", "null"];
+        let (v4, v6) = ("10.0.0.1".parse().ok(), "fd00::1".parse().ok());
+        assert_eq!(written.map(host_of), [v4, v4, v6, v6, None]);
+    }
 
     /// S000-30, S000-31: number and size before every answer, and the counts at the end.
     #[test]

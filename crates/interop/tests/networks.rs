@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use consort_channel::{Channel, Delivery, Message, Receiver};
 use consort_conf::Variables;
-use consort_interop::{Network, PATIENCE, in_network};
+use consort_interop::{Network, PATIENCE, Tool, in_network};
 use tokio::sync::watch;
 
 /// S003-2: a host with IPv6 only needs no setting.
@@ -63,6 +63,12 @@ async fn three_members(config: &str, host: &str) {
         let mut received = count.0.subscribe();
         let has_all = tokio::time::timeout(PATIENCE, received.wait_for(|&count| count == 3)).await;
         has_all.expect("all messages come").expect("counted");
+    }
+    // Probe's multicast comes to them as well; in tcp.xml they also listen for it on ports.
+    let all = ["3 responses (3 matches, 0 non matches)"];
+    Tool::consort(&["probe"]).wait_for(&all);
+    if config == "tcp.xml" {
+        Tool::consort(&["probe", "--addr", host.trim_matches(['[', ']'])]).wait_for(&all);
     }
     for channel in channels {
         channel.close().await;

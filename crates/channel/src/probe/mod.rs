@@ -10,4 +10,5 @@ mod serve;
 pub use answer::{ANSWER_LEN_MAX, Answerer};
 pub use passcode::{PASSCODE_PREFIX, checked, passcode_prefix};
 
+pub use serve::GROUP_V6;
 pub(crate) use serve::{Responder, start};

@@ -22,6 +22,9 @@ const REQUEST_MAX: usize = 10_000;
 /// The largest datagram that can carry an answer.
 const DATAGRAM_MAX: usize = 65_507;
 
+/// The group of members on IPv6 addresses that are given none.
+pub const GROUP_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0x75, 0x75));
+
 /// TCP requests that are served at once; more wait for these.
 const CLIENTS_MAX: usize = 16;
 
@@ -57,7 +60,7 @@ pub(crate) fn start(
         return None;
     }
     let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from) };
-    let udp = config.enable_udp.then(|| udp_socket(&config)).and_then(|socket| complain("UDP", socket));
+    let udp = config.enable_udp.then(|| udp_socket(&config, own)).and_then(|socket| complain("UDP", socket));
     let tcp = config.enable_tcp.then(|| tcp_socket(&config, own)).and_then(|socket| complain("TCP", socket));
     if udp.is_none() && tcp.is_none() {
         return None;
@@ -71,8 +74,10 @@ fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-fn udp_socket(config: &DiagConfig) -> io::Result<UdpSocket> {
-    let group = config.mcast_addr;
+fn udp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<UdpSocket> {
+    let is_default = config.mcast_addr == DiagConfig::default().mcast_addr;
+    let is_v6 = own.ip.is_some_and(|ip| ip.is_ipv6());
+    let group = if is_default && is_v6 { GROUP_V6 } else { config.mcast_addr };
     let domain = if group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
