@@ -7,7 +7,7 @@ use clap::Args;
 use consort_channel::{Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::join::Join;
+use crate::join::{Join, introduction};
 
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
@@ -56,8 +56,7 @@ impl Chat {
         let printer = Printer { channel: own.clone() };
         let channel = self.join.builder()?.receiver(printer).connect(&self.join.cluster).await?;
         let _ = own.set(channel.clone());
-        println!("-- local: {} ({})", channel.name(), channel.address());
-        println!("-- view: {}", channel.view_text());
+        println!("{}", introduction(&channel));
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         while let Some(line) = lines.next_line().await? {
             let line = line.trim();

@@ -4,6 +4,11 @@ use clap::Args;
 use consort_channel::{Channel, ChannelBuilder};
 use consort_conf::Variables;
 
+/// A member's name and view, for people.
+pub(crate) fn introduction(channel: &Channel) -> String {
+    format!("-- local: {} ({})\n-- view: {}", channel.name(), channel.address(), channel.view_text())
+}
+
 /// Which cluster to join, and how.
 #[derive(Args, Clone)]
 pub(crate) struct Join {

@@ -110,6 +110,22 @@ impl Tool {
             }
         }
     }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If it goes on, or ends with a failure.
+    pub fn wait_for_end(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        // Its output ends with it.
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.said.push(line);
+        }
+        assert!(Instant::now() < until, "it goes on after:\n{}", self.said.join("\n"));
+        let status = self.child.wait().expect("its end");
+        assert!(status.success(), "{status} after:\n{}", self.said.join("\n"));
+    }
 }
 
 impl Drop for Tool {

@@ -91,6 +91,37 @@ fn without_multicast_probe_asks_one_member_for_all() {
     });
 }
 
+/// S000-33: the menu shows member and view, sets what the next test does, and starts it on all members.
+#[test]
+fn the_menu_of_the_rpc_test_is_used_through_a_pipe() {
+    in_own_network("the_menu_of_the_rpc_test_is_used_through_a_pipe", async {
+        let mut menu = Tool::consort(&["uperf", "--menu", "--members=2", "--time=0.2", "--warmup=0"]);
+        menu.wait_for(&["[1] Start test [2] View [4] Threads (100)"]);
+        menu.wait_for(&["[v] Version [x] Exit"]);
+        menu.type_line("2");
+        let local = menu.wait_for(&["-- "]);
+        assert!(local.starts_with("-- local: A ("), "{local}");
+        assert_eq!(menu.wait_for(&["-- "]), "-- view: [A|1] (2) [A, B]");
+        menu.type_line("4 3");
+        menu.wait_for(&["[4] Threads (3)"]);
+        menu.type_line("7");
+        menu.type_line("5000");
+        menu.wait_for(&["[7] Message size (5000)"]);
+        menu.type_line("9");
+        menu.wait_for(&["no key `9`"]);
+        menu.type_line("r 2");
+        menu.wait_for(&["Read percentage: `2` is not from 0 to 1"]);
+        for _ in 0..2 {
+            menu.type_line("1");
+            for member in ["A ", "B ", "all "] {
+                assert!(menu.wait_for(&[member, " 0"]).starts_with(member), "{:?}", menu.said);
+            }
+        }
+        menu.type_line("x");
+        menu.wait_for_end();
+    });
+}
+
 /// S001-1, S003-13: a multicast test that ends when every message of every member has come to all.
 #[test]
 fn a_number_of_multicasts_comes_to_all() {

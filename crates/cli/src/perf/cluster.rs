@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Common;
 use super::member::{self, Request, Work};
-use crate::join::Join;
+use crate::join::{Join, introduction};
 
 /// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
 const FIRST_PORT: u16 = 17_800;
@@ -39,14 +39,13 @@ impl Cluster {
         common: &mut Common,
         work: Arc<W>,
         receiver: impl Receiver,
-        value_size: usize,
     ) -> anyhow::Result<Option<Self>> {
         let is_local = !common.join_only && !common.start_none;
         if is_local {
             common.join.on_this_host(FIRST_PORT, common.members);
             common.join.name.get_or_insert_with(|| member_name(0));
         }
-        let dispatcher = member::join(&common.join, work, receiver, value_size).await?;
+        let dispatcher = member::join(&common.join, work, receiver).await?;
         if common.join_only {
             member::work_until_alone(dispatcher).await?;
             return Ok(None);
@@ -55,6 +54,11 @@ impl Cluster {
         let others = if is_local { Some(start_others(test, &common.join, names)?) } else { None };
         member::wait_for_members(dispatcher.channel(), common.members).await?;
         Ok(Some(Self { dispatcher, others }))
+    }
+
+    /// Who we are, and with whom.
+    pub(crate) fn introduction(&self) -> String {
+        introduction(self.dispatcher.channel())
     }
 
     /// The view, as people read it.

@@ -1,6 +1,6 @@
 //! A member of a performance test: it answers requests, and works when it is told to start.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,10 +15,10 @@ use super::JOIN_TIME_MAX;
 use crate::join::Join;
 
 /// The first byte of a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Request {
-    /// Answer with a value.
+    /// Answer with a value of so many bytes, a big-endian number of four.
     Get = 0,
     /// Take the bytes that follow.
     Put = 1,
@@ -31,6 +31,11 @@ pub(crate) enum Request {
 impl Request {
     fn of(byte: u8) -> Option<Self> {
         [Self::Get, Self::Put, Self::Start, Self::Finish].into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Asks for a value.
+    pub(crate) fn get(size: usize) -> Payload {
+        Self::Get.with(&u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes())
     }
 
     /// A request of this kind with something behind the first byte.
@@ -56,10 +61,31 @@ pub(crate) trait Work: Send + Sync + 'static {
     ) -> impl Future<Output = anyhow::Result<Vec<u8>>> + Send;
 }
 
+/// The longest value that is given out; a request must not make us take any memory it likes.
+pub(super) const VALUE_LEN_MAX: usize = 64 * 1024 * 1024;
+
+/// Values of any length, parts of one buffer: the test is about the way, not about what is kept.
+#[derive(Default)]
+struct Values(Mutex<Bytes>);
+
+impl Values {
+    fn of(&self, request: &[u8]) -> Result<Payload, String> {
+        let size = request.first_chunk().map_or(0, |size| u32::from_be_bytes(*size)) as usize;
+        if size > VALUE_LEN_MAX {
+            return Err(format!("a value of {size} bytes is more than {VALUE_LEN_MAX}"));
+        }
+        let mut longest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if longest.len() < size {
+            *longest = vec![0; size].into();
+        }
+        Ok(Payload::Bytes(Some(longest.slice(..size))))
+    }
+}
+
 struct Handler<W> {
     work: Arc<W>,
     dispatcher: Arc<SetOnce<RpcDispatcher>>,
-    value: Payload,
+    values: Values,
 }
 
 impl<W: Work> RpcHandler for Handler<W> {
@@ -68,7 +94,7 @@ impl<W: Work> RpcHandler for Handler<W> {
         let kind = bytes.first().copied().and_then(Request::of);
         let Some(responder) = responder else { return };
         match kind {
-            Some(Request::Get) => responder.reply(Ok(self.value.clone())),
+            Some(Request::Get) => responder.reply(self.values.of(&bytes[1..])),
             Some(Request::Put) => responder.reply(Ok(Payload::Empty)),
             Some(kind) => {
                 let own = self.dispatcher.clone();
@@ -96,11 +122,9 @@ pub(crate) async fn join<W: Work>(
     options: &Join,
     work: Arc<W>,
     receiver: impl Receiver,
-    value_size: usize,
 ) -> anyhow::Result<RpcDispatcher> {
     let own = Arc::new(SetOnce::new());
-    let value = Payload::Bytes(Some(vec![0; value_size].into()));
-    let handler = Handler { work, dispatcher: own.clone(), value };
+    let handler = Handler { work, dispatcher: own.clone(), values: Values::default() };
     let builder = options.builder()?.receiver(receiver);
     let dispatcher = RpcDispatcher::connect(builder, &options.cluster, handler)
         .await
@@ -169,5 +193,22 @@ fn payload_bytes(payload: &Payload) -> Bytes {
     match payload {
         Payload::Bytes(Some(bytes)) => bytes.clone(),
         _ => Bytes::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_the_size_that_is_asked_for() {
+        let values = Values::default();
+        for size in [0, 5_000, 1_000, 6_000] {
+            let request = Request::get(size);
+            let Payload::Bytes(Some(bytes)) = &request else { panic!("{request:?}") };
+            assert_eq!(Request::of(bytes[0]), Some(Request::Get));
+            assert_eq!(payload_bytes(&values.of(&bytes[1..]).unwrap()).len(), size);
+        }
+        assert!(values.of(&u32::MAX.to_be_bytes()).is_err());
     }
 }

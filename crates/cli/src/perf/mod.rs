@@ -2,6 +2,7 @@
 
 mod cluster;
 pub(crate) mod member;
+mod menu;
 pub(crate) mod mperf;
 mod report;
 pub(crate) mod uperf;

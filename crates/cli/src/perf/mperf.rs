@@ -302,7 +302,7 @@ impl Counter {
 impl Mperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
         let counter = Arc::<Counter>::default();
-        let cluster = Cluster::assemble("mperf", &mut self.common, counter.clone(), counter, 0).await?;
+        let cluster = Cluster::assemble("mperf", &mut self.common, counter.clone(), counter).await?;
         let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
         let (sent, verdicts) = self.measure(&cluster).await?;
         cluster.close().await;

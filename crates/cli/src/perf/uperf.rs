@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::cluster::Answer;
 use super::member::{self, Request, Work};
 use super::report::{Counts, Percentiles, histogram};
-use super::{Cluster, Common};
+use super::{Cluster, Common, menu};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -26,19 +26,23 @@ use super::{Cluster, Common};
 #[derive(Args)]
 #[command(after_help = "Example, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
     Example, on three hosts:\n  consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
-    consort uperf --start-none --members 3                                     (on the first)")]
+    consort uperf --start-none --members 3                                     (on the first)\n\n\
+    Example, by hand:\n  consort uperf --menu")]
 pub(crate) struct Uperf {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
     /// The part of calls that read.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.8)]
-    read: f64,
+    pub(super) read: f64,
     /// Members that a write goes to.
     #[arg(long, value_name = "N", default_value_t = 2)]
-    anycast: usize,
+    pub(super) anycast: usize,
     /// Whether calls are out of band, so that they do not wait for each other.
     #[arg(long, value_name = "YES", default_value_t = true, action = clap::ArgAction::Set)]
-    oob: bool,
+    pub(super) oob: bool,
+    /// Asks what to do, as often as you like, instead of measuring once.
+    #[arg(long, visible_alias = "interactive", conflicts_with = "join_only")]
+    menu: bool,
 }
 
 /// What every member is told.
@@ -146,7 +150,7 @@ async fn caller(
     let mut rng = Rng::new(seed);
     let flags = if test.oob { Flags::OOB } else { Flags::NONE };
     let options = RequestOptions::all(Duration::from_secs(30)).with_flags(flags).with_anycast();
-    let get = Request::Get.with(&[]);
+    let get = Request::get(test.size);
     let put = Request::Put.with(&vec![0; test.size]);
     let (mut latencies, mut reads, mut errors) = (histogram(), 0, 0);
     let mut views = channel.watch_view();
@@ -191,11 +195,17 @@ async fn caller(
 
 impl Uperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let size = self.common.size;
-        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::new(Caller), Silent, size).await?;
+        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::new(Caller), Silent).await?;
         let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
-        let figures = self.measure(&cluster).await?;
+        let is_good =
+            if self.menu { menu::serve(&mut self, &cluster).await? } else { self.round(&cluster).await? };
         cluster.close().await;
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Measures once and prints what comes of it. Returns whether all went well.
+    pub(super) async fn round(&self, cluster: &Cluster) -> anyhow::Result<bool> {
+        let figures = self.measure(cluster).await?;
         self.print(&figures)
     }
 
@@ -223,7 +233,8 @@ impl Uperf {
         cluster.ask(Request::Start, &test, common.limit()).await
     }
 
-    fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<ExitCode> {
+    /// Prints the figures. Returns whether there were calls, and none failed.
+    fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<bool> {
         let mut all = histogram();
         let mut rows = vec![
             ["member", "req/s", "mean us", "p99 us", "p99.9 us", "CPU us/req", "peak MB", "errors"]
@@ -276,7 +287,7 @@ impl Uperf {
             errors.to_string(),
         ]);
         self.common.show(&summary, &rows)?;
-        Ok(if errors == 0 && requests > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(errors == 0 && requests > 0)
     }
 }
 
@@ -332,5 +343,5 @@ pub(crate) async fn round(
 
 /// A member that answers calls and makes none, for the demo.
 pub(crate) async fn answering_member(join: &crate::join::Join) -> anyhow::Result<RpcDispatcher> {
-    member::join(join, Arc::new(Caller), Silent, 1_000).await
+    member::join(join, Arc::new(Caller), Silent).await
 }

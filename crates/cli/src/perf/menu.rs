@@ -1,0 +1,185 @@
+//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33).
+//!
+//! A line is a key, and what to set behind it; without that, it is asked for. What is set here is told to every member
+//! when a test starts.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::str::FromStr;
+
+use anyhow::Context;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+
+use super::Cluster;
+use super::member::VALUE_LEN_MAX;
+use super::uperf::Uperf;
+
+/// Something that can be set.
+struct Setting {
+    key: &'static str,
+    name: &'static str,
+    shown: fn(&Uperf) -> String,
+    set: fn(&mut Uperf, &str) -> Result<(), String>,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "4",
+        name: "Threads",
+        shown: |test| test.common.threads.to_string(),
+        set: |test, text| within(&mut test.common.threads, text, 1, 100_000),
+    },
+    Setting {
+        key: "6",
+        name: "Time (s)",
+        shown: |test| test.common.time.to_string(),
+        set: |test, text| within(&mut test.common.time, text, 0.1, 1e6),
+    },
+    Setting {
+        key: "7",
+        name: "Message size",
+        shown: |test| test.common.size.to_string(),
+        set: |test, text| within(&mut test.common.size, text, 0, VALUE_LEN_MAX),
+    },
+    Setting {
+        key: "r",
+        name: "Read percentage",
+        shown: |test| format!("{:.2}", test.read),
+        set: |test, text| within(&mut test.read, text, 0.0, 1.0),
+    },
+    Setting {
+        key: "a",
+        name: "Anycast count",
+        shown: |test| test.anycast.to_string(),
+        set: |test, text| within(&mut test.anycast, text, 1, 100_000),
+    },
+    Setting {
+        key: "o",
+        name: "OOB",
+        shown: |test| test.oob.to_string(),
+        set: |test, text| within(&mut test.oob, text, false, true),
+    },
+];
+
+/// Sets a value of this range.
+fn within<V: FromStr + PartialOrd + Display>(
+    value: &mut V,
+    text: &str,
+    least: V,
+    most: V,
+) -> Result<(), String> {
+    match text.parse::<V>() {
+        Ok(parsed) if (&least..=&most).contains(&&parsed) => {
+            *value = parsed;
+            Ok(())
+        }
+        _ => Err(format!("`{text}` is not from {least} to {most}")),
+    }
+}
+
+/// All keys, with the values of now.
+fn text(test: &Uperf) -> String {
+    let settings = SETTINGS.iter().map(|one| format!("[{}] {} ({})", one.key, one.name, (one.shown)(test)));
+    let settings: Vec<String> = settings.collect();
+    let (numbers, letters) = settings.split_at(3);
+    format!("[1] Start test [2] View {}\n{}\n[v] Version [x] Exit", numbers.join(" "), letters.join(" "))
+}
+
+/// Does what the input says, to its end. Returns whether all tests went well.
+pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster) -> anyhow::Result<bool> {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut is_good = true;
+    loop {
+        println!("{}", text(test));
+        let Some(line) = next(&mut lines).await? else { return Ok(is_good) };
+        let (key, value) = line.split_once(' ').unwrap_or((&line, ""));
+        match key {
+            "" => {}
+            "1" => match test.round(cluster).await {
+                Ok(went_well) => is_good &= went_well,
+                Err(error) => {
+                    println!("the test failed: {error:#}");
+                    is_good = false;
+                }
+            },
+            "2" => println!("{}", cluster.introduction()),
+            "v" => println!("Consort {}", env!("CARGO_PKG_VERSION")),
+            "x" => return Ok(is_good),
+            _ => match SETTINGS.iter().find(|setting| setting.key == key) {
+                Some(setting) => {
+                    let Some(value) = asked(setting, value, &mut lines).await? else { return Ok(is_good) };
+                    if let Err(why) = (setting.set)(test, &value) {
+                        println!("{}: {why}", setting.name);
+                    }
+                }
+                None => println!("no key `{key}`"),
+            },
+        }
+    }
+}
+
+/// What a setting is to become: what stood behind its key, or else the next line.
+async fn asked(
+    setting: &Setting,
+    given: &str,
+    lines: &mut Lines<BufReader<Stdin>>,
+) -> anyhow::Result<Option<String>> {
+    if !given.trim().is_empty() {
+        return Ok(Some(given.trim().to_owned()));
+    }
+    print!("{}: ", setting.name);
+    std::io::stdout().flush().context("the output")?;
+    next(lines).await
+}
+
+async fn next(lines: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<Option<String>> {
+    Ok(lines.next_line().await.context("the input")?.map(|line| line.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        test: Uperf,
+    }
+
+    fn set(test: &mut Uperf, key: &str, value: &str) -> Result<(), String> {
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+        (setting.set)(test, value)
+    }
+
+    #[test]
+    fn the_menu_shows_what_is_set() {
+        let mut test = Arguments::parse_from(["uperf", "--menu"]).test;
+        assert_eq!(
+            text(&test),
+            "[1] Start test [2] View [4] Threads (100) [6] Time (s) (10) [7] Message size (1000)\n\
+             [r] Read percentage (0.80) [a] Anycast count (2) [o] OOB (true)\n\
+             [v] Version [x] Exit"
+        );
+        for (key, value) in [("4", "25"), ("6", "0.5"), ("7", "0"), ("r", "1"), ("a", "3"), ("o", "false")] {
+            assert_eq!(set(&mut test, key, value), Ok(()));
+        }
+        assert_eq!(
+            text(&test),
+            "[1] Start test [2] View [4] Threads (25) [6] Time (s) (0.5) [7] Message size (0)\n\
+             [r] Read percentage (1.00) [a] Anycast count (3) [o] OOB (false)\n\
+             [v] Version [x] Exit"
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let mut test = Arguments::parse_from(["uperf"]).test;
+        for (key, value) in [("4", "0"), ("6", "NaN"), ("7", "-1"), ("r", "1.5"), ("a", "x"), ("o", "maybe")]
+        {
+            assert!(set(&mut test, key, value).is_err(), "{key} {value}");
+        }
+        assert_eq!(set(&mut test, "r", "80"), Err("`80` is not from 0 to 1".to_owned()));
+    }
+}
