@@ -81,11 +81,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 impl JavaCluster {
     /// Starts a cluster that makes calls (`rpc`) or multicasts, and waits until it is complete.
     pub(crate) fn start(jvms: &Jvms<'_>, test: &str, config: &str) -> anyhow::Result<Self> {
-        let mut members = vec![Jvm::start(jvms, test, config, 0)?];
+        let mut members = vec![Jvm::member(jvms, test, config, 0)?];
         // The others find a coordinator instead of electing one of several.
         members[0].answer()?;
         for nth in 1..jvms.members {
-            members.push(Jvm::start(jvms, test, config, nth)?);
+            members.push(Jvm::member(jvms, test, config, nth)?);
         }
         for member in &mut members[1..] {
             member.answer()?;
@@ -138,7 +138,8 @@ impl JavaCluster {
     }
 }
 
-struct Jvm {
+/// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
+pub(crate) struct Jvm {
     child: Child,
     input: ChildStdin,
     answers: Receiver<Value>,
@@ -146,19 +147,31 @@ struct Jvm {
 }
 
 impl Jvm {
-    fn start(jvms: &Jvms<'_>, test: &str, config: &str, nth: usize) -> anyhow::Result<Self> {
+    fn member(jvms: &Jvms<'_>, test: &str, config: &str, nth: usize) -> anyhow::Result<Self> {
+        let hosts: Vec<String> = (0..jvms.members).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();
+        let hosts = format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(","));
+        let (name, members) = (format!("J{nth}"), jvms.members.to_string());
+        let program = ["consort.bench.Bench", test, &name, "bench", config, &members];
+        let properties = ["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind_addr=127.0.0.1", &hosts];
+        Self::start(jvms, &properties, &program, &format!("bench-{test}-{config}-{nth}.log"))
+    }
+
+    /// Starts a class with its arguments; what it complains of goes to the log.
+    pub(crate) fn start(
+        jvms: &Jvms<'_>,
+        properties: &[&str],
+        program: &[&str],
+        log: &str,
+    ) -> anyhow::Result<Self> {
         let logs = jvms.jar.directory().join("logs");
         std::fs::create_dir_all(&logs)?;
-        let log = logs.join(format!("bench-{test}-{config}-{nth}.log"));
-        let name = format!("J{nth}");
-        let hosts = (0..jvms.members).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth));
+        let log = logs.join(log);
         let mut child = Command::new(&jvms.jdk.java)
             .arg(format!("-Xms{}", jvms.heap))
             .arg(format!("-Xmx{}", jvms.heap))
-            .args(["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind_addr=127.0.0.1"])
-            .arg(format!("-Djgroups.tcpping.initial_hosts={}", hosts.collect::<Vec<_>>().join(",")))
-            .args(["-cp", &jvms.jar.classpath(), "consort.bench.Bench", test, &name, "bench", config])
-            .arg(jvms.members.to_string())
+            .args(properties)
+            .args(["-cp", &jvms.jar.classpath()])
+            .args(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)
@@ -178,11 +191,11 @@ impl Jvm {
         Ok(Self { child, input, answers, log })
     }
 
-    fn say(&mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) fn say(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}").with_context(|| format!("a JVM ended, {}", self.log.display()))
     }
 
-    fn answer(&mut self) -> anyhow::Result<Value> {
+    pub(crate) fn answer(&mut self) -> anyhow::Result<Value> {
         let answer = self.answers.recv_timeout(PATIENCE);
         let answer: Value = answer.with_context(|| format!("no answer of a JVM, {}", self.log.display()))?;
         match answer.get("error") {

@@ -5,7 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod bundlers;
+mod gigabit;
 mod java;
+mod micro;
 mod options;
 mod plan;
 mod previous;
@@ -24,9 +27,15 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use consort_jgroups::{Jar, Network, own_network};
 
+use crate::bundlers::Entry;
 use crate::options::{Options, Part};
 use crate::report::Machine;
+use crate::series::{Growing, Series};
 use crate::session::Session;
+
+/// As in the `consort` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Set in the network namespace: where JGroups' jar has been prepared, if it is measured.
 const JAR_VARIABLE: &str = "CONSORT_BENCH_JAR";
@@ -68,33 +77,55 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
-    if options.only == Some(Part::Members) {
-        let machine = Machine::look();
-        println!("{}", machine.text());
-        let steps = series::measure(options)?;
-        let stays = series::print(&steps);
-        if let Some(file) = &options.json {
-            report::write(file, &serde_json::json!({ "machine": machine, "series": steps }))?;
-        }
-        return Ok(if stays || !options.check { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);
     let previous = options.previous.as_deref().map(previous::read).transpose()?;
-    let record = Session::new(options, jar)?.run()?;
-    let rows = targets::rows(&record.points);
-    report::print(&record, &rows);
-    if let Some(file) = &options.json {
-        report::write(file, &serde_json::json!({ "record": record, "rows": rows }))?;
+    let machine = Machine::look();
+    println!("{}", machine.text());
+    let mut content = serde_json::Map::from_iter([("machine".to_owned(), serde_json::to_value(&machine)?)]);
+    let (mut rows, mut is_good) = (Vec::new(), true);
+    if options.has_session() {
+        let record = Session::new(options, jar.clone())?.run()?;
+        report::print(&record);
+        rows.extend(targets::rows(&record.points));
+        is_good &= record.points.iter().all(|point| point.errors() == 0);
+        content.insert("record".to_owned(), serde_json::to_value(&record)?);
     }
-    let mut is_good = record.points.iter().all(|point| point.errors() == 0);
+    if options.has(Part::Micro) {
+        rows.extend(micro::measure(options, jar.as_ref())?);
+    }
+    if options.has(Part::Gigabit) {
+        rows.extend(gigabit::measure(options)?);
+    }
     if !is_good {
         eprintln!("bench: calls failed, or messages were lost");
+    }
+    if !rows.is_empty() {
+        report::print_rows(&rows);
+    }
+    let mut as_promised = true;
+    if options.has(Part::Bundlers) {
+        let entries = bundlers::measure(options)?;
+        as_promised &= bundlers::print(&entries);
+        rows.extend(entries.iter().map(Entry::row));
+        content.insert("bundlers".to_owned(), serde_json::to_value(&entries)?);
+    }
+    for (part, growing) in [(Part::Senders, Growing::Senders), (Part::Members, Growing::Members)] {
+        if options.has(part) {
+            let series = Series::measure(growing, options)?;
+            as_promised &= series.print();
+            rows.extend(series.rows());
+            content.insert(growing.name().to_owned(), serde_json::to_value(&series)?);
+        }
+    }
+    content.insert("rows".to_owned(), serde_json::to_value(&rows)?);
+    if let Some(file) = &options.json {
+        report::write(file, &content.into())?;
     }
     if let Some(previous) = previous {
         is_good &= previous.compare(&rows, options.tolerance);
     }
     if options.check {
-        is_good &= rows.iter().all(|row| row.is_met() != Some(false));
+        is_good &= as_promised && rows.iter().all(|row| row.is_met() != Some(false));
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 /// A part of the bench.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Part {
     /// Remote procedure calls, Consort and JGroups.
     Uperf,
@@ -15,9 +15,20 @@ pub(crate) enum Part {
     Mperf,
     /// Multicasts, Consort and bare sockets.
     Sockets,
-    /// Remote procedure calls, Consort alone, in clusters of three to nine members; runs only if it is asked for.
+    /// Single steps in nanoseconds: reading and writing messages (JGroups, too), an open BARRIER, a trace point.
+    Micro,
+    /// Calls and multicasts of Consort with each bundler.
+    Bundlers,
+    /// One to eight threads that send to one member, Consort alone.
+    Senders,
+    /// Remote procedure calls, Consort alone, in clusters of three to nine members.
     Members,
+    /// Multicasts of Consort between hosts whose network carries 1 Gbit/s.
+    Gigabit,
 }
+
+/// What runs if nothing else is asked for.
+const USUAL: [Part; 3] = [Part::Uperf, Part::Mperf, Part::Sockets];
 
 /// Threads that make the calls in a JVM.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -34,13 +45,17 @@ pub(crate) enum Threads {
 #[command(
     name = "cargo xtask bench",
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --only uperf --callers 25 --runs 5\n  \
-    cargo xtask bench --only sockets --without-java --json figures.json\n\n\
+    cargo xtask bench --only sockets --without-java --json figures.json\n  \
+    cargo xtask bench --only micro --previous figures.json\n\n\
     JGroups runs on the JDK in JAVA_HOME, else on the newest beside the `java` of PATH."
 )]
 pub(crate) struct Options {
-    /// Runs one part only.
-    #[arg(long, value_enum)]
-    pub(crate) only: Option<Part>,
+    /// Runs these parts instead of uperf, mperf and sockets.
+    #[arg(long, value_enum, value_name = "PART,…", value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
+    /// Runs every part.
+    #[arg(long, conflicts_with = "only")]
+    pub(crate) all: bool,
     /// Samples of each; the median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,
@@ -71,6 +86,9 @@ pub(crate) struct Options {
     /// Stacks in mperf.
     #[arg(long, value_name = "FILE,…", value_delimiter = ',', default_value = "tcp.xml,udp.xml")]
     pub(crate) configs: Vec<String>,
+    /// Bytes of a packet in the network of 1 Gbit/s.
+    #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
+    pub(crate) mtu: u32,
     /// Leaves JGroups out.
     #[arg(long)]
     pub(crate) without_java: bool,
@@ -96,11 +114,16 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn has(&self, part: Part) -> bool {
-        self.only.is_none_or(|only| only == part)
+        self.all || if self.only.is_empty() { USUAL.contains(&part) } else { self.only.contains(&part) }
+    }
+
+    /// Whether there is a plan of loads with contestants in turn.
+    pub(crate) fn has_session(&self) -> bool {
+        USUAL.into_iter().any(|part| self.has(part))
     }
 
     pub(crate) fn needs_java(&self) -> bool {
-        !self.without_java && !matches!(self.only, Some(Part::Sockets | Part::Members))
+        !self.without_java && [Part::Uperf, Part::Mperf, Part::Micro].into_iter().any(|part| self.has(part))
     }
 
     pub(crate) fn needs_virtual_threads(&self) -> bool {

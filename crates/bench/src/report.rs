@@ -50,9 +50,8 @@ impl Machine {
     }
 }
 
-/// Prints the tables, as Markdown that reads as it is.
-pub(crate) fn print(record: &Record, rows: &[Row]) {
-    println!("{}", record.machine.text());
+/// Prints how loads were measured.
+pub(crate) fn print(record: &Record) {
     println!(
         "{} members on this host, {} runs of {} s each, {}",
         record.members,
@@ -63,10 +62,14 @@ pub(crate) fn print(record: &Record, rows: &[Row]) {
     if record.quick {
         println!("A quick look on cold JVMs: no figures to keep.");
     }
-    for (rival, title) in [(Rival::Jgroups, "JGroups"), (Rival::Sockets, "bare sockets")] {
+}
+
+/// Prints a table for each contestant, and how many targets are met.
+pub(crate) fn print_rows(rows: &[Row]) {
+    for rival in Rival::ALL {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.rival == rival).collect();
         if !rows.is_empty() {
-            println!("\n{}", markdown(&table(title, &rows), 2));
+            println!("\n{}", markdown(&table(rival.name(), &rows), 2));
         }
     }
     let met = |wanted| rows.iter().filter(|row| row.is_met() == Some(wanted)).count();
@@ -79,12 +82,27 @@ pub(crate) fn write(file: &Path, content: &serde_json::Value) -> anyhow::Result<
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
-fn table(other: &str, rows: &[&Row]) -> Vec<Vec<String>> {
-    let head = ["subject", "figure", "Consort", "spread", other, "spread", "ratio", "target", "met"];
-    let mut table = vec![head.map(str::to_owned).to_vec()];
+fn table(other: Option<&str>, rows: &[&Row]) -> Vec<Vec<String>> {
+    let head = [
+        "subject",
+        "figure",
+        "Consort",
+        "spread",
+        other.unwrap_or_default(),
+        "spread",
+        "ratio",
+        "target",
+        "met",
+    ];
+    // Nobody has neither figures nor a ratio.
+    let is_shown = |column: usize| other.is_some() || !(4..7).contains(&column);
+    let shown = |cells: Vec<String>| -> Vec<String> {
+        cells.into_iter().enumerate().filter(|(column, _)| is_shown(*column)).map(|(_, cell)| cell).collect()
+    };
+    let mut table = vec![shown(head.map(str::to_owned).to_vec())];
     let percent = |spread: Option<f64>| spread.map_or_else(String::new, |spread| format!("{spread:.0} %"));
     for row in rows {
-        table.push(vec![
+        table.push(shown(vec![
             row.subject.clone(),
             row.figure.to_owned(),
             number(row.consort),
@@ -94,7 +112,7 @@ fn table(other: &str, rows: &[&Row]) -> Vec<Vec<String>> {
             row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
             row.target.map_or_else(String::new, |target| target.text()),
             row.is_met().map_or("", |met| if met { "yes" } else { "no" }).to_owned(),
-        ]);
+        ]));
     }
     table
 }

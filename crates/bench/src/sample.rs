@@ -51,7 +51,22 @@ pub(crate) struct Samples {
 impl Samples {
     /// The median of a figure.
     pub(crate) fn median(&self, figure: Figure) -> Option<f64> {
-        let values = self.sorted(figure);
+        self.runs(figure).median()
+    }
+
+    /// A figure of all runs.
+    pub(crate) fn runs(&self, figure: Figure) -> Runs {
+        Runs(self.samples.iter().filter_map(figure).collect())
+    }
+}
+
+/// One figure of several runs.
+#[derive(Clone, Default)]
+pub(crate) struct Runs(pub(crate) Vec<f64>);
+
+impl Runs {
+    pub(crate) fn median(&self) -> Option<f64> {
+        let values = self.sorted();
         let middle = values.len() / 2;
         if values.len() % 2 == 1 {
             values.get(middle).copied()
@@ -61,13 +76,13 @@ impl Samples {
     }
 
     /// Largest less smallest, in percent of the median.
-    pub(crate) fn spread(&self, figure: Figure) -> Option<f64> {
-        let values = self.sorted(figure);
-        Some((values.last()? - values.first()?) / self.median(figure)? * 100.0)
+    pub(crate) fn spread(&self) -> Option<f64> {
+        let values = self.sorted();
+        Some((values.last()? - values.first()?) / self.median()? * 100.0)
     }
 
-    fn sorted(&self, figure: Figure) -> Vec<f64> {
-        let mut values: Vec<f64> = self.samples.iter().filter_map(figure).collect();
+    fn sorted(&self) -> Vec<f64> {
+        let mut values = self.0.clone();
         values.sort_by(f64::total_cmp);
         values
     }
@@ -91,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_spread_is_in_percent_of_the_median() {
-        assert_eq!(samples(&[8.0, 10.0, 12.0]).spread(|sample| Some(sample.rate)), Some(40.0));
-        assert_eq!(samples(&[8.0]).spread(|sample| sample.latency.map(|latency| latency.p50)), None);
+        assert_eq!(Runs(vec![8.0, 12.0, 10.0]).spread(), Some(40.0));
+        assert_eq!(Runs::default().spread(), None);
     }
 }

@@ -1,97 +1,179 @@
-//! Consort alone in clusters of three to nine members: calls must not become dearer as members are added (S001-7,
-//! S003-16, S003-17).
+//! Consort alone under a load that grows step by step: an operation must not become dearer with it.
+//!
+//! Members share the CPUs of one machine and cannot keep their rates as more are added, but what a CPU does can stay.
 
 use serde::Serialize;
 
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report::{markdown, number};
-use crate::sample::Samples;
+use crate::sample::{Runs, Sample, Samples};
+use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
 
-/// The sizes of the clusters.
-const MEMBERS: std::ops::RangeInclusive<usize> = 3..=9;
-
-/// How far the calls per CPU second may fall behind the smallest cluster: members that share the CPUs of one machine
-/// cannot keep their rates, but what a CPU does can stay.
+/// How far the operations per CPU second may fall behind the first step.
 const FALL_MAX: f64 = 0.1;
 
-/// One size of cluster.
+/// What grows.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Growing {
+    /// Members that call each other (S001-7, S003-16, S003-17).
+    Members,
+    /// Threads that send to one member through one channel (S003-7).
+    Senders,
+}
+
+impl Growing {
+    const fn steps(self) -> &'static [usize] {
+        match self {
+            Self::Members => &[3, 4, 5, 6, 7, 8, 9],
+            Self::Senders => &[1, 2, 4, 8],
+        }
+    }
+
+    /// The word for several of it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Members => "members",
+            Self::Senders => "senders",
+        }
+    }
+
+    /// Several of what is done, and the figure of its cost.
+    const fn operation(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Members => ("calls", CPU_PER_CALL),
+            Self::Senders => ("messages", CPU_PER_MESSAGE),
+        }
+    }
+
+    fn sample(self, count: usize, options: &Options) -> anyhow::Result<Sample> {
+        let time = options.time().as_secs_f64();
+        let mut arguments =
+            vec![format!("--time={time}"), format!("--warmup={}", options.lead().as_secs_f64())];
+        match self {
+            Self::Members => {
+                let callers = options.callers.first().copied().unwrap_or(25);
+                arguments.push(format!("--members={count}"));
+                arguments.push(format!("--threads={callers}"));
+                arguments.push(format!("--oob={}", options.oob));
+                tools::consort_uperf(&arguments)
+            }
+            Self::Senders => {
+                arguments.push(format!("--threads={count}"));
+                tools::senders(&arguments)
+            }
+        }
+    }
+}
+
+/// One step.
 #[derive(Serialize)]
-pub(crate) struct Step {
-    members: usize,
+struct Step {
+    count: usize,
     consort: Samples,
 }
 
 impl Step {
-    /// Calls for a second of CPU time, of all members together.
+    /// Operations for a second of CPU time, of all members together.
     fn per_cpu_second(&self) -> f64 {
         self.consort.median(|sample| Some(sample.cpu_us)).map_or(0.0, |cpu_us| 1e6 / cpu_us)
     }
 }
 
-/// Measures every size in turn, `runs` times.
-pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Step>> {
-    let callers = options.callers.first().copied().unwrap_or(25);
-    let mut steps: Vec<Step> = MEMBERS.map(|members| Step { members, consort: Samples::default() }).collect();
-    let planned = options.time() + options.lead() + crate::session::CONSORT_OVERHEAD;
-    let mut progress = Progress::new(planned * (steps.len() * options.runs()) as u32);
-    for run in 1..=options.runs() {
-        for step in &mut steps {
-            progress.step(&format!("uperf, {} members, {callers} callers, run {run}", step.members));
-            let sample = tools::consort_uperf(&[
-                format!("--members={}", step.members),
-                format!("--threads={callers}"),
-                format!("--oob={}", options.oob),
-                format!("--time={}", options.time().as_secs_f64()),
-                format!("--warmup={}", options.lead().as_secs_f64()),
-            ])?;
-            step.consort.samples.push(crate::session::shown(sample));
-            progress.finish(planned);
-        }
-    }
-    Ok(steps)
+/// All steps.
+#[derive(Serialize)]
+pub(crate) struct Series {
+    growing: Growing,
+    steps: Vec<Step>,
 }
 
-/// Prints the series, and says whether no call failed and a CPU does as much in every cluster.
-pub(crate) fn print(steps: &[Step]) -> bool {
-    let head = ["members", "calls/s/member", "CPU us/call", "calls/CPU s", "to 3 members", "p99.9 us"];
-    let mut table = vec![head.map(str::to_owned).to_vec()];
-    let first = steps.first().map_or(0.0, Step::per_cpu_second);
-    let mut stays = true;
-    for step in steps {
-        let ratio = step.per_cpu_second() / first;
-        stays &= ratio >= 1.0 - FALL_MAX && step.consort.samples.iter().all(|sample| sample.errors == 0);
-        table.push(vec![
-            step.members.to_string(),
-            number(step.consort.median(|sample| Some(sample.rate))),
-            number(step.consort.median(|sample| Some(sample.cpu_us))),
-            number(Some(step.per_cpu_second())),
-            format!("{ratio:.2}"),
-            number(step.consort.median(|sample| Some(sample.latency?.p999))),
-        ]);
+impl Series {
+    /// Measures every step in turn, `runs` times.
+    pub(crate) fn measure(growing: Growing, options: &Options) -> anyhow::Result<Self> {
+        let steps = growing.steps().iter().map(|&count| Step { count, consort: Samples::default() });
+        let mut steps: Vec<Step> = steps.collect();
+        let planned = options.time() + options.lead() + crate::session::CONSORT_OVERHEAD;
+        let mut progress = Progress::new(planned * (steps.len() * options.runs()) as u32);
+        for run in 1..=options.runs() {
+            for step in &mut steps {
+                progress.step(&format!("{}: {}, run {run}", growing.name(), step.count));
+                let sample = growing.sample(step.count, options)?;
+                step.consort.samples.push(crate::session::shown(sample));
+                progress.finish(planned);
+            }
+        }
+        Ok(Self { growing, steps })
     }
-    println!("{}", markdown(&table, 1));
-    let verdict = if stays { "stays" } else { "does not stay" };
-    println!("\nwhat a CPU does {verdict} within {:.0} %", FALL_MAX * 100.0);
-    stays
+
+    /// Prints the series, and says whether nothing failed and a CPU does as much at every step.
+    pub(crate) fn print(&self) -> bool {
+        let (operations, cost) = self.growing.operation();
+        let first = self.steps.first().map_or(0.0, Step::per_cpu_second);
+        let head = [
+            self.growing.name(),
+            &format!("{operations}/s/member"),
+            cost,
+            &format!("{operations}/CPU s"),
+            "to the first",
+            "p99.9 us",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let mut stays = true;
+        for step in &self.steps {
+            let ratio = step.per_cpu_second() / first;
+            stays &= ratio >= 1.0 - FALL_MAX && step.consort.samples.iter().all(|sample| sample.errors == 0);
+            table.push(vec![
+                step.count.to_string(),
+                number(step.consort.median(|sample| Some(sample.rate))),
+                number(step.consort.median(|sample| Some(sample.cpu_us))),
+                number(Some(step.per_cpu_second())),
+                format!("{ratio:.2}"),
+                number(step.consort.median(|sample| Some(sample.latency?.p999))),
+            ]);
+        }
+        println!("\n{}", markdown(&table, 1));
+        let verdict = if stays { "stays" } else { "does not stay" };
+        println!("\nwhat a CPU does {verdict} within {:.0} %", FALL_MAX * 100.0);
+        stays
+    }
+
+    /// The cost of every step.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+        let (_, cost) = self.growing.operation();
+        self.steps.iter().map(move |step| {
+            let runs: Runs = step.consort.runs(|sample| Some(sample.cpu_us));
+            Row::alone((format!("{}: {}", self.growing.name(), step.count), cost), &runs, None)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
 
-    fn step(members: usize, cpu_us: f64) -> Step {
-        let sample = Sample { rate: 1.0, cpu_us, latency: None, rss_mb: 1.0, errors: 0 };
-        Step { members, consort: Samples { warmup: Vec::new(), samples: vec![sample] } }
+    fn series(steps: &[(usize, f64)]) -> Series {
+        let step = |&(count, cpu_us): &(usize, f64)| {
+            let sample = Sample { rate: 1.0, cpu_us, latency: None, rss_mb: 1.0, errors: 0 };
+            Step { count, consort: Samples { warmup: Vec::new(), samples: vec![sample] } }
+        };
+        Series { growing: Growing::Members, steps: steps.iter().map(step).collect() }
     }
 
-    /// S001-7: a CPU does as much in a large cluster as in a small one.
+    /// S001-7, S003-7: a CPU does as much in a large cluster as in a small one, and for many senders as for one.
     #[test]
     fn calls_that_become_dearer_with_members_are_a_failure() {
-        assert!(print(&[step(3, 10.0), step(9, 10.0)]));
-        assert!(print(&[step(3, 10.0), step(9, 11.0)]));
-        assert!(!print(&[step(3, 10.0), step(9, 12.0)]));
+        assert!(series(&[(3, 10.0), (9, 10.0)]).print());
+        assert!(series(&[(3, 10.0), (9, 11.0)]).print());
+        assert!(!series(&[(3, 10.0), (9, 12.0)]).print());
+    }
+
+    #[test]
+    fn every_step_can_be_compared_with_an_earlier_release() {
+        let series = series(&[(3, 10.0), (9, 12.0)]);
+        let rows: Vec<Row> = series.rows().collect();
+        assert_eq!((rows[1].subject.as_str(), rows[1].consort), ("members: 9", Some(12.0)));
+        assert!(rows.iter().all(|row| crate::targets::is_cost(row.figure)));
     }
 }

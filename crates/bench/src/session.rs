@@ -9,7 +9,6 @@ use crate::java::{self, JavaCluster, Jdk, Jvms};
 use crate::options::{Options, Threads};
 use crate::plan::{Group, Load, groups};
 use crate::progress::Progress;
-use crate::report::Machine;
 use crate::sample::{Sample, Samples};
 use crate::tools;
 
@@ -34,7 +33,6 @@ impl Point {
 /// Everything that was measured, and where.
 #[derive(Serialize)]
 pub(crate) struct Record {
-    pub(crate) machine: Machine,
     pub(crate) java: Option<String>,
     pub(crate) members: usize,
     pub(crate) runs: usize,
@@ -77,8 +75,6 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn run(mut self) -> anyhow::Result<Record> {
-        let machine = Machine::look();
-        eprintln!("{}", machine.text());
         if let Some((_, jdk)) = &self.java {
             eprintln!("JGroups runs on the JDK {} in {}", jdk.version, jdk.java.display());
         }
@@ -87,7 +83,6 @@ impl<'a> Session<'a> {
             points.extend(self.group(&group)?);
         }
         Ok(Record {
-            machine,
             java: self.version,
             members: self.options.members,
             runs: self.options.runs(),

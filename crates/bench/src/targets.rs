@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::options::Threads;
 use crate::plan::Load;
-use crate::sample::{Figure, Samples};
+use crate::sample::{Figure, Runs, Samples};
 use crate::session::Point;
 
 /// Whom Consort is compared with.
@@ -16,9 +16,30 @@ pub(crate) enum Rival {
     /// The bench's own small program.
     #[serde(rename = "bare sockets")]
     Sockets,
+    /// Nobody: the figure has a bound of its own.
+    #[serde(rename = "alone")]
+    Alone,
+    /// What the network can carry.
+    #[serde(rename = "the wire")]
+    Wire,
 }
 
-/// Bounds of Consort's figure divided by the other's.
+impl Rival {
+    /// All of them, in the order of their tables.
+    pub(crate) const ALL: [Self; 4] = [Self::Jgroups, Self::Sockets, Self::Wire, Self::Alone];
+
+    /// The head of its column.
+    pub(crate) const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Jgroups => Some("JGroups"),
+            Self::Sockets => Some("bare sockets"),
+            Self::Wire => Some("the wire"),
+            Self::Alone => None,
+        }
+    }
+}
+
+/// Bounds of Consort's figure divided by the other's, or of the figure itself where there is no other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -67,14 +88,45 @@ impl Row {
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.met
     }
+
+    /// A figure of Consort beside that of another.
+    pub(crate) fn beside(
+        rival: Rival,
+        (subject, figure): (String, &'static str),
+        consort: &Runs,
+        other: Option<&Runs>,
+        target: Option<Target>,
+    ) -> Self {
+        let (ours, theirs) = (consort.median(), other.and_then(Runs::median));
+        let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
+        let compared = if rival == Rival::Alone { ours } else { ratio };
+        Self {
+            subject,
+            figure,
+            rival,
+            consort: ours,
+            consort_spread: consort.spread(),
+            other: theirs,
+            other_spread: other.and_then(Runs::spread),
+            ratio,
+            target,
+            met: target.zip(compared).map(|(target, compared)| target.holds(compared)),
+        }
+    }
+
+    /// A figure of Consort that has nobody beside it.
+    pub(crate) fn alone(of: (String, &'static str), consort: &Runs, target: Option<Target>) -> Self {
+        Self::beside(Rival::Alone, of, consort, None, target)
+    }
 }
 
-const CPU_PER_CALL: &str = "CPU us/call";
-const CPU_PER_MESSAGE: &str = "CPU us/message";
+pub(crate) const CPU_PER_CALL: &str = "CPU us/call";
+pub(crate) const CPU_PER_MESSAGE: &str = "CPU us/message";
+pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
 /// Figures that say how dear an operation is, whatever else the machine does.
 pub(crate) fn is_cost(figure: &str) -> bool {
-    figure == CPU_PER_CALL || figure == CPU_PER_MESSAGE
+    [CPU_PER_CALL, CPU_PER_MESSAGE, NANOS_PER_MESSAGE].contains(&figure)
 }
 
 /// One row for every load and figure.
@@ -132,20 +184,9 @@ fn row(
     of: Figure,
     target: Option<Target>,
 ) -> Row {
-    let (consort, theirs) = (point.consort.median(of), other.and_then(|other| other.median(of)));
-    let ratio = consort.zip(theirs).map(|(consort, theirs)| consort / theirs);
-    Row {
-        subject: point.load.name(),
-        figure,
-        rival,
-        consort,
-        consort_spread: point.consort.spread(of),
-        other: theirs,
-        other_spread: other.and_then(|other| other.spread(of)),
-        ratio,
-        target,
-        met: target.zip(ratio).map(|(target, ratio)| target.holds(ratio)),
-    }
+    let consort = point.consort.runs(of);
+    let other = other.map(|other| other.runs(of));
+    Row::beside(rival, (point.load.name(), figure), &consort, other.as_ref(), target)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Programs that measure themselves and print one line of JSON: `consort` and `bare-sockets`.
+//! Programs that measure themselves and print one line of JSON: `consort`, `bare-sockets` and `senders`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::sample::{Latency, Sample};
 
 /// A program that was built with this one.
-fn program(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if path.exists() {
         Ok(path)
@@ -20,11 +20,12 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
 
 /// Runs it and returns its line. It ends with a failure if operations failed, which its figures say, too.
 fn run(name: &str, arguments: &[String]) -> anyhow::Result<Value> {
-    let output = Command::new(program(name)?)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("starting {name}"))?;
+    run_by(Command::new(program(name)?), name, arguments)
+}
+
+fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Result<Value> {
+    let output =
+        command.args(arguments).stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines().rev().find_map(|line| serde_json::from_str(line).ok()).with_context(|| {
         let why = String::from_utf8_lossy(&output.stderr);
@@ -55,13 +56,24 @@ pub(crate) fn consort_uperf(arguments: &[String]) -> anyhow::Result<Sample> {
 
 /// `consort mperf`.
 pub(crate) fn consort_mperf(arguments: &[String]) -> anyhow::Result<Sample> {
-    let figures = run("consort", &[&["mperf".to_owned(), "--json".to_owned()], arguments].concat())?;
+    consort_mperf_by(Command::new(program("consort")?), arguments)
+}
+
+/// The same, by a command that starts `consort` somewhere else.
+pub(crate) fn consort_mperf_by(command: Command, arguments: &[String]) -> anyhow::Result<Sample> {
+    let arguments = [&["mperf".to_owned(), "--json".to_owned()], arguments].concat();
+    let figures = run_by(command, "consort", &arguments)?;
     multicast(&figures, &["/lost", "/duplicated", "/reordered"])
 }
 
 /// The bench's own program. What it loses it does not send again, and neither does it matter.
 pub(crate) fn bare_sockets(arguments: &[String]) -> anyhow::Result<Sample> {
     multicast(&run("bare-sockets", arguments)?, &[])
+}
+
+/// The bench's own program: threads that send to one member.
+pub(crate) fn senders(arguments: &[String]) -> anyhow::Result<Sample> {
+    multicast(&run("senders", arguments)?, &["/lost"])
 }
 
 fn multicast(figures: &Value, errors: &[&str]) -> anyhow::Result<Sample> {

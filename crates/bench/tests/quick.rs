@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-fn figures(arguments: &[&str]) -> Value {
-    let file = std::env::temp_dir().join(format!("consort-bench-{}.json", std::process::id()));
+fn figures(part: &str, arguments: &[&str]) -> Value {
+    let file = std::env::temp_dir().join(format!("consort-bench-{part}-{}.json", std::process::id()));
     let output = Command::new(env!("CARGO_BIN_EXE_consort-bench"))
         .args(["--quick", "--json"])
         .arg(&file)
@@ -31,13 +31,10 @@ fn sample<'a>(figures: &'a Value, point: usize, whose: &str) -> &'a Value {
 /// S001-6, S003-14: calls and multicasts are measured beside JGroups in one run, multicasts beside bare sockets too.
 #[test]
 fn everything_is_measured_in_one_run() {
-    let figures = figures(&[
-        "--members=2",
-        "--callers=5",
-        "--java-threads=platform",
-        "--configs=udp.xml",
-        "--sizes=1000",
-    ]);
+    let figures = figures(
+        "usual",
+        &["--members=2", "--callers=5", "--java-threads=platform", "--configs=udp.xml", "--sizes=1000"],
+    );
     for whose in ["consort", "jgroups"] {
         let latency = &sample(&figures, 0, whose)["latency"];
         assert!(latency["p50"].as_f64() <= latency["p99.9"].as_f64(), "{whose}: {latency}");
@@ -53,4 +50,26 @@ fn everything_is_measured_in_one_run() {
     }
     assert_eq!(rows.iter().filter(|row| row["rival"] == "bare sockets").count(), 2);
     assert!(figures["record"]["java"].as_str().is_some_and(|java| java.contains("JGroups 5.5.7")));
+}
+
+/// S000-68, S000-80, S003-1, S003-7: steps of nanoseconds and threads that send are measured, and kept for later runs to
+/// compare with. JGroups and Consort write packets of the same size, or the bench fails.
+#[test]
+fn small_steps_and_senders_are_measured() {
+    let figures = figures("small", &["--only=micro,senders"]);
+    let rows = figures["rows"].as_array().expect("rows");
+    let of = |subject: &str| {
+        let row = rows.iter().find(|row| row["subject"] == subject);
+        row.unwrap_or_else(|| panic!("no {subject}"))
+    };
+    for subject in ["write a message of 0 B", "read a list of 100, 1000 B each"] {
+        let row = of(subject);
+        assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
+    }
+    for subject in ["open BARRIER, batches of 10", "a layer's trace that is off", "senders: 1", "senders: 8"]
+    {
+        assert!(of(subject)["consort"].is_f64(), "{subject}");
+    }
+    let steps = figures["senders"]["steps"].as_array().expect("steps");
+    assert!(steps.iter().all(|step| step["consort"]["samples"][0]["errors"] == 0), "{steps:?}");
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::credit::Returning;
 use crate::queues::{Item, Queues};
-use crate::trace::{Level, Traced, Way};
+use crate::trace::{Switch, Traced, Way};
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
     PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token, Transmit, Version,
@@ -40,18 +40,16 @@ pub struct StackSetup {
 pub(crate) struct Slot {
     pub(crate) uid: u16,
     pub(crate) protocol: Box<dyn Protocol>,
-    level: Level,
-    /// What the level says, where it costs nothing to look.
-    is_traced: bool,
+    trace: Switch,
 }
 
 impl Slot {
     fn new(uid: u16, protocol: Box<dyn Protocol>) -> Self {
-        Self { uid, protocol, level: Level::default(), is_traced: false }
+        Self { uid, protocol, trace: Switch::default() }
     }
 
     fn traced(&self) -> Option<Traced> {
-        self.is_traced.then(|| Traced { layer: self.protocol.name(), id: self.protocol.id() })
+        self.trace.is_on().then(|| Traced { layer: self.protocol.name(), id: self.protocol.id() })
     }
 }
 
@@ -381,7 +379,7 @@ impl Stack {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         let mut out = ProbeOut::default();
         slot.protocol.probe(&mut out);
-        out.put("level", slot.level.name());
+        out.put("level", slot.trace.level());
         Some(out)
     }
 
@@ -397,10 +395,7 @@ impl Stack {
         if name != "level" {
             return slot.protocol.set_attribute(name, value);
         }
-        Some(Level::parse(value).map(|level| {
-            slot.level = level;
-            slot.is_traced = level.is_trace();
-        }))
+        Some(slot.trace.set(value))
     }
 
     /// Runs a layer's operation. `None`: no such layer or operation.

@@ -14,11 +14,11 @@ pub const TARGET: &str = "consort::trace";
 
 /// What a layer's `level` may be: the words of JGroups. Only `trace` makes a difference; warnings and errors are the
 /// subscriber's to filter.
-pub(crate) const LEVELS: [&str; 7] = ["off", "fatal", "error", "warn", "info", "debug", "trace"];
+const LEVELS: [&str; 7] = ["off", "fatal", "error", "warn", "info", "debug", "trace"];
 
 /// A layer's level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Level(&'static str);
+struct Level(&'static str);
 
 impl Default for Level {
     fn default() -> Self {
@@ -27,17 +27,40 @@ impl Default for Level {
 }
 
 impl Level {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let known = LEVELS.into_iter().find(|level| level.eq_ignore_ascii_case(text));
         known.map(Self).ok_or_else(|| format!("`{text}` is no level: {}", LEVELS.join(", ")))
     }
+}
 
-    pub(crate) const fn name(self) -> &'static str {
-        self.0
+/// A layer's level, and what it says where it costs nothing to look.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Switch {
+    level: Level,
+    is_on: bool,
+}
+
+impl Switch {
+    /// Whether the layer is traced.
+    #[inline]
+    pub const fn is_on(&self) -> bool {
+        self.is_on
     }
 
-    pub(crate) fn is_trace(self) -> bool {
-        self.0 == "trace"
+    /// The level's name.
+    pub const fn level(&self) -> &'static str {
+        self.level.0
+    }
+
+    /// Sets the level. The error is for people.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such level; nothing has changed.
+    pub fn set(&mut self, level: &str) -> Result<(), String> {
+        self.level = Level::parse(level)?;
+        self.is_on = self.level.0 == "trace";
+        Ok(())
     }
 }
 
@@ -119,10 +142,14 @@ mod tests {
 
     #[test]
     fn levels_are_the_words_of_jgroups() {
-        assert!(Level::parse("TRACE").unwrap().is_trace());
-        assert_eq!(Level::parse("Debug").unwrap().name(), "debug");
-        assert!(Level::parse("loud").unwrap_err().contains("off, fatal, error, warn, info, debug, trace"));
-        assert!(!Level::default().is_trace());
+        let mut switch = Switch::default();
+        assert!(!switch.is_on());
+        switch.set("TRACE").unwrap();
+        assert!(switch.is_on());
+        assert!(switch.set("loud").unwrap_err().contains("off, fatal, error, warn, info, debug, trace"));
+        assert_eq!((switch.is_on(), switch.level()), (true, "trace"));
+        switch.set("Debug").unwrap();
+        assert_eq!((switch.is_on(), switch.level()), (false, "debug"));
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! Consort with each of its bundlers: the default has to be the cheapest (S003-5).
+
+use serde::Serialize;
+
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report::{markdown, number};
+use crate::sample::{Runs, Sample, Samples};
+use crate::session::{CONSORT_OVERHEAD, shown};
+use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
+use crate::tools;
+
+/// The default, then the others, as configurations name them.
+const BUNDLERS: [&str; 3] = ["per-destination", "transfer-queue", "no-bundler"];
+
+/// How much cheaper than the default another may look before the default is not the cheapest: what runs of the same
+/// bundler differ by.
+const NOISE: f64 = 0.05;
+
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Load {
+    Uperf { callers: usize },
+    Mperf { config: String, size: usize },
+}
+
+impl Load {
+    /// Calls, and multicasts over every transport, of one size each.
+    fn all(options: &Options) -> Vec<Self> {
+        let callers = options.callers.first().copied().unwrap_or(25);
+        let size = options.sizes.first().copied().unwrap_or(1_000);
+        let mut loads = vec![Self::Uperf { callers }];
+        loads.extend(options.configs.iter().map(|config| Self::Mperf { config: config.clone(), size }));
+        loads
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Uperf { callers } => format!("uperf, {callers} callers"),
+            Self::Mperf { config, size } => format!("mperf, {config}, {size} B"),
+        }
+    }
+
+    fn cost(&self) -> &'static str {
+        match self {
+            Self::Uperf { .. } => CPU_PER_CALL,
+            Self::Mperf { .. } => CPU_PER_MESSAGE,
+        }
+    }
+
+    fn sample(&self, bundler: &str, options: &Options) -> anyhow::Result<Sample> {
+        let mut arguments = vec![
+            format!("-Djgroups.bundler.type={bundler}"),
+            format!("--members={}", options.members),
+            format!("--time={}", options.time().as_secs_f64()),
+            format!("--warmup={}", options.lead().as_secs_f64()),
+        ];
+        match self {
+            Self::Uperf { callers } => {
+                arguments.push(format!("--threads={callers}"));
+                tools::consort_uperf(&arguments)
+            }
+            Self::Mperf { config, size } => {
+                arguments.push(format!("--threads={}", options.senders));
+                arguments.push(format!("--config={config}"));
+                arguments.push(format!("--size={size}"));
+                tools::consort_mperf(&arguments)
+            }
+        }
+    }
+}
+
+/// One load with one bundler.
+#[derive(Serialize)]
+pub(crate) struct Entry {
+    load: Load,
+    bundler: &'static str,
+    consort: Samples,
+}
+
+impl Entry {
+    /// `None` if nothing came while it was measured.
+    fn cost(&self) -> Option<f64> {
+        self.runs().median()
+    }
+
+    fn runs(&self) -> Runs {
+        self.consort.runs(|sample| (sample.rate > 0.0).then_some(sample.cpu_us))
+    }
+
+    /// What can be compared with an earlier release.
+    pub(crate) fn row(&self) -> Row {
+        let of = (format!("{}, {}", self.load.name(), self.bundler), self.load.cost());
+        Row::alone(of, &self.runs(), None)
+    }
+}
+
+/// Measures each load with all bundlers in turn.
+pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for load in Load::all(options) {
+        let entry = |bundler| Entry { load: load.clone(), bundler, consort: Samples::default() };
+        entries.extend(BUNDLERS.map(entry));
+    }
+    let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
+    let mut progress = Progress::new(planned * (entries.len() * options.runs()) as u32);
+    for run in 1..=options.runs() {
+        for entry in &mut entries {
+            progress.step(&format!("{}, {}, run {run}", entry.load.name(), entry.bundler));
+            entry.consort.samples.push(shown(entry.load.sample(entry.bundler, options)?));
+            progress.finish(planned);
+        }
+    }
+    Ok(entries)
+}
+
+/// Prints a row for each, and says whether nothing failed and the default is the cheapest everywhere.
+pub(crate) fn print(entries: &[Entry]) -> bool {
+    let head = ["load", "bundler", "CPU us", "to the default", "spread", "a second and member", "p99.9 us"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    let (mut is_best, mut default) = (true, None);
+    for entry in entries {
+        if entry.bundler == BUNDLERS[0] {
+            default = entry.cost();
+        }
+        let ratio = entry.cost().zip(default).map(|(own, default)| own / default);
+        is_best &= ratio.is_none_or(|ratio| ratio >= 1.0 - NOISE);
+        is_best &= entry.consort.samples.iter().all(|sample| sample.errors == 0);
+        let spread = entry.runs().spread();
+        table.push(vec![
+            entry.load.name(),
+            entry.bundler.to_owned(),
+            number(entry.cost()),
+            ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            spread.map_or_else(String::new, |spread| format!("{spread:.0} %")),
+            number(entry.consort.median(|sample| Some(sample.rate))),
+            number(entry.consort.median(|sample| Some(sample.latency?.p999))),
+        ]);
+    }
+    println!("\n{}", markdown(&table, 2));
+    let verdict = if is_best { "is" } else { "is not" };
+    println!("\nthe default {verdict} the cheapest, within {:.0} %", NOISE * 100.0);
+    is_best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(costs: [f64; 3]) -> Vec<Entry> {
+        let entry = |(bundler, cpu_us)| {
+            let sample = Sample { rate: 1.0, cpu_us, latency: None, rss_mb: 1.0, errors: 0 };
+            let consort = Samples { warmup: Vec::new(), samples: vec![sample] };
+            Entry { load: Load::Uperf { callers: 1 }, bundler, consort }
+        };
+        BUNDLERS.into_iter().zip(costs).map(entry).collect()
+    }
+
+    /// S003-5: a bundler that is cheaper than the default by more than chance is a failure.
+    #[test]
+    fn a_default_that_is_not_the_cheapest_is_noticed() {
+        assert!(print(&entries([10.0, 9.6, 20.0])));
+        assert!(!print(&entries([10.0, 9.4, 20.0])));
+    }
+}
