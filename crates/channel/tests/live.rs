@@ -23,7 +23,10 @@ fn numbers(received: &[Vec<u8>]) -> Vec<u32> {
 
 /// Members of a stock stack find each other, agree on a view, and everybody gets everybody's messages in order, once.
 async fn four_members(config: &'static str) {
-    let cluster = Cluster::new(config);
+    four_members_of(&Cluster::new(config)).await;
+}
+
+async fn four_members_of(cluster: &Cluster) {
     let inboxes: Vec<Arc<Inbox>> = (0..4).map(|_| Arc::default()).collect();
     let mut channels: Vec<Channel> = Vec::new();
     for (name, inbox) in ["A", "B", "C", "D"].iter().zip(&inboxes) {
@@ -68,6 +71,14 @@ async fn four_members_over_tcp_with_acknowledged_multicasts() {
 #[tokio::test]
 async fn four_members_under_the_other_name_of_tcp() {
     four_members("tcp-nio.xml").await;
+}
+
+/// S000-63: datagrams overtake each other between several receivers of a socket; messages do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_receivers_of_a_socket_keep_the_order_of_messages() {
+    let udp =
+        Cluster::new("udp.xml").transport("UDP", "ucast_receiver_threads=\"4\" mcast_receiver_threads=\"4\"");
+    four_members_of(&udp).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Members on loopback for live tests: ports of their own per cluster, and waiting for what is to happen.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
+pub mod apart;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,6 +58,24 @@ impl Cluster {
             "<include file=\"${{transport-config:tcp-default.xml}}\" diag.enable_udp=\"false\" diag.port=\"{port}\"/>"
         );
         self.edited(&[(plain, &probed)])
+    }
+
+    /// The same with a variable of the configuration set.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.set(name, value);
+        self
+    }
+
+    /// The same with a transport of this name and with these attributes instead of the one that is included.
+    pub fn transport(self, name: &str, attributes: &str) -> Self {
+        let (file, port) = match name {
+            "UDP" => ("udp-default.xml", "mcast_port=\"${jgroups.udp.mcast_port}\""),
+            "TCP_NIO2" => ("nio-default.xml", "bind_port=\"${jgroups.bind_port}\""),
+            _ => ("tcp-default.xml", "bind_port=\"${jgroups.bind_port}\""),
+        };
+        let include = format!("<include file=\"${{transport-config:{file}}}\"/>");
+        let transport = format!("<{name} bind_addr=\"${{jgroups.bind_addr}}\" {port} {attributes}/>");
+        self.edited(&[(&include, &transport)])
     }
 
     pub fn builder(&self, name: &str) -> ChannelBuilder {

@@ -1,0 +1,101 @@
+//! A member on a thread of its own, which can be made to stop: it reads nothing, as a process does that is swapped out
+//! or stopped by a debugger, while its connections stand.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use consort_channel::{Channel, Message, Receiver, Silent};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::{Cluster, Inbox, fill, one_view};
+
+/// The member. Dropped, it goes on, and then ends as a crash does.
+pub struct Apart {
+    runtime: Option<Runtime>,
+    pub channel: Channel,
+    go_on: Option<Sender<()>>,
+}
+
+impl Apart {
+    pub async fn join(cluster: &Cluster, name: &'static str, receiver: impl Receiver) -> Self {
+        let builder = cluster.builder(name).receiver(receiver);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let cluster = cluster.name.clone();
+        let joining = runtime.spawn(async move { builder.connect(&cluster).await });
+        let channel = tokio::time::timeout(super::PATIENCE, joining).await.expect("joined in time");
+        let channel = channel.expect("no panic").unwrap_or_else(|error| panic!("{name}: {error}"));
+        Self { runtime: Some(runtime), channel, go_on: None }
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&mut self) {
+        self.go_on = None;
+    }
+
+    /// Stops its only thread, in the middle of the stack's work.
+    pub async fn stall(&mut self) {
+        let (go_on, held) = channel();
+        let (told, is_stalled) = oneshot::channel();
+        let stack = self.channel.clone();
+        tokio::spawn(async move {
+            let stop = move |_: &mut consort_group::Stack, _| {
+                let _ = told.send(());
+                let _: Result<(), _> = held.recv();
+            };
+            stack.with_stack(stop).await
+        });
+        is_stalled.await.expect("the stack stops");
+        self.go_on = Some(go_on);
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.go_on();
+        if let Some(runtime) = self.runtime.take() {
+            // It may not be waited for in a task.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The transports, and the stock stack of each.
+pub const TRANSPORTS: [(&str, &str); 3] =
+    [("UDP", "udp.xml"), ("TCP_NIO2", "tcp-nio.xml"), ("TCP", "tcp.xml")];
+
+/// Bytes of a message to the member that does not read.
+const FILLING: usize = 10_000;
+
+/// A member that sends, one that has stopped reading, and one that has not.
+pub struct Beside {
+    pub sender: Channel,
+    pub stalled: Apart,
+    /// What the one that has stopped gets when it goes on.
+    pub inbox: Arc<Inbox>,
+    pub other: Channel,
+    /// How many messages are on their way to the one that has stopped.
+    pub waiting: usize,
+}
+
+impl Beside {
+    /// Makes the cluster, stops the one member, and sends as much to it as there is room for. The kernel's buffers are
+    /// small, so that over TCP most of it waits in the sender; over UDP what finds no room is lost, and sent again.
+    pub async fn new((transport, config): (&'static str, &'static str), receiver: impl Receiver) -> Self {
+        let buffers = match transport {
+            "UDP" => "",
+            _ => "recv_buf_size=\"20K\" send_buf_size=\"20K\"",
+        };
+        let cluster = Cluster::new(config).transport(transport, buffers);
+        let inbox = Arc::new(Inbox::default());
+        let sender = cluster.join("A", Silent).await;
+        let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+        let other = cluster.join("C", receiver).await;
+        one_view(&[&sender, &stalled.channel, &other]).await;
+        stalled.stall().await;
+        let message = Message::bytes(Some(stalled.channel.address().clone()), vec![7; FILLING]);
+        let waiting = fill(&sender, &message).await / FILLING;
+        Self { sender, stalled, inbox, other, waiting }
+    }
+}
