@@ -5,7 +5,7 @@
 //! message while it is off. Lines are events of the crate `tracing` at its level TRACE under the target [`TARGET`]:
 //! since each layer has its switch here, a subscriber does best to let all of that target pass.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::{AddressBook, Event, Message, MessageBatch, ProtocolId, Shared};
 
@@ -98,8 +98,12 @@ impl Traced {
     /// Tells of an event that this layer gets.
     #[cold]
     pub(crate) fn event(self, shared: &Shared, way: Way, event: &Event) {
+        if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
+            return;
+        }
         let way = if way == Way::Up { "from below" } else { "from above" };
-        tracing::trace!(target: TARGET, layer = self.layer, member = &*shared.name, "{way}: {event:?}");
+        let event = bounded(format_args!("{event:?}"));
+        tracing::trace!(target: TARGET, layer = self.layer, member = &*shared.name, "{way}: {event}");
     }
 
     fn headers(self, message: &Message) -> Option<String> {
@@ -112,8 +116,33 @@ impl Traced {
         if own.is_empty() && self.id != ProtocolId::TP {
             return None;
         }
-        Some(own.iter().map(|header| format!("{:?}", header.body)).collect::<Vec<_>>().join(", "))
+        let bodies: Vec<_> = own.iter().map(|header| bounded(format_args!("{:?}", header.body))).collect();
+        Some(bodies.join(", "))
     }
+}
+
+/// Bytes of a header or an event in a line at most: some carry a view of hundreds of members, or a whole state.
+const TEXT_LEN_MAX: usize = 500;
+
+/// The text, or its beginning and `…`; the rest is not even made.
+fn bounded(text: fmt::Arguments<'_>) -> String {
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            let room = TEXT_LEN_MAX - self.0.len();
+            if part.len() <= room {
+                self.0.push_str(part);
+                return Ok(());
+            }
+            self.0.push_str(&part[..part.floor_char_boundary(room)]);
+            Err(fmt::Error)
+        }
+    }
+    let mut out = Bounded(String::new());
+    if out.write_fmt(text).is_err() {
+        out.0.push('…');
+    }
+    out.0
 }
 
 /// `--> B: 1000 bytes, [OOB], Unicast3(…)`.
@@ -163,5 +192,14 @@ mod tests {
         let mut book = AddressBook::default();
         book.learn(&member(2), Some("B"), None);
         assert_eq!(line(&book, Way::Down, &message, &headers), "--> B: 5 bytes, [OOB], Heartbeat");
+    }
+
+    #[test]
+    fn a_state_of_any_size_makes_a_short_line() {
+        let state = bytes::Bytes::from(vec![b'x'; 1_000_000]);
+        let text = bounded(format_args!("{:?}", Event::StateReceived(Ok(Some(state)))));
+        assert!(text.starts_with("StateReceived(") && text.ends_with("xxx…"), "{text}");
+        assert!(text.len() <= TEXT_LEN_MAX + '…'.len_utf8());
+        assert_eq!(bounded(format_args!("{}", 5)), "5");
     }
 }
