@@ -1,2 +1,0 @@
-//! Round trips.
-fn main() {}
