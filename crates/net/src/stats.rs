@@ -18,7 +18,7 @@ pub struct EdgeStats {
     pub writes: u64,
     /// Packets dropped: a full queue, a failed connection.
     pub dropped: u64,
-    /// Our own datagrams, which the group gave back.
+    /// Our own datagrams, which the group gave back; none where the system filters them.
     pub own: u64,
     /// Connections opened by us.
     pub connected: u64,

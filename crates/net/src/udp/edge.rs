@@ -12,6 +12,8 @@ use socket2::{SockAddr, Socket};
 use tokio::net::UdpSocket;
 
 use super::batch::{BATCH_MAX, Receiver, poll_send};
+use super::buffers;
+use super::own_filter::drop_own;
 use super::receivers::Receivers;
 use super::socket::{MulticastOptions, group_socket, interface_index, unicast_socket};
 use crate::bind_addr::Interface;
@@ -52,7 +54,7 @@ impl BoundUdp {
         let failed = |error| BindError::socket(chosen.ip, config.bind_port, error);
         let options = MulticastOptions { ttl: config.ip_ttl, is_looped: true };
         let unicast = first_free(config, chosen, options).map_err(failed)?;
-        size(
+        buffers::ask(
             &unicast,
             config.ucast_recv_buf_size,
             config.ucast_send_buf_size.max(config.mcast_send_buf_size),
@@ -64,6 +66,9 @@ impl BoundUdp {
         let local = unicast.local_addr().map_err(failed)?.as_socket().ok_or_else(|| {
             failed(io::Error::new(io::ErrorKind::InvalidData, "a datagram socket without address"))
         })?;
+        if let Some((group, _)) = group.as_ref().filter(|(_, group)| group.is_ipv4() == local.is_ipv4()) {
+            drop_own(group, local);
+        }
         let own = advertised(config, local)?;
         Ok(Self {
             unicast,
@@ -137,18 +142,8 @@ fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, Soc
     let ip = if chosen.ip.is_ipv6() && is_default { GROUP_V6 } else { config.mcast_addr };
     let index = if chosen.index == 0 { interface_index(chosen.ip) } else { chosen.index };
     let socket = group_socket(PhysAddr::new(ip, config.mcast_port), chosen.ip, index)?;
-    size(&socket, config.mcast_recv_buf_size, 0);
+    buffers::ask(&socket, config.mcast_recv_buf_size, 0);
     Ok((socket, SocketAddr::new(ip, config.mcast_port)))
-}
-
-/// Asks for buffers; the system grants what it likes.
-fn size(socket: &Socket, receive: usize, send: usize) {
-    if receive > 0 {
-        let _ = socket.set_recv_buffer_size(receive);
-    }
-    if send > 0 {
-        let _ = socket.set_send_buffer_size(send);
-    }
 }
 
 /// One socket, read by the driver or by tasks beside it.

@@ -1,9 +1,11 @@
 //! UDP: one socket for unicasts and for sending, one for the group (facts 5).
 
 mod batch;
+mod buffers;
 mod edge;
 #[cfg(target_os = "linux")]
 mod mmsg;
+mod own_filter;
 mod receivers;
 mod socket;
 

@@ -1,0 +1,55 @@
+//! How much a socket may hold: what is asked for, if the system grants it.
+
+use std::io;
+
+use socket2::Socket;
+
+/// Asks for receive and send buffers of so many bytes; 0 leaves the system's default. A member that may (on Linux, one
+/// with `CAP_NET_ADMIN`) gets past the system's limit (`net.core.rmem_max`); others get that limit, and a warning says
+/// so: a burst that does not fit is lost and has to be sent again.
+pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
+    if receive > 0 {
+        let asked = force(socket, receive).or_else(|_| socket.set_recv_buffer_size(receive));
+        let granted = granted(socket.recv_buffer_size().unwrap_or(0));
+        if asked.is_err() || granted < receive {
+            tracing::warn!(
+                "a receive buffer of {receive} bytes was asked for, the system gives {granted}: bursts may be lost \
+                 (on Linux, raise net.core.rmem_max)"
+            );
+        }
+    }
+    if send > 0 {
+        // A send buffer that is smaller only makes the sender wait.
+        let _ = socket.set_send_buffer_size(send);
+    }
+}
+
+/// Linux reports twice what was asked for: half of it is meant for its own bookkeeping.
+fn granted(reported: usize) -> usize {
+    if cfg!(target_os = "linux") { reported / 2 } else { reported }
+}
+
+#[cfg(target_os = "linux")]
+fn force(socket: &Socket, size: usize) -> io::Result<()> {
+    super::mmsg::force_receive_buffer(std::os::fd::AsFd::as_fd(socket), size)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn force(_socket: &Socket, _size: usize) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_grows_to_what_is_asked_for() {
+        let socket = Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        ask(&socket, 100_000, 50_000);
+        assert!(granted(socket.recv_buffer_size().unwrap()) >= 100_000);
+        assert!(granted(socket.send_buffer_size().unwrap()) >= 50_000);
+    }
+}
