@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_group::{
@@ -444,6 +444,16 @@ impl Application for Upcalls {
         if book.changes() != self.book_changes {
             self.book_changes = book.changes();
             self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).clone_from(book);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.interceptor.as_ref()?.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(interceptor) = &self.interceptor {
+            interceptor.handle_timeout(now);
         }
     }
 

@@ -21,6 +21,11 @@ impl Clock {
         Time::ZERO + self.origin.elapsed()
     }
 
+    /// What the clock shows at that moment; zero for one before its start.
+    pub fn time(self, at: Instant) -> Time {
+        Time::ZERO + at.saturating_duration_since(self.origin)
+    }
+
     /// When the clock will show `at`.
     pub fn instant(self, at: Time) -> Instant {
         self.origin + Duration::from_nanos(at.0)

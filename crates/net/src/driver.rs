@@ -10,7 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use consort_group::{Indication, Message, PhysAddr, Stack, Time, ViewId};
 use tokio::sync::watch;
@@ -42,6 +42,15 @@ pub trait Application: Send {
 
     /// A cycle is over: what came in has been worked on, what goes out is on its way.
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {}
+
+    /// When [`Application::handle_timeout`] wants to be called. Asked at the end of every cycle; an earlier time that
+    /// comes up later needs a command to become known.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// That time has come.
+    fn handle_timeout(&mut self, _now: Instant) {}
 
     /// The driver is closing; nothing is indicated after this. Commands that were not taken are dropped.
     fn closed(&mut self) {}
@@ -269,7 +278,13 @@ impl Future for Task {
         let this = self.get_mut();
         let now = this.clock.now();
         let is_closing = this.signals.take(cx.waker(), &mut this.taken, &mut this.ready);
-        this.commands.extend(this.taken.drain(..));
+        if this.commands.is_empty() {
+            // Nothing of the last cycle is left: the vectors change places and no command moves.
+            let empty = std::mem::replace(&mut this.commands, std::mem::take(&mut this.taken).into());
+            this.taken = empty.into();
+        } else {
+            this.commands.extend(this.taken.drain(..));
+        }
         let has_more = match this.phase {
             Phase::New => {
                 this.stack.start(now);
@@ -341,7 +356,7 @@ impl Task {
     }
 
     fn fire_timers(&mut self, now: Time) {
-        let Self { stack, edge, side, .. } = self;
+        let Self { stack, edge, side, app, clock, .. } = self;
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if is_due(edge.poll_timeout()) {
             edge.handle_timeout(now, &mut |from, packet| stack.handle_receive(now, from, packet));
@@ -351,6 +366,10 @@ impl Task {
         }
         if is_due(stack.poll_timeout()) {
             stack.handle_timeout(now);
+        }
+        let instant = clock.instant(now);
+        if app.poll_timeout().is_some_and(|at| at <= instant) {
+            app.handle_timeout(instant);
         }
     }
 
@@ -460,7 +479,10 @@ impl Task {
     fn arm(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let own = match self.phase {
             Phase::Closing(until) => Some(until),
-            _ => self.stack.poll_timeout(),
+            _ => {
+                let app = self.app.poll_timeout().map(|at| self.clock.time(at));
+                [self.stack.poll_timeout(), app].into_iter().flatten().min()
+            }
         };
         let Some(next) =
             [own, self.edge.poll_timeout(), self.side.poll_timeout()].into_iter().flatten().min()

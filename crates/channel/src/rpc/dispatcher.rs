@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use consort_group::{
     Address, Flags, HeaderBody, Message, Object, Payload, ProtocolId, RpcHeader, RpcKind, RpcMultiHeader,
     View,
 };
-use tokio::sync::oneshot;
 
-use super::correlator::{Correlator, NewCall, Outcome, RoundTrip};
+use super::correlator::{Correlator, GroupCall, RoundTrip};
 use super::request::{RequestOptions, Response, ResponseMode, Responses};
 use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
@@ -77,6 +77,11 @@ pub(crate) trait Interceptor: Send + Sync {
     fn view(&self, view: &View);
     /// Members are suspected.
     fn suspected(&self, members: &[Address]);
+    /// When [`Interceptor::handle_timeout`] wants to be called. What is asked for later becomes known with the next
+    /// message that is sent.
+    fn poll_timeout(&self) -> Option<Instant>;
+    /// That time has come.
+    fn handle_timeout(&self, now: Instant);
     /// The channel is closed.
     fn closed(&self);
     /// The value of a probe key, if it is one of ours.
@@ -160,14 +165,12 @@ impl RpcDispatcher {
         if !self.channel.has_member(dest) {
             return Err(RpcError::Suspected(dest.clone()));
         }
-        let (id, wait) = self.open(vec![dest.clone()], options, false)?;
-        let pending = Pending { inner: &self.inner, id };
+        let Inner { correlator, stats, .. } = &*self.inner;
+        let open = correlator.open_one(dest.clone(), options.timeout, stats.has_details());
+        let (id, wait) = open.ok_or(RpcError::Closed)?;
+        let _pending = Pending { correlator, id };
         self.transmit(Some(dest.clone()), request, id, options).await?;
-        let mut responses = self.wait(&pending, wait, options).await;
-        match responses.pop() {
-            Some(response) => response.result,
-            None => Err(RpcError::Closed),
-        }
+        wait.await.unwrap_or(Err(RpcError::Closed))
     }
 
     /// Calls everybody in the view, ourselves included, except the exclusion list.
@@ -204,12 +207,16 @@ impl RpcDispatcher {
         if wanted.is_empty() {
             return Err(RpcError::NoMembers);
         }
+        let Inner { correlator, stats, .. } = &*self.inner;
         let mut open = None;
         if is_sync {
-            open = Some(self.open(wanted.clone(), options, true)?);
+            let call =
+                GroupCall { members: wanted.clone(), mode: options.mode, filter: options.filter.clone() };
+            let opened = correlator.open_group(call, options.timeout, stats.has_details());
+            open = Some(opened.ok_or(RpcError::Closed)?);
         }
         let id = open.as_ref().map_or(0, |(id, _)| *id);
-        let pending = Pending { inner: &self.inner, id };
+        let _pending = Pending { correlator, id };
         if options.anycast {
             for member in &wanted {
                 self.transmit(Some(member.clone()), request.clone(), id, options).await?;
@@ -221,7 +228,7 @@ impl RpcDispatcher {
             self.transmit(None, request, id, &options).await?;
         }
         match open {
-            Some((_, wait)) => Ok(self.wait(&pending, wait, options).await),
+            Some((_, wait)) => Ok(wait.await.unwrap_or_default()),
             None => Ok(Vec::new()),
         }
     }
@@ -240,22 +247,6 @@ impl RpcDispatcher {
         let kind = if dest.is_some() { CallKind::Unicast } else { CallKind::Multicast };
         self.inner.stats.count(kind, false);
         self.transmit(dest.cloned(), request, 0, options).await
-    }
-
-    fn open(
-        &self,
-        members: Vec<Address>,
-        options: &RequestOptions,
-        is_group: bool,
-    ) -> Result<(u64, oneshot::Receiver<Outcome>), RpcError> {
-        let call = NewCall {
-            members,
-            mode: options.mode,
-            filter: options.filter.clone(),
-            is_group,
-            has_details: self.inner.stats.has_details(),
-        };
-        self.inner.correlator.open(call).ok_or(RpcError::Closed)
     }
 
     async fn transmit(
@@ -284,33 +275,18 @@ impl RpcDispatcher {
             _ => RpcError::Closed,
         })
     }
-
-    async fn wait(
-        &self,
-        pending: &Pending<'_>,
-        wait: oneshot::Receiver<Outcome>,
-        options: &RequestOptions,
-    ) -> Responses {
-        match tokio::time::timeout(options.timeout, wait).await {
-            Ok(Ok(outcome)) => outcome.responses,
-            Ok(Err(_closed)) => Vec::new(),
-            Err(_elapsed) => {
-                self.inner.correlator.give_up(pending.id, |_| RpcError::TimedOut(options.timeout))
-            }
-        }
-    }
 }
 
 /// A call that its caller dropped is forgotten.
 struct Pending<'a> {
-    inner: &'a Inner,
+    correlator: &'a Correlator,
     id: u64,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if self.id != 0 {
-            self.inner.correlator.give_up(self.id, |_| RpcError::Closed);
+            self.correlator.forget(self.id);
         }
     }
 }
@@ -451,6 +427,14 @@ impl Interceptor for Inner {
             "requests" => Some(self.correlator.len().to_string()),
             _ => None,
         }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.correlator.next_deadline()
+    }
+
+    fn handle_timeout(&self, now: Instant) {
+        self.correlator.expire(now);
     }
 
     fn closed(&self) {

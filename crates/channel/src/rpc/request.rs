@@ -48,7 +48,7 @@ pub struct RequestOptions {
     pub anycast: bool,
     /// Members that ignore a multicast call.
     pub exclusion: Vec<Address>,
-    /// Looks at answers as they come.
+    /// Looks at the answers to a group call as they come.
     pub filter: Option<ResponseFilter>,
 }
 
