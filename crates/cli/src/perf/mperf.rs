@@ -174,6 +174,23 @@ impl Counter {
     }
 }
 
+/// Payloads are cut from memory of about this size, so that the test measures messages and not the allocator.
+const PAYLOADS_SIZE: usize = 64 * 1_024;
+
+/// Where all senders of a member get their payloads from.
+#[derive(Default)]
+struct Payloads(Mutex<BytesMut>);
+
+impl Payloads {
+    fn cut(&self, size: usize) -> BytesMut {
+        let mut room = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.len() < size {
+            *room = BytesMut::zeroed((PAYLOADS_SIZE / size).max(1) * size);
+        }
+        room.split_to(size)
+    }
+}
+
 /// Senders per member at most.
 const SENDERS_MAX: usize = 100_000;
 
@@ -197,11 +214,17 @@ impl Receiver for Counter {
 }
 
 /// One of a member's senders. Returns how many messages it has sent.
-async fn sender(channel: Channel, nth: u32, size: usize, count: u64, is_over: Arc<AtomicBool>) -> u64 {
+async fn sender(
+    channel: Channel,
+    payloads: Arc<Payloads>,
+    nth: u32,
+    size: usize,
+    count: u64,
+    is_over: Arc<AtomicBool>,
+) -> u64 {
     let mut number = 0_u64;
-    let size = size.max(HEAD);
     while number < count && !is_over.load(Relaxed) {
-        let mut bytes = BytesMut::zeroed(size);
+        let mut bytes = payloads.cut(size.max(HEAD));
         bytes[..4].copy_from_slice(&nth.to_be_bytes());
         bytes[4..HEAD].copy_from_slice(&number.to_be_bytes());
         if channel.send(Message::bytes(None, bytes.freeze())).await.is_err() {
@@ -221,10 +244,12 @@ impl Work for Counter {
         let test: Test = serde_json::from_slice(&test).context("the test's description")?;
         let is_over = Arc::new(AtomicBool::new(false));
         let count = test.threads.min(SENDERS_MAX) as u32;
+        let payloads = Arc::<Payloads>::default();
         let senders: Vec<_> = (0..count)
             .map(|nth| {
                 let share = test.extent.share(nth.into(), count.into());
-                tokio::spawn(sender(dispatcher.channel().clone(), nth, test.size, share, is_over.clone()))
+                let (channel, payloads) = (dispatcher.channel().clone(), payloads.clone());
+                tokio::spawn(sender(channel, payloads, nth, test.size, share, is_over.clone()))
             })
             .collect();
         if let Extent::Time { warmup_ms, .. } = test.extent {

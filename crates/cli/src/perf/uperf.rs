@@ -1,8 +1,8 @@
 //! `consort uperf`: synchronous RPCs as JGroups' UPerf does them (S001, S003).
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,6 +12,7 @@ use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{Address, Flags, Silent};
 use consort_group::Rng;
 use consort_measure::{grouped, process};
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Answer;
@@ -86,11 +87,41 @@ struct Summary {
 
 struct Caller;
 
-#[derive(Default)]
+/// How far a member's callers are. They share one histogram: one each would not fit the CPU's cache, and the test would
+/// measure itself.
 struct Progress {
     is_measuring: AtomicBool,
     is_over: AtomicBool,
     requests: AtomicU64,
+    reads: AtomicU64,
+    errors: AtomicU64,
+    latencies: Mutex<Histogram<u64>>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            is_measuring: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            latencies: Mutex::new(histogram()),
+        }
+    }
+}
+
+impl Progress {
+    fn count(&self, latency: Duration, is_read: bool, is_good: bool) {
+        if !is_good {
+            self.errors.fetch_add(1, Relaxed);
+            return;
+        }
+        self.requests.fetch_add(1, Relaxed);
+        self.reads.fetch_add(u64::from(is_read), Relaxed);
+        let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
+        latencies.saturating_record(latency.as_nanos() as u64);
+    }
 }
 
 impl Work for Caller {
@@ -116,34 +147,24 @@ async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -
     tokio::time::sleep(Duration::from_millis(test.time_ms)).await;
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
     progress.is_over.store(true, Relaxed);
-    let mut figures = Figures {
-        requests: 0,
-        reads: 0,
-        errors: 0,
+    let rss_mb = process::peak_memory_mb();
+    for caller in callers {
+        caller.await.context("a caller")?;
+    }
+    let latencies = progress.latencies.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(Figures {
+        requests: latencies.len(),
+        reads: progress.reads.load(Relaxed),
+        errors: progress.errors.load(Relaxed),
         seconds,
         cpu_s: cpu.as_secs_f64(),
-        rss_mb: process::peak_memory_mb(),
-        latencies: Counts::default(),
-    };
-    let mut all = histogram();
-    for caller in callers {
-        let (latencies, reads, errors) = caller.await.context("a caller")?;
-        all += latencies;
-        figures.reads += reads;
-        figures.errors += errors;
-    }
-    figures.requests = all.len();
-    figures.latencies = Counts::of(&all);
-    Ok(figures)
+        rss_mb,
+        latencies: Counts::of(&latencies),
+    })
 }
 
-/// Calls one after the other. Returns the latencies, and how many were reads and failures.
-async fn caller(
-    dispatcher: RpcDispatcher,
-    test: Test,
-    progress: Arc<Progress>,
-    nth: u64,
-) -> (hdrhistogram::Histogram<u64>, u64, u64) {
+/// Calls one after the other.
+async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, nth: u64) {
     let channel = dispatcher.channel();
     let seed =
         channel.address().uuid().map_or(0, |uuid| uuid.least) ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -152,7 +173,6 @@ async fn caller(
     let options = RequestOptions::all(Duration::from_secs(30)).with_flags(flags).with_anycast();
     let get = Request::get(test.size);
     let put = Request::Put.with(&vec![0; test.size]);
-    let (mut latencies, mut reads, mut errors) = (histogram(), 0, 0);
     let mut views = channel.watch_view();
     let mut others: Vec<Address> = Vec::new();
     while !progress.is_over.load(Relaxed) {
@@ -181,16 +201,9 @@ async fn caller(
         };
         let taken = start.elapsed();
         if progress.is_measuring.load(Relaxed) && !progress.is_over.load(Relaxed) {
-            if is_good {
-                latencies.saturating_record(taken.as_nanos() as u64);
-                reads += u64::from(is_read);
-                progress.requests.fetch_add(1, Relaxed);
-            } else {
-                errors += 1;
-            }
+            progress.count(taken, is_read, is_good);
         }
     }
-    (latencies, reads, errors)
 }
 
 impl Uperf {
