@@ -1,6 +1,6 @@
 //! Batches: the unit in which messages travel through the stack. A single message is a batch of one.
 
-use crate::{Address, Cx, Message};
+use crate::{Address, Cx, Message, ProtocolId};
 
 /// Messages on their way up or down.
 ///
@@ -69,5 +69,45 @@ impl MessageBatch {
                 && last.is_oob() == message.is_oob()
                 && last.src == message.src
         })
+    }
+}
+
+/// Which protocols' headers a batch carries: never says no wrongly, and yes seldom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderIds(u128);
+
+impl HeaderIds {
+    /// The ids of the headers of all messages.
+    pub(crate) fn of(batch: &MessageBatch) -> Self {
+        let headers = batch.messages.iter().flat_map(|message| &message.headers.0);
+        Self(headers.fold(0, |ids, header| ids | Self::bit(header.id)))
+    }
+
+    /// Whether a message of the batch may have a header of this protocol.
+    #[inline]
+    pub const fn has(self, id: ProtocolId) -> bool {
+        self.0 & Self::bit(id) != 0
+    }
+
+    /// A bit for each id of a protocol in the stock stacks; others, which are larger, share the last one.
+    const fn bit(id: ProtocolId) -> u128 {
+        if id.0 >= 0 && id.0 < 127 { 1 << id.0 } else { 1 << 127 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HeaderBody;
+
+    #[test]
+    fn the_ids_of_a_batch_are_those_of_all_its_messages() {
+        let message = |id: i16| Message::empty(None).with_header(ProtocolId(id), HeaderBody::Heartbeat);
+        let ids =
+            HeaderIds::of(&MessageBatch { messages: vec![message(41), Message::empty(None), message(7)] });
+        assert!(ids.has(ProtocolId(41)) && ids.has(ProtocolId(7)));
+        assert!([0, 6, 42, 126, 127, 2017, -1].iter().all(|&id| !ids.has(ProtocolId(id))));
+        let large = HeaderIds::of(&MessageBatch::of(message(2017)));
+        assert!(large.has(ProtocolId(2017)) && !large.has(ProtocolId(41)));
     }
 }

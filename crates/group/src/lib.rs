@@ -37,7 +37,7 @@ pub mod trace;
 pub mod wire;
 
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
-pub use batch::MessageBatch;
+pub use batch::{HeaderIds, MessageBatch};
 pub use context::{Cx, DropReason, Drops, Shared};
 pub use credit::Owed;
 pub use digest::{Digest, DigestEntry, SeqnoList};

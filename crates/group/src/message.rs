@@ -112,9 +112,10 @@ bit_set! {
     }
 }
 
-/// The headers of a message, in the order in which they were put. Four fit without allocation (S000-75).
+/// The headers of a message, in the order in which they were put. Two, as many as the stock stacks put on the
+/// application's messages, are within the message; four need one allocation and no second (S000-75).
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Headers(pub SmallVec<[Header; 4]>);
+pub struct Headers(pub SmallVec<[Header; 2]>);
 
 impl Headers {
     /// The header of a protocol.
@@ -337,26 +338,24 @@ mod tests {
 
     /// S000-65: a message is a bounded number of bytes in memory.
     #[test]
-    fn a_message_fits_four_cache_lines() {
-        assert!(size_of::<Message>() <= 256, "{}", size_of::<Message>());
+    fn a_message_fits_three_cache_lines() {
+        assert!(size_of::<Message>() <= 192, "{}", size_of::<Message>());
         assert!(size_of::<Payload>() <= 40, "{}", size_of::<Payload>());
     }
 
-    /// S000-75: four headers need no allocation.
+    /// S000-75: two headers need no allocation, four are never moved to a larger place.
     #[test]
-    fn four_headers_are_inline() {
-        let mut headers = Headers::default();
-        for id in 0..4 {
-            headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
-        }
-        assert!(!headers.0.spilled());
-        let used = allocation_counter::measure(|| {
-            let mut headers = Headers::default();
-            for id in 0..4 {
-                headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
-            }
-        });
-        assert_eq!(used.count_total, 0);
+    fn four_headers_need_no_reallocation() {
+        let put = |count: i16| {
+            allocation_counter::measure(|| {
+                let mut headers = Headers::default();
+                for id in 0..count {
+                    headers.put(ProtocolId(id), HeaderBody::NakAck2(NakAckHeader::Msg { seqno: 1 }));
+                }
+                assert_eq!(headers.0.spilled(), count > 2);
+            })
+        };
+        assert_eq!([1, 2, 3, 4].map(|count| put(count).count_total), [0, 0, 1, 1]);
     }
 
     /// S003-11: headers are filed under short ids.

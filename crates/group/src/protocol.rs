@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::config::Properties;
 use crate::{
-    Address, Answer, Control, Cx, Event, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId, Query,
-    TimerKey, Token,
+    Address, Answer, Control, Cx, Event, HeaderIds, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId,
+    Query, TimerKey, Token,
 };
 
 /// Attributes that a layer shows: name and value, in the order of its choice.
@@ -42,6 +42,12 @@ pub trait Protocol: Send {
 
     /// Messages on their way to the network.
     fn down(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
+
+    /// Whether `up` has anything to do for a batch that carries these headers. Most layers are passed by most batches:
+    /// asking is cheaper than looking at every message again.
+    fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
+        true
+    }
 
     /// Messages on their way to the application.
     fn up(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}

@@ -1,9 +1,10 @@
 //! The stack: layers, the sweep that moves batches through them, and the edge towards driver and simulator.
 //!
-//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: bottom to top over what goes up, top to bottom
-//! over what goes down, until everything is quiet, and flushes the transport. Call it after one input or after a
+//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: bottom to top over what goes up, each batch as far
+//! as it gets before the next, past layers that have nothing to do for it; top to bottom over what goes down, until everything is quiet, and flushes the transport. Call it after one input or after a
 //! group of them: the more inputs a sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,8 +13,9 @@ use crate::credit::Returning;
 use crate::queues::{Item, Queues};
 use crate::trace::{Switch, Traced, Way};
 use crate::{
-    Address, AddressBook, Answer, Cx, Drops, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
-    PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token, Transmit, Version,
+    Address, AddressBook, Answer, Cx, Drops, Effect, Event, HeaderIds, Indication, Message, MessageBatch,
+    Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token,
+    Transmit, Version,
 };
 
 /// Rounds of a sweep after which layers are assumed to answer each other for ever. The deepest chain known (a join
@@ -217,15 +219,7 @@ impl Stack {
 
     fn step_up(&mut self, index: usize, item: Item) {
         match item {
-            Item::Batch(mut batch) => {
-                self.trace_up(index, &batch);
-                let at =
-                    self.queues.up.get(index + 1).map_or(self.queues.indications.len(), |inbox| inbox.len());
-                self.queues.sealed_up = Some((index + 1, at));
-                self.with(index, |protocol, cx| protocol.up(cx, &mut batch));
-                self.queues.sealed_up = None;
-                self.place_up(index + 1, at, batch);
-            }
+            Item::Batch(batch) => self.climb(index, batch),
             Item::Event(event) => {
                 if let Some(traced) = self.slots[index].traced() {
                     traced.event(&self.shared, Way::Up, &event);
@@ -238,17 +232,33 @@ impl Stack {
         }
     }
 
-    /// Puts what is left of a batch before whatever the layer delivered meanwhile.
-    fn place_up(&mut self, to: usize, at: usize, batch: MessageBatch) {
-        if batch.is_empty() {
-            return self.queues.recycle(batch);
-        }
-        match self.queues.up.get_mut(to) {
-            Some(inbox) => inbox.insert(at.min(inbox.len()), Item::Batch(batch)),
-            None => {
-                let indications = &mut self.queues.indications;
-                indications.insert(at.min(indications.len()), Indication::Batch(batch));
+    /// Takes a batch up from this layer as far as nothing waits before it, past layers that do not want it.
+    fn climb(&mut self, mut index: usize, mut batch: MessageBatch) {
+        let mut headers = HeaderIds::of(&batch);
+        while index < self.slots.len() {
+            self.trace_up(index, &batch);
+            let next = index + 1;
+            let at = self.queues.up.get(next).map_or(self.queues.indications.len(), VecDeque::len);
+            if self.slots[index].protocol.wants(&batch, headers) {
+                self.queues.sealed_up = Some((next, at));
+                self.with(index, |protocol, cx| protocol.up(cx, &mut batch));
+                self.queues.sealed_up = None;
+                if batch.is_empty() {
+                    return self.queues.recycle(batch);
+                }
+                headers = HeaderIds::of(&batch);
             }
+            // What waits before the next layer goes first; what this layer delivered meanwhile, later.
+            if at > 0
+                && let Some(inbox) = self.queues.up.get_mut(next)
+            {
+                return inbox.insert(at.min(inbox.len()), Item::Batch(batch));
+            }
+            if next == self.slots.len() {
+                let indications = &mut self.queues.indications;
+                return indications.insert(at.min(indications.len()), Indication::Batch(batch));
+            }
+            index = next;
         }
     }
 

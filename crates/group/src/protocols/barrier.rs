@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use crate::{
-    Control, Cx, DropReason, Event, Flags, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, TimerKey,
+    Control, Cx, DropReason, Event, Flags, HeaderIds, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
+    TimerKey,
 };
 
 crate::properties! {
@@ -53,10 +54,11 @@ impl Protocol for Barrier {
         ProtocolId(0)
     }
 
+    fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
+        self.is_closed
+    }
+
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if !self.is_closed {
-            return;
-        }
         let messages = std::mem::take(&mut batch.messages);
         let (passing, mut waiting): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| {
             message.flags.has(Flags::SKIP_BARRIER) || (message.is_oob() && !message.is_multicast())

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{
-    Address, Control, Cx, Event, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
-    TimerKey, Transient, View,
+    Address, Control, Cx, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut, Protocol,
+    ProtocolId, TimerKey, Transient, View,
 };
 
 crate::properties! {
@@ -162,6 +162,10 @@ impl Protocol for FdAll3 {
 
     fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         self.has_multicast |= batch.is_multicast();
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        self.config.msg_counts_as_heartbeat || headers.has(ProtocolId::FD_ALL3)
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::wire;
 use crate::{
-    Address, Control, Cx, DropReason, Event, HeaderBody, Merge3Header, Merge3Kind, Message, MessageBatch,
-    Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, TimerKey, Transient, View, ViewId,
+    Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Merge3Header, Merge3Kind, Message,
+    MessageBatch, Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, TimerKey, Transient, View, ViewId,
 };
 
 crate::properties! {
@@ -211,6 +211,10 @@ impl Protocol for Merge3 {
 
     fn id(&self) -> ProtocolId {
         ProtocolId::MERGE3
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, Message, MessageBatch,
-    Object, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StableHeader, TimerKey, Transient, View,
+    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
+    MessageBatch, Object, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StableHeader, TimerKey,
+    Transient, View,
 };
 
 crate::properties! {
@@ -175,6 +176,10 @@ impl Protocol for Stable {
         if bytes > 0 {
             self.count(cx, bytes);
         }
+    }
+
+    fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
+        batch.is_multicast() || headers.has(ProtocolId::STABLE)
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -15,8 +15,9 @@ use bytes::Bytes;
 
 use crate::wire;
 use crate::{
-    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
-    Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateTransferHeader, TimerKey,
+    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
+    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateTransferHeader,
+    TimerKey,
 };
 
 crate::properties! {
@@ -197,10 +198,11 @@ impl Protocol for StateTransfer {
         ProtocolId::STATE_TRANSFER
     }
 
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
+    }
+
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().all(|message| message.headers.get(ProtocolId::STATE_TRANSFER).is_none()) {
-            return;
-        }
         // What came before the state in this batch is delivered before it.
         let messages = std::mem::take(&mut batch.messages);
         let mut is_first = true;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{
-    Address, Control, Cx, DropReason, Event, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
-    ProtocolId, Time, TimerKey, Transient, VerifySuspectHeader,
+    Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
+    Protocol, ProtocolId, Time, TimerKey, Transient, VerifySuspectHeader,
 };
 
 crate::properties! {
@@ -108,6 +108,10 @@ impl Protocol for VerifySuspect {
 
     fn id(&self) -> ProtocolId {
         if self.is_first_version { ProtocolId::VERIFY_SUSPECT } else { ProtocolId::VERIFY_SUSPECT2 }
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -14,8 +14,9 @@ pub use source::{FilePingConfig, MpingConfig, Source, parse_file};
 
 use crate::wire;
 use crate::{
-    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Outcome, Pass,
-    PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time, TimerKey, Token, View,
+    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
+    Outcome, Pass, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time, TimerKey,
+    Token, View,
 };
 
 crate::properties! {
@@ -276,6 +277,10 @@ impl Protocol for Discovery {
 
     fn id(&self) -> ProtocolId {
         self.source.id()
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -19,7 +19,7 @@ use ring::Link;
 use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
-    Address, ConnId, Control, Cx, DropReason, Effect, Event, FdSock2Header, HeaderBody, Message,
+    Address, ConnId, Control, Cx, DropReason, Effect, Event, FdSock2Header, HeaderBody, HeaderIds, Message,
     MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Token, Transient,
 };
 
@@ -241,6 +241,10 @@ impl Protocol for FdSock2 {
 
     fn id(&self) -> ProtocolId {
         ProtocolId::FD_SOCK2
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -17,8 +17,8 @@ use multicast::MulticastCredits;
 use unicast::UnicastCredits;
 
 use crate::{
-    Address, Answer, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, Message, MessageBatch,
-    Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, View,
+    Address, Answer, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, HeaderIds, Message,
+    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, View,
 };
 
 crate::properties! {
@@ -281,6 +281,10 @@ impl Protocol for FlowControl {
             self.counters.blockings += 1;
             cx.arm(BLOCKED, self.block_time());
         }
+    }
+
+    fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
+        batch.is_multicast() == self.kind.is_multicast() || headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

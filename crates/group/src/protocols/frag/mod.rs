@@ -11,7 +11,8 @@ use join::Joining;
 
 use crate::config::Bytes as ByteCount;
 use crate::{
-    Answer, Control, Cx, Event, HeaderBody, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Query,
+    Answer, Control, Cx, Event, HeaderBody, HeaderIds, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
+    Query,
 };
 
 crate::properties! {
@@ -80,11 +81,12 @@ impl Protocol for Frag {
         batch.messages = out;
     }
 
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
+    }
+
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let id = self.id();
-        if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
-            return;
-        }
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
             match message.headers.take(id) {

@@ -26,7 +26,7 @@ use merging::Merge;
 
 use crate::wire;
 use crate::{
-    Address, Answer, Control, Cx, Event, Flags, GmsHeader, GmsKind, HeaderBody, MergeId, Message,
+    Address, Answer, Control, Cx, Event, Flags, GmsHeader, GmsKind, HeaderBody, HeaderIds, MergeId, Message,
     MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, Transient, View,
 };
 
@@ -211,6 +211,10 @@ impl Protocol for Gms {
 
     fn id(&self) -> ProtocolId {
         ProtocolId::GMS
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
-    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, NakAckHeader,
-    Pass, ProbeOut, Protocol, ProtocolId, Query, TimerKey,
+    Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
+    NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, TimerKey,
 };
 
 /// Which generation's wire and rules.
@@ -211,6 +211,10 @@ impl Protocol for NakAck {
         if batch.messages.iter().any(is_ours) {
             self.send_batch(cx, batch);
         }
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

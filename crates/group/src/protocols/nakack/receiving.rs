@@ -10,9 +10,6 @@ use crate::{
 impl NakAck {
     pub(super) fn receive_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let id = self.id();
-        if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
-            return;
-        }
         let is_own = batch.src().is_some_and(|src| cx.is_local(src));
         let in_turn = if is_own { self.pass_own(cx, batch) } else { self.pass_in_turn(batch) };
         if in_turn == batch.len() {

@@ -121,12 +121,7 @@ impl Transport {
         let src = message.src.get_or_insert_with(|| cx.local().clone());
         debug_assert!(!matches!(src, Address::Ip(_)), "members have member addresses");
         let target = match &message.dest {
-            None => {
-                if !message.transient.has(Transient::DONT_LOOPBACK) {
-                    loop_back(cx, message.clone());
-                }
-                Target::All
-            }
+            None => Target::All,
             Some(dest) => match self.locate(cx, dest) {
                 Located::Here => return loop_back(cx, message),
                 Located::There(phys) => Target::One(phys),
@@ -137,8 +132,11 @@ impl Transport {
             return cx.discard(&message, DropReason::WrongCluster);
         };
         self.counters.messages_sent += 1;
-        self.bundler.add(envelope, target, message, &mut self.ready);
+        self.bundler.add(envelope, target, &message, &mut self.ready);
         self.transmit(cx);
+        if message.is_multicast() && !message.transient.has(Transient::DONT_LOOPBACK) {
+            loop_back(cx, message);
+        }
     }
 
     fn locate(&mut self, cx: &mut Cx<'_>, dest: &Address) -> Located {

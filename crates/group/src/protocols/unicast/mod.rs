@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
-    Address, Answer, Control, Cx, Event, Flags, HeaderBody, Message, MessageBatch, Pass, ProbeOut, Protocol,
-    ProtocolId, Query, Time, TimerKey, UnicastHeader, View,
+    Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
+    Protocol, ProtocolId, Query, Time, TimerKey, UnicastHeader, View,
 };
 
 /// Which generation's wire and rules.
@@ -251,6 +251,10 @@ impl Protocol for Unicast {
         if batch.messages.iter().any(|message| is_ours(cx, message)) {
             self.send_batch(cx, batch);
         }
+    }
+
+    fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(self.id())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {

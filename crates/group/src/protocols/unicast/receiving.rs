@@ -19,9 +19,6 @@ enum Fit {
 impl Unicast {
     pub(super) fn receive_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let id = self.id();
-        if batch.messages.iter().all(|message| message.headers.get(id).is_none()) {
-            return;
-        }
         let is_oob = batch.is_oob();
         let Some(src) = batch.src().cloned() else { return };
         let in_turn = self.pass_in_turn(cx, &src, batch);
