@@ -81,5 +81,6 @@ mod tests {
         assert!(previous.compare(&[row("CPU us/call", 10.4)], 5.0));
         assert!(!previous.compare(&[row("CPU us/call", 10.6)], 5.0));
         assert!(previous.compare(&[row("p50 us", 20.0)], 5.0), "other figures are too noisy");
+        assert!(!is_cost(crate::targets::NANOS_ADDED), "a difference near zero has no percentage");
     }
 }

@@ -124,6 +124,10 @@ pub(crate) const CPU_PER_CALL: &str = "CPU us/call";
 pub(crate) const CPU_PER_MESSAGE: &str = "CPU us/message";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
+/// A difference of two measurements: it has a bound of its own, and where it is near zero a change in percent says
+/// nothing, so it counts as no cost.
+pub(crate) const NANOS_ADDED: &str = "ns added/message";
+
 /// Figures that say how dear an operation is, whatever else the machine does.
 pub(crate) fn is_cost(figure: &str) -> bool {
     [CPU_PER_CALL, CPU_PER_MESSAGE, NANOS_PER_MESSAGE].contains(&figure)

@@ -16,7 +16,7 @@ use consort_group::{
 use super::timing::nanos;
 use crate::options::Options;
 use crate::sample::Runs;
-use crate::targets::{NANOS_PER_MESSAGE, Row, Target};
+use crate::targets::{NANOS_ADDED, Row, Target};
 
 /// Messages that are handed up at once.
 const COUNTS: [usize; 3] = [1, 10, 100];
@@ -34,8 +34,8 @@ pub(super) fn measure(options: &Options) -> Vec<Row> {
         let runs = (0..options.runs()).map(|_| added(count, time));
         let (layer, barrier) = runs.map(|added| (added.layer, added.barrier)).unzip();
         let of = |what: &str| match count {
-            1 => (format!("{what}, message by message"), NANOS_PER_MESSAGE),
-            count => (format!("{what}, batches of {count}"), NANOS_PER_MESSAGE),
+            1 => (format!("{what}, message by message"), NANOS_ADDED),
+            count => (format!("{what}, batches of {count}"), NANOS_ADDED),
         };
         rows.push(Row::alone(of("open BARRIER"), &Runs(barrier), Some(Target::AtMost(BARRIER_NANOS_MAX))));
         rows.push(Row::alone(of("a layer that does nothing"), &Runs(layer), None));

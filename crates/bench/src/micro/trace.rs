@@ -9,7 +9,7 @@ use consort_group::trace::Switch;
 use super::timing::nanos;
 use crate::options::Options;
 use crate::sample::Runs;
-use crate::targets::{NANOS_PER_MESSAGE, Row, Target};
+use crate::targets::{NANOS_ADDED, Row, Target};
 
 /// What a point may take.
 const NANOS_MAX: f64 = 1.0;
@@ -22,7 +22,7 @@ const POINTS: usize = 1_000;
 
 pub(super) fn measure(options: &Options) -> Vec<Row> {
     let target = Some(Target::AtMost(NANOS_MAX));
-    let of = |subject: &str| (subject.to_owned(), NANOS_PER_MESSAGE);
+    let of = |subject: &str| (subject.to_owned(), NANOS_ADDED);
     vec![
         Row::alone(of("a layer's trace that is off"), &runs(options, layer), target),
         Row::alone(
