@@ -83,8 +83,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// The member's address. Default: a random one, which is what keeps a restarted member apart from its
-    /// predecessor.
+    /// The member's address. Default: a random one for every start, which is what keeps a restarted member apart from its
+    /// predecessor: members that have had the address in a view take what comes from it for more of the same.
     #[must_use]
     pub fn address(mut self, address: Address) -> Self {
         self.address = Some(address);

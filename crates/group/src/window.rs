@@ -1,6 +1,7 @@
 //! Windows of numbered messages: what arrived and waits for its turn, and what was sent and may be asked for again.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use crate::{Message, SeqnoList, Transient};
 
@@ -104,6 +105,35 @@ impl ReceiveWindow {
             self.slots.pop_front();
             self.delivered += 1;
         }
+    }
+
+    /// What has been delivered ahead of its turn, as ranges of which `most` remain at most: what lies between the last
+    /// of them counts as delivered, rather than that anything be delivered twice.
+    pub(crate) fn delivered_ahead(&self, most: usize) -> Vec<RangeInclusive<u64>> {
+        let mut ranges: Vec<RangeInclusive<u64>> = Vec::new();
+        let ahead = (self.delivered + 1..).zip(&self.slots);
+        for (seqno, _) in ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)) {
+            let is_full = ranges.len() >= most;
+            match ranges.last_mut() {
+                Some(last) if is_full || *last.end() + 1 == seqno => *last = *last.start()..=seqno,
+                _ => ranges.push(seqno..=seqno),
+            }
+        }
+        ranges
+    }
+
+    /// The same window, with these messages delivered before.
+    pub(crate) fn with_delivered(mut self, ranges: &[RangeInclusive<u64>]) -> Self {
+        let last = self.delivered.saturating_add(self.capacity as u64);
+        for seqno in ranges.iter().flat_map(|range| *range.start()..=(*range.end()).min(last)) {
+            let Some(at) = seqno.checked_sub(self.delivered + 1) else { continue };
+            while self.slots.len() as u64 <= at {
+                self.slots.push_back(Slot::Missing);
+            }
+            self.slots[at as usize] = Slot::Delivered;
+        }
+        self.take_ready(&mut Vec::new());
+        self
     }
 
     /// The gaps that were there in the last round already, `most` of them at most; gaps seen now are remembered.
@@ -211,6 +241,24 @@ mod tests {
         window.add(3, message(3), &mut out);
         window.add(1, message(1), &mut out);
         assert_eq!(numbers(&out), [2, 1, 3]);
+    }
+
+    #[test]
+    fn what_was_delivered_ahead_is_remembered_in_few_ranges() {
+        let (mut window, mut out) = (ReceiveWindow::new(10, 100), Vec::new());
+        for seqno in [13, 14, 16, 19, 22] {
+            window.add(seqno, message(seqno).with_flags(Flags::OOB), &mut out);
+        }
+        window.add(12, message(12), &mut out);
+        assert_eq!(window.delivered_ahead(9), [13..=14, 16..=16, 19..=19, 22..=22]);
+        assert_eq!(window.delivered_ahead(2), [13..=14, 16..=22]);
+        let mut again = ReceiveWindow::new(11, 100).with_delivered(&window.delivered_ahead(9));
+        assert_eq!(again.add(13, message(13), &mut out), Added::Duplicate);
+        out.clear();
+        again.add(12, message(12), &mut out);
+        assert_eq!((numbers(&out), again.highest_delivered()), (vec![12], 14));
+        let again = ReceiveWindow::new(12, 100).with_delivered(&window.delivered_ahead(9));
+        assert_eq!(again.highest_delivered(), 14);
     }
 
     #[test]

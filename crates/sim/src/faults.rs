@@ -16,6 +16,9 @@ pub struct Mix {
     pub cuts: bool,
     /// Members crash, and others start.
     pub crashes: bool,
+    /// Members that crashed or left start again; with a new address, as in JGroups, or with the old one if nobody has seen
+    /// it in a view.
+    pub restarts: bool,
     /// Members leave.
     pub leaves: bool,
     /// Members stop for a while and go on.
@@ -32,6 +35,7 @@ impl Mix {
         weather: true,
         cuts: true,
         crashes: true,
+        restarts: true,
         leaves: true,
         pauses: true,
         slowness: true,
@@ -43,6 +47,7 @@ impl Mix {
         weather: false,
         cuts: false,
         crashes: false,
+        restarts: false,
         leaves: false,
         pauses: false,
         slowness: false,
@@ -66,6 +71,7 @@ impl Faults {
             weather: draw(allowed.weather, 0.7),
             cuts: draw(allowed.cuts, 0.5),
             crashes: draw(allowed.crashes, 0.5),
+            restarts: draw(allowed.restarts, 0.5),
             leaves: draw(allowed.leaves, 0.5),
             pauses: draw(allowed.pauses, 0.4),
             slowness: draw(allowed.slowness, 0.4),
@@ -108,7 +114,7 @@ impl Faults {
     pub(crate) fn strike(&self, world: &mut World) {
         self.plan(world);
         let Some(node) = Self::some_node(world) else { return };
-        match world.rng.below(7) {
+        match world.rng.below(8) {
             0 if self.mix.cuts => {
                 if world.network.cuts.is_empty() {
                     self.cut(world);
@@ -142,15 +148,33 @@ impl Faults {
             6 if self.mix.cuts => {
                 if world.network.clogs.is_empty() {
                     world.tell_story(format!("what {} sends takes a second longer", world.nodes[node].name));
-                    let all = 0..world.nodes.len();
-                    world.network.clogs.extend(all.map(|other| (node, other)));
+                    let (place, all) = (world.nodes[node].place, 0..world.places());
+                    world.network.clogs.extend(all.map(|other| (place, other)));
                 } else {
                     world.tell_story("no link is clogged".to_owned());
                     world.network.clogs.clear();
                 }
             }
+            7 if self.mix.restarts => self.restart(world, node),
             _ => {}
         }
+    }
+
+    /// A member that has ended starts again, or one crashes and is started again at once.
+    fn restart(&self, world: &mut World, node: usize) {
+        let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
+        let has_room = Self::alive(world) < self.members + 2 && world.nodes.len() < 100;
+        let node = if has_room && !ended.is_empty() && world.rng.chance(0.7) {
+            ended[world.rng.below(ended.len() as u64) as usize]
+        } else if self.mix.crashes && world.nodes.len() < 100 {
+            world.crash(node);
+            node
+        } else {
+            return;
+        };
+        let keeps_address = world.rng.chance(0.8) && world.is_unknown(node);
+        // As above: the configuration is known to make members.
+        let _ = world.restart(node, keeps_address);
     }
 
     /// A member's clock from now on, if clocks are off.
@@ -161,9 +185,9 @@ impl Faults {
     /// Cuts off a random part of the members, in one direction or both.
     fn cut(&self, world: &mut World) {
         let is_one_way = world.rng.chance(0.3);
-        let inside: Vec<bool> = (0..world.nodes.len()).map(|_| world.rng.chance(0.5)).collect();
-        let names: Vec<&str> = (inside.iter().zip(&world.nodes))
-            .filter_map(|(&is_inside, node)| is_inside.then_some(node.name.as_str()))
+        let inside: Vec<bool> = (0..world.places()).map(|_| world.rng.chance(0.5)).collect();
+        let names: Vec<String> = (inside.iter().enumerate())
+            .filter_map(|(place, &is_inside)| is_inside.then(|| format!("M{place}")))
             .collect();
         let ways = if is_one_way { "what they send" } else { "both ways" };
         world.tell_story(format!("cut: {} from the others, {ways}", names.join(" ")));

@@ -147,6 +147,7 @@ fn split(world: &mut World) -> Result<(), String> {
     let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
     let (one, two) = alive.split_at(alive.len() / 2);
     for (&a, &b) in one.iter().flat_map(|a| two.iter().map(move |b| (a, b))) {
+        let (a, b) = (world.nodes[a].place, world.nodes[b].place);
         world.network.cuts.insert((a, b));
         world.network.cuts.insert((b, a));
     }

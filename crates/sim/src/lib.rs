@@ -22,6 +22,8 @@ mod faults;
 mod growth;
 mod network;
 mod node;
+#[cfg(test)]
+mod restarted;
 mod schedule;
 mod side;
 mod stock;

@@ -30,10 +30,13 @@ impl Weather {
     }
 }
 
+/// How much longer a packet takes on a clogged link.
+const CLOG: Duration = Duration::from_secs(1);
+
 /// Who reaches whom, and how.
 pub(crate) struct Network {
     pub(crate) weather: Weather,
-    /// Pairs (from, to) between which nothing passes.
+    /// Pairs of places (from, to) between which nothing passes.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     /// Pairs between which everything takes a second longer.
     pub(crate) clogs: BTreeSet<(usize, usize)>,
@@ -50,8 +53,13 @@ impl Network {
             return Vec::new();
         }
         let copies = 1 + usize::from(rng.chance(self.weather.duplication));
-        let clog = if self.clogs.contains(&(from, to)) { Duration::from_secs(1) } else { Duration::ZERO };
+        let clog = if self.clogs.contains(&(from, to)) { CLOG } else { Duration::ZERO };
         (0..copies).map(|_| rng.duration(self.weather.delay_min, self.weather.delay_max) + clog).collect()
+    }
+
+    /// No packet is under way for longer.
+    pub(crate) fn longest_way(&self) -> Duration {
+        self.weather.delay_max + CLOG
     }
 
     /// Whether a connection between the two can live.

@@ -12,6 +12,8 @@ use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, V
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Got {
     pub(crate) src: Address,
+    /// The node that sent it: several can have had one address, one after the other.
+    pub(crate) sender: usize,
     pub(crate) is_multicast: bool,
     pub(crate) number: u64,
     /// Whether it says what it said when it was sent.
@@ -31,6 +33,8 @@ pub(crate) struct Log {
 /// A member of the simulation.
 pub(crate) struct Node {
     pub(crate) name: String,
+    /// Its host: whoever starts there again has the name and the physical address of its predecessor.
+    pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
     /// Gone after a crash or a leave.
@@ -52,13 +56,13 @@ pub(crate) struct Node {
     pub(crate) ended: Option<Time>,
 }
 
-/// A node's place on the simulated network.
-pub(crate) fn phys(index: usize) -> PhysAddr {
-    PhysAddr::new([10, 0, (index / 250) as u8, (index % 250) as u8 + 1].into(), 7800)
+/// The address of a place on the simulated network.
+pub(crate) fn phys(place: usize) -> PhysAddr {
+    PhysAddr::new([10, 0, (place / 250) as u8, (place % 250) as u8 + 1].into(), 7800)
 }
 
-/// The node at a place.
-pub(crate) fn index_of(phys: PhysAddr) -> Option<usize> {
+/// The place that has an address.
+pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
     match phys.ip? {
         std::net::IpAddr::V4(ip) => {
             let [_, _, high, low] = ip.octets();
@@ -69,9 +73,16 @@ pub(crate) fn index_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    pub(crate) fn new(index: usize, config: &StackConfig, rng: &mut Rng, now: Time) -> Result<Self, String> {
-        let address = Address::random(rng);
-        let name = format!("M{index}");
+    /// A member at a place, under this address or a new one.
+    pub(crate) fn new(
+        place: usize,
+        address: Option<Address>,
+        config: &StackConfig,
+        rng: &mut Rng,
+        now: Time,
+    ) -> Result<Self, String> {
+        let address = address.unwrap_or_else(|| Address::random(rng));
+        let name = format!("M{place}");
         let fail = |error: registry::ValueError| error.to_string();
         let nothing = || "a protocol that nobody makes".to_owned();
         let bottom = config.protocols.first().ok_or_else(nothing)?;
@@ -87,15 +98,16 @@ impl Node {
         let setup = StackSetup {
             local: address.clone(),
             name: name.as_str().into(),
-            phys: phys(index),
+            phys: phys(place),
             has_multicast,
             seed: rng.next_u64(),
             version,
         };
         Ok(Self {
             name,
+            place,
             address,
-            phys: phys(index),
+            phys: phys(place),
             stack: Some(Stack::new(setup, layers)),
             log: Log::default(),
             rate: 1.0,

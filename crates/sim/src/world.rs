@@ -9,7 +9,7 @@ use consort_group::{
 };
 
 use crate::network::Network;
-use crate::node::{Got, Node, index_of};
+use crate::node::{Got, Node, place_of};
 use crate::schedule::Schedule;
 use crate::side::{Side, Told};
 
@@ -26,21 +26,40 @@ pub struct Traffic {
 
 /// Something that will happen.
 enum Happening {
-    Packet { to: usize, from: PhysAddr, bytes: Bytes },
-    Wake { node: usize },
-    Told { node: usize, token: Token, outcome: Outcome },
-    Consumed { node: usize, src: Address, is_multicast: bool, credit: u64 },
-    Send { node: usize },
+    /// At a place, whoever is there by then.
+    Packet {
+        place: usize,
+        from: PhysAddr,
+        bytes: Bytes,
+    },
+    Wake {
+        node: usize,
+    },
+    Told {
+        node: usize,
+        token: Token,
+        outcome: Outcome,
+    },
+    Consumed {
+        node: usize,
+        src: Address,
+        is_multicast: bool,
+        credit: u64,
+    },
+    Send {
+        node: usize,
+    },
     Fault,
 }
 
-/// A payload's number and length.
-const HEAD: usize = 16;
+/// A payload's number, sender and length.
+const HEAD: usize = 24;
 
-/// What the message of this number and size says: every byte depends on its place.
-fn content(number: u64, size: usize) -> Bytes {
+/// What a node's message of this number and size says: every byte depends on its place.
+fn content(sender: usize, number: u64, size: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(size);
     bytes.put_u64(number);
+    bytes.put_u64(sender as u64);
     bytes.put_u64(size as u64);
     bytes.extend((HEAD..size).map(|at| (at as u64).wrapping_mul(31).wrapping_add(number) as u8));
     bytes.freeze()
@@ -61,6 +80,8 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Node>,
+    /// The node at every place: the last that has started there.
+    places: Vec<usize>,
     pub(crate) traffic: Traffic,
     pub(crate) totals: Totals,
     pub(crate) trace: u64,
@@ -83,6 +104,7 @@ impl World {
             rng: Rng::new(seed),
             network: Network::new(),
             nodes: Vec::new(),
+            places: Vec::new(),
             traffic,
             totals: Totals::default(),
             trace: 0xcbf2_9ce4_8422_2325,
@@ -142,10 +164,48 @@ impl World {
 
     /// A new member begins to join.
     pub(crate) fn start(&mut self) -> Result<usize, String> {
+        self.start_at(self.places.len(), None)
+    }
+
+    /// Where a node was that has ended, one of the same name and physical address begins to join: under an address of
+    /// its own, or under its predecessor's.
+    pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
+        let address = keeps_address.then(|| self.nodes[node].address.clone());
+        self.start_at(self.nodes[node].place, address)
+    }
+
+    /// How many places there are.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether nobody is at the node's place any more.
+    pub(crate) fn may_restart(&self, node: usize) -> bool {
+        self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
+    }
+
+    /// Whether the node's address may be used again: nobody who lives has ever had it in a view, and no packet of its is
+    /// still under way. JGroups' wire does not tell a member that was left out and comes back from one that begins anew,
+    /// so whoever has had it in a view would take the new one's multicasts for the old one's.
+    pub(crate) fn is_unknown(&self, node: usize) -> bool {
+        let one = &self.nodes[node];
+        let has_seen = |node: &Node| node.log.views.iter().any(|(_, view)| view.contains(&one.address));
+        one.ended.is_some_and(|at| self.now.since(at) > self.network.longest_way())
+            && !self.nodes.iter().any(|node| node.is_alive() && has_seen(node))
+    }
+
+    fn start_at(&mut self, place: usize, address: Option<Address>) -> Result<usize, String> {
         let index = self.nodes.len();
-        let node = Node::new(index, &self.config, &mut self.rng, self.now)?;
-        self.tell_story(format!("{} starts", node.name));
+        let how = match (place < self.places.len(), &address) {
+            (false, _) => "starts",
+            (true, None) => "starts again",
+            (true, Some(_)) => "starts again under its old address",
+        };
+        let node = Node::new(place, address, &self.config, &mut self.rng, self.now)?;
+        self.tell_story(format!("{} {how}", node.name));
         self.nodes.push(node);
+        self.places.resize(self.places.len().max(place + 1), index);
+        self.places[place] = index;
         let own = self.nodes[index].clock(self.now);
         if let Some(stack) = &mut self.nodes[index].stack {
             #[cfg(feature = "planted")]
@@ -188,7 +248,7 @@ impl World {
         };
         self.now = at;
         match happening {
-            Happening::Packet { to, from, bytes } => self.packet(to, from, bytes),
+            Happening::Packet { place, from, bytes } => self.packet(self.places[place], from, bytes),
             Happening::Wake { node } => self.wake(node),
             Happening::Told { node, token, outcome } => {
                 let own = self.nodes[node].clock(self.now);
@@ -297,7 +357,7 @@ impl World {
         }
         let numbers = one.log.sent.entry(dest.clone()).or_default();
         numbers.push(now);
-        let bytes = content(numbers.len() as u64, size);
+        let bytes = content(node, numbers.len() as u64, size);
         stack.handle_send(own, Message::bytes(dest, bytes));
         self.work(node);
     }
@@ -319,8 +379,9 @@ impl World {
                 self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_effect())
             {
                 is_quiet = false;
-                let (network, own) = (&self.network, self.nodes[node].phys);
-                let told = self.side.perform(node, own, token, effect, |a, b| network.connects(a, b));
+                let (network, nodes, own) = (&self.network, &self.nodes, self.nodes[node].phys);
+                let connects = |a: usize, b: usize| network.connects(nodes[a].place, nodes[b].place);
+                let told = self.side.perform(node, own, token, effect, connects);
                 self.tell(told);
             }
             self.transmit(node);
@@ -336,7 +397,7 @@ impl World {
             let after = match from {
                 Some(from) if from != node => {
                     // Connections keep their order and lose nothing: they take the longest way.
-                    if !self.network.connects(from, node) {
+                    if !self.network.connects(self.nodes[from].place, self.nodes[node].place) {
                         continue;
                     }
                     self.network.weather.delay_max
@@ -350,18 +411,18 @@ impl World {
     fn transmit(&mut self, node: usize) {
         while let Some(transmit) = self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_transmit()) {
             let dests: Vec<usize> = match &transmit.dest {
-                TransmitDest::One(to) => index_of(*to).into_iter().collect(),
-                TransmitDest::Many(all) => all.iter().filter_map(|to| index_of(*to)).collect(),
-                TransmitDest::Multicast => (0..self.nodes.len()).collect(),
+                TransmitDest::One(to) => place_of(*to).into_iter().collect(),
+                TransmitDest::Many(all) => all.iter().filter_map(|to| place_of(*to)).collect(),
+                TransmitDest::Multicast => (0..self.places.len()).collect(),
             };
-            let count = self.nodes.len();
-            for to in dests.into_iter().filter(|&to| to != node && to < count) {
+            let (own, count) = (self.nodes[node].place, self.places.len());
+            for place in dests.into_iter().filter(|&place| place != own && place < count) {
                 self.totals.packets += 1;
                 self.totals.bytes += transmit.bytes.len() as u64;
-                self.note(&[self.now.0, node as u64, to as u64, transmit.bytes.len() as u64]);
-                for after in self.network.pass(&mut self.rng, node, to) {
+                self.note(&[self.now.0, node as u64, place as u64, transmit.bytes.len() as u64]);
+                for after in self.network.pass(&mut self.rng, own, place) {
                     let (from, bytes) = (self.nodes[node].phys, transmit.bytes.clone());
-                    self.at(self.now + after, Happening::Packet { to, from, bytes });
+                    self.at(self.now + after, Happening::Packet { place, from, bytes });
                 }
             }
         }
@@ -403,13 +464,16 @@ impl World {
             let Some(src) = message.src.clone() else { continue };
             let is_multicast = message.is_multicast();
             let bytes = message.payload_bytes().cloned().unwrap_or_default();
-            let head = bytes.get(..8).and_then(|head| head.try_into().ok());
-            let number = head.map_or(0, u64::from_be_bytes);
-            let is_whole = content(number, bytes.len().max(HEAD)) == bytes;
+            let word = |at: usize| {
+                bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_be_bytes)
+            };
+            let (number, sender) = (word(0), word(8) as usize);
+            let is_theirs = self.nodes.get(sender).is_some_and(|sender| sender.address == src);
+            let is_whole = is_theirs && content(sender, number, bytes.len().max(HEAD)) == bytes;
             self.totals.delivered += 1;
             self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
             let one = &mut self.nodes[node];
-            one.log.got.push(Got { src: src.clone(), is_multicast, number, is_whole, at: now });
+            one.log.got.push(Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now });
             if message.credit > 0 {
                 one.busy_until = one.busy_until.max(now) + one.slowness;
                 let (at, credit) = (one.busy_until, u64::from(message.credit));

@@ -7,6 +7,9 @@
 //! A connection that is closed gracefully proves nothing: members that leave do it, and so does the rule for two
 //! members that connect to each other at once. If its member is still in the view a moment later, it is connected to
 //! again, and suspected only if that fails.
+//!
+//! Suspicions are told without reliability, and so is that one was wrong. Who found one repeats it as long as it holds;
+//! who heard of it forgets it when it is not repeated. (JGroups keeps it until the member is gone.)
 
 mod ring;
 
@@ -49,6 +52,10 @@ const CONNECTIONS_MAX: usize = 2_000;
 const ANSWER: TimerKey = TimerKey(1);
 const TELL: TimerKey = TimerKey(2);
 const RETRY: TimerKey = TimerKey(3);
+const FORGET: TimerKey = TimerKey(4);
+
+/// A suspicion that is heard of holds for so many of its intervals: two repetitions may be lost.
+const HEARD_INTERVALS: u32 = 3;
 
 /// A connection that stands.
 struct Conn {
@@ -74,6 +81,8 @@ pub struct FdSock2 {
     pauses: BTreeMap<Address, Time>,
     /// Suspects of ours and of the other members.
     suspects: BTreeSet<Address>,
+    /// Of those, whom others have found, and until when we take their word for it.
+    heard: BTreeMap<Address, Time>,
     /// Those whose connection to us broke. We tell the others until they are gone.
     found: BTreeSet<Address>,
     suspicions: u64,
@@ -92,6 +101,7 @@ impl FdSock2 {
             link: Link::None,
             pauses: BTreeMap::new(),
             suspects: BTreeSet::new(),
+            heard: BTreeMap::new(),
             found: BTreeSet::new(),
             suspicions: 0,
         }
@@ -124,7 +134,7 @@ impl FdSock2 {
         for conn in std::mem::take(&mut self.conns).into_keys() {
             cx.request(Effect::Close { conn, is_graceful: true });
         }
-        for key in [ANSWER, TELL, RETRY] {
+        for key in [ANSWER, TELL, RETRY, FORGET] {
             cx.disarm(key);
         }
         self.listener = None;
@@ -133,6 +143,7 @@ impl FdSock2 {
         self.link = Link::None;
         self.pauses.clear();
         self.suspects.clear();
+        self.heard.clear();
         self.found.clear();
     }
 
@@ -194,7 +205,7 @@ impl FdSock2 {
             return cx.disarm(TELL);
         }
         self.tell(cx, FdSock2Header::Suspect(self.found.iter().cloned().collect()));
-        cx.arm(TELL, self.config.suspect_msg_interval.max(Duration::from_millis(1)));
+        cx.arm(TELL, self.tell_interval());
         self.raise_suspects(cx);
     }
 
@@ -210,14 +221,43 @@ impl FdSock2 {
         match header {
             FdSock2Header::Suspect(members) => {
                 let local = cx.local().clone();
-                let news = members.into_iter().filter(|member| view.contains(member) && *member != local);
-                self.suspects.extend(news);
+                let until = cx.now() + self.tell_interval() * HEARD_INTERVALS;
+                for member in members.into_iter().filter(|member| view.contains(member) && *member != local) {
+                    self.heard.insert(member.clone(), until);
+                    self.suspects.insert(member);
+                }
+                self.arm_forget(cx);
                 self.raise_suspects(cx);
             }
             FdSock2Header::Unsuspect(members) => self.unsuspect(cx, &members),
             // These belong on sockets.
             _ => cx.count_drop(DropReason::Unexpected, || "FD_SOCK2 connect in a message".to_owned()),
         }
+    }
+
+    fn tell_interval(&self) -> Duration {
+        self.config.suspect_msg_interval.max(Duration::from_millis(1))
+    }
+
+    fn arm_forget(&self, cx: &mut Cx<'_>) {
+        match self.heard.values().min() {
+            Some(until) => {
+                let rest = until.since(cx.now());
+                cx.arm(FORGET, rest);
+            }
+            None => cx.disarm(FORGET),
+        }
+    }
+
+    /// Whoever told us of these has fallen silent: it is wrong, or it is gone. What is right will be found again.
+    fn forget_heard(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        for (member, _) in self.heard.extract_if(.., |_, until| *until <= now) {
+            if !self.found.contains(&member) {
+                self.suspects.remove(&member);
+            }
+        }
+        self.arm_forget(cx);
     }
 
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
@@ -228,6 +268,8 @@ impl FdSock2 {
     fn keep_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
         self.suspects.retain(&keep);
         self.found.retain(&keep);
+        self.heard.retain(|member, _| keep(member));
+        self.arm_forget(cx);
         if self.found.is_empty() {
             cx.disarm(TELL);
         }
@@ -295,6 +337,7 @@ impl Protocol for FdSock2 {
         match key {
             ANSWER => self.no_answer(cx),
             TELL => self.tell_suspects(cx),
+            FORGET => self.forget_heard(cx),
             _ => self.follow_ring(cx),
         }
     }

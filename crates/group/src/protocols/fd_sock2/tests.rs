@@ -171,6 +171,33 @@ fn only_the_member_that_would_lead_passes_a_suspicion_up() {
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
 }
 
+/// The message that it was wrong can be lost.
+#[test]
+fn a_suspicion_that_is_not_told_again_is_forgotten() {
+    let suspects = |harness: &Harness| harness.stack.attribute("FD_SOCK2", "suspects").unwrap();
+    let mut harness = harness(&[3, 2, 1]);
+    for _ in 0..3 {
+        harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+        harness.advance(Duration::from_secs(10));
+        assert_ne!(suspects(&harness), "{}", "two of three may be lost");
+    }
+    harness.advance(Duration::from_secs(5));
+    assert_eq!(suspects(&harness), "{}");
+    harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
+    assert_eq!(harness.take_up_events(), [], "2 would lead, since it is not suspected any more");
+}
+
+#[test]
+fn what_was_found_here_does_not_hang_on_what_others_say() {
+    let mut harness = harness(&[1, 2, 3]);
+    let token = watch(&mut harness, 2, 7);
+    harness.up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.advance(Duration::from_secs(60)).take_up_events();
+    harness.advance(Duration::from_secs(5));
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+}
+
 #[test]
 fn garbage_closes_the_connection_and_nothing_else() {
     let mut harness = harness(&[1]);

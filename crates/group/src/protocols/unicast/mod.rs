@@ -8,6 +8,7 @@ mod receiving;
 mod sending;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::consumption::Consumption;
@@ -59,6 +60,12 @@ const STRANGERS_MAX: usize = 1_000;
 /// Forgotten connections that are remembered by number; senders that go on with one do so within minutes.
 const FORMER_MAX: usize = 1_000;
 
+/// Ranges of out-of-band messages that are remembered of each. Gaps are losses: few, however many messages there were.
+const FORMER_RANGES_MAX: usize = 64;
+
+/// Connections' numbers are not negative.
+const CONN_IDS: u64 = 1 << 15;
+
 const TICK: TimerKey = TimerKey(1);
 
 /// What we send to one member.
@@ -88,6 +95,9 @@ struct ReceiveConnection {
     is_ack_due: bool,
     last_used: Time,
     closing_since: Option<Time>,
+    /// Whether the sender has left a view since the connection was opened: one that starts again under its old address
+    /// may choose a smaller number for the next.
+    may_go_back: bool,
     /// UNICAST4: what is acknowledged.
     consumption: Consumption,
 }
@@ -97,6 +107,18 @@ struct ReceiveConnection {
 struct Early {
     messages: VecDeque<(i16, u64, Message)>,
     last_request: Option<Time>,
+}
+
+/// A connection that was forgotten. A sender that has not noticed goes on with it; what was delivered must not be
+/// delivered again.
+#[derive(Debug)]
+struct Former {
+    sender: Address,
+    conn_id: i16,
+    /// Everything up to here was delivered.
+    delivered: u64,
+    /// Out-of-band messages that were delivered ahead of their turn.
+    ahead: Vec<RangeInclusive<u64>>,
 }
 
 /// The protocol.
@@ -109,9 +131,8 @@ pub struct Unicast {
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
     early: BTreeMap<Address, Early>,
-    /// Connections of senders that were forgotten: number, and how far they had been delivered, newest last. A sender
-    /// that has not noticed goes on with the same connection; what was delivered must not be delivered again.
-    former: VecDeque<(Address, i16, u64)>,
+    /// Connections of senders that were forgotten, newest last.
+    former: VecDeque<Former>,
     xmit_requests_sent: u64,
     xmit_requests_received: u64,
     resent: u64,
@@ -172,10 +193,15 @@ impl Unicast {
         for (member, connection) in &mut self.senders {
             connection.closing_since =
                 if view.contains(member) { None } else { connection.closing_since.or(Some(now)) };
+            if !view.contains(member) {
+                // It may come back under the same address and count anew.
+                connection.last_timestamp = None;
+            }
         }
         for (member, connection) in &mut self.receivers {
             connection.closing_since =
                 if view.contains(member) { None } else { connection.closing_since.or(Some(now)) };
+            connection.may_go_back |= !view.contains(member);
         }
         self.early.retain(|member, _| view.contains(member));
     }
@@ -206,7 +232,12 @@ impl Unicast {
             is_forsaken || is_over(connection.last_used, &mut connection.closing_since)
         });
         for (member, connection) in over {
-            self.former.push_back((member, connection.conn_id, connection.window.highest_delivered()));
+            self.former.push_back(Former {
+                sender: member,
+                conn_id: connection.conn_id,
+                delivered: connection.window.highest_delivered(),
+                ahead: connection.window.delivered_ahead(FORMER_RANGES_MAX),
+            });
         }
         while self.former.len() > FORMER_MAX {
             self.former.pop_front();
@@ -244,6 +275,9 @@ impl Protocol for Unicast {
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
+        // Peers keep connections by address and number: a process that starts again under its old address must not seem
+        // to go on with an old one.
+        self.next_conn_id = cx.rng().below(CONN_IDS) as i16;
         cx.arm(TICK, self.config.xmit_interval);
     }
 

@@ -1,6 +1,6 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
 
-use super::{EARLY_MAX, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
+use super::{EARLY_MAX, Former, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
 use crate::window::{Added, ReceiveWindow};
 use crate::{
@@ -81,11 +81,11 @@ impl Unicast {
     }
 
     fn fit(&self, src: &Address, conn_id: i16, first: bool) -> Fit {
-        let current = self.receivers.get(src).map(|connection| connection.conn_id);
+        let current = self.receivers.get(src).map(|connection| (connection.conn_id, connection.may_go_back));
         match current {
-            Some(current) if current == conn_id => Fit::Current,
+            Some((current, _)) if current == conn_id => Fit::Current,
             // UNICAST4's connections only move forward (a wrapped number is a small step back, not a large one).
-            Some(current)
+            Some((current, false))
                 if self.is_fixed() && conn_id < current && current.wrapping_sub(conn_id) < i16::MAX / 2 =>
             {
                 Fit::Stale
@@ -138,18 +138,22 @@ impl Unicast {
                 return false;
             }
         }
-        let was_here = |former: &&(Address, i16, u64)| former.0 == *src && former.1 == conn_id;
-        let before = self.former.iter().rev().find(was_here).map_or(0, |(_, _, delivered)| *delivered);
+        let was_here = |former: &&Former| former.sender == *src && former.conn_id == conn_id;
+        let former = self.former.iter().rev().find(was_here);
+        let (before, ahead) = former.map_or((0, &[][..]), |former| (former.delivered, &former.ahead[..]));
         let delivered = seqno.saturating_sub(1).max(before);
         #[cfg(feature = "planted")]
         let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
+        let window = ReceiveWindow::new(delivered, self.capacity()).with_delivered(ahead);
+        let delivered = window.highest_delivered();
         let connection = ReceiveConnection {
             conn_id,
-            window: ReceiveWindow::new(delivered, self.capacity()),
+            window,
             unacked: 0,
             is_ack_due: false,
             last_used: cx.now(),
             // Nobody may be there any more, and no view will tell.
+            may_go_back: false,
             closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
             consumption: Consumption::from(delivered),
         };

@@ -6,6 +6,8 @@ use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
 const ID: ProtocolId = ProtocolId::UNICAST3;
+/// The number of our first connection, which the harness' seed gives.
+const FIRST: i16 = 26_594;
 
 fn harness() -> Harness {
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast3, UnicastConfig::default()));
@@ -44,7 +46,7 @@ fn each_destination_has_a_connection_of_its_own() {
     let mut harness = harness();
     harness.send_batch(vec![to(2, 0), to(3, 0), to(2, 1)]);
     let data = |seqno, conn_id| UnicastHeader::Data { seqno, conn_id, first: seqno == 1 };
-    assert_eq!(headers(&harness.take_down()), [data(1, 0), data(1, 1), data(2, 0)]);
+    assert_eq!(headers(&harness.take_down()), [data(1, FIRST), data(1, FIRST + 1), data(2, FIRST)]);
 }
 
 #[test]
@@ -89,11 +91,11 @@ fn send_first_seqno_resends_the_oldest_message_as_first() {
     let mut harness = harness();
     harness.send_batch(vec![to(2, 1), to(2, 2)]);
     harness.take_down();
-    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 }, 0));
+    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 }, 0));
     harness.up(from(2, UnicastHeader::SendFirstSeqno { timestamp: 2 }, 0));
     harness.up(from(2, UnicastHeader::SendFirstSeqno { timestamp: 2 }, 0));
     let sent = harness.take_down();
-    assert_eq!(headers(&sent), [UnicastHeader::Data { seqno: 2, conn_id: 0, first: true }], "once");
+    assert_eq!(headers(&sent), [UnicastHeader::Data { seqno: 2, conn_id: FIRST, first: true }], "once");
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn the_last_unacknowledged_message_is_sent_again_when_nothing_moves() {
     assert_eq!(harness.take_down(), []);
     harness.advance(TICK);
     assert_eq!(values(&harness.take_down()), [2]);
-    harness.up(from(2, UnicastHeader::Ack { seqno: 2, conn_id: 0, timestamp: 1 }, 0));
+    harness.up(from(2, UnicastHeader::Ack { seqno: 2, conn_id: FIRST, timestamp: 1 }, 0));
     harness.advance(TICK * 4);
     assert_eq!(harness.take_down(), []);
 }
@@ -146,12 +148,15 @@ fn gaps_are_requested_and_requests_are_answered() {
 fn a_closed_connection_is_forgotten_and_the_peer_told() {
     let mut harness = harness();
     harness.send(to(2, 1));
-    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 }, 0));
+    harness.up(from(2, UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 }, 0));
     harness.take_down();
     harness.advance(Duration::from_secs(361));
-    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Close { conn_id: 0 }]);
+    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Close { conn_id: FIRST }]);
     harness.send(to(2, 1));
-    assert_eq!(headers(&harness.take_down()), [UnicastHeader::Data { seqno: 1, conn_id: 1, first: true }]);
+    assert_eq!(
+        headers(&harness.take_down()),
+        [UnicastHeader::Data { seqno: 1, conn_id: FIRST + 1, first: true }]
+    );
 }
 
 #[test]
@@ -162,7 +167,7 @@ fn unicast4_never_runs_further_ahead_than_its_capacity() {
     harness.send_batch((0..6).map(|n| to(2, n)).collect());
     assert_eq!(values(&harness.take_down()), [0, 1, 2, 3]);
     assert_eq!((harness.stack.held(Some(&member(2))), harness.stack.held(Some(&member(3)))), (4, 0));
-    let ack = UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 };
+    let ack = UnicastHeader::Ack { seqno: 1, conn_id: FIRST, timestamp: 1 };
     let mut ack =
         Message::empty(Some(member(1))).with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(ack));
     ack.src = Some(member(2));
@@ -208,6 +213,41 @@ fn a_forgotten_connection_that_goes_on_delivers_nothing_twice() {
     harness.take_down();
     harness.up_batch((2..=4).map(|seqno| data(seqno, 0, seqno == 2)).collect());
     assert_eq!(values(&harness.take_up()), [4]);
+}
+
+/// The same with out-of-band messages beyond a gap that was never filled.
+#[test]
+fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
+    let mut harness = harness();
+    let oob = |seqno| data(seqno, 0, false).with_flags(Flags::OOB);
+    harness.up(data(1, 0, true)).up_batch(vec![oob(3), oob(4)]);
+    assert_eq!(values(&harness.take_up()), [1, 3, 4]);
+    harness.install(view(2, &[1, 3])).advance(Duration::from_secs(241));
+    harness.take_down();
+    harness.up_batch(vec![data(2, 0, true)]).up_batch(vec![oob(3), oob(4), oob(5)]);
+    assert_eq!(values(&harness.take_up()), [2, 5]);
+}
+
+/// A process that starts again under its old address neither goes on with an old connection nor is held to the
+/// timestamps and numbers of its predecessor.
+#[test]
+fn a_member_that_begins_anew_under_its_address_is_understood() {
+    let unicast4 = |header: UnicastHeader, value| {
+        let mut message = Message::new(Some(member(1)), Payload::Long(value))
+            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
+        message.src = Some(member(2));
+        message
+    };
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
+    harness.install(view(1, &[1, 2])).send(to(2, 1)).take_down();
+    let data = |conn_id, value| unicast4(UnicastHeader::Data { seqno: 1, conn_id, first: true }, value);
+    harness.up(unicast4(UnicastHeader::SendFirstSeqno { timestamp: 900 }, 0)).up(data(700, 1));
+    harness.take_down();
+    harness.up(data(600, 2));
+    assert_eq!(values(&harness.take_up()), [1], "numbers only rise while it is a member");
+    harness.install(view(2, &[1])).install(view(3, &[1, 2]));
+    harness.up(unicast4(UnicastHeader::SendFirstSeqno { timestamp: 1 }, 0)).up(data(600, 2));
+    assert_eq!((values(&harness.take_up()), values(&harness.take_down())), (vec![2], vec![1]));
 }
 
 #[test]
