@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use consort_conf::{ConfigError, Variables};
 use consort_group::config::StackConfig;
-use consort_group::protocols::registry;
+use consort_group::protocols::registry::{self, ValueError};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
-use consort_net::{BoundEdge, Command, DiagConfig, Driver, TransportConfig};
+use consort_net::{
+    BindAddr, BoundEdge, Command, DiagConfig, Driver, Interface, IpVersion, SystemNames, TransportConfig,
+};
 
 use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
 use crate::delivery::{Deliverer, DeliveryPolicy};
@@ -186,6 +188,9 @@ struct Made {
 }
 
 fn make(config: &StackConfig) -> Result<Made, ConnectError> {
+    let mut config = config.clone();
+    settle_addresses(&mut config)?;
+    let config = &config;
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
@@ -202,6 +207,34 @@ fn make(config: &StackConfig) -> Result<Made, ConnectError> {
         layers.push(layer.map_err(fail)?);
     }
     Ok(Made { edge, version, diag, layers, policy })
+}
+
+/// FD_SOCK2's `bind_addr` may be a list of selectors, as the transport's; its layer takes the address that they find.
+fn settle_addresses(config: &mut StackConfig) -> Result<(), ConnectError> {
+    let mut wrong = None;
+    for protocol in config.protocols.iter_mut().filter(|protocol| protocol.short_name() == "FD_SOCK2") {
+        for (name, value, position) in &mut protocol.attributes {
+            if name != "bind_addr" || value.parse::<IpAddr>().is_ok() {
+                continue;
+            }
+            let interfaces = Interface::of_host().unwrap_or_default();
+            let chosen = value.parse::<BindAddr>().map_err(|error| error.to_string()).and_then(|selectors| {
+                let found = selectors.choose(&interfaces, IpVersion::Dual, &SystemNames);
+                found.ok_or_else(|| format!("attribute bind_addr: `{value}` finds no address"))
+            });
+            match chosen {
+                Ok(interface) => *value = interface.ip.to_string(),
+                Err(what) => wrong = Some((what, *position)),
+            }
+        }
+    }
+    match wrong {
+        Some((what, position)) => {
+            let error = ValueError { protocol: "FD_SOCK2".to_owned(), what, position };
+            Err(ConfigError::value(config, error).into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// A host's addresses; of those, the ones of our own family if it has any. `localhost` is this host: our own address
@@ -232,4 +265,22 @@ fn default_name(rng: &mut Rng) -> String {
         .unwrap_or_default();
     let host = host.trim().split('.').next().unwrap_or_default();
     format!("{}-{}", if host.is_empty() { "member" } else { host }, rng.below(65_536))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fd_sock2_listens_where_a_selector_says() {
+        let settled = |bind: &str| {
+            let text = format!("<config>\n<TCP/>\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
+            let mut config = consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config;
+            settle_addresses(&mut config).map(|()| config.protocols[1].get("bind_addr").unwrap().to_owned())
+        };
+        assert_eq!(settled("match-interface:none,loopback").unwrap(), "127.0.0.1");
+        assert_eq!(settled("10.1.2.3").unwrap(), "10.1.2.3");
+        let error = settled("match-interface:none").unwrap_err().to_string();
+        assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr"), "{error}");
+    }
 }

@@ -49,6 +49,22 @@ impl Join {
         })
     }
 
+    /// Sets a variable, unless the user has.
+    fn default(&mut self, name: &str, value: String) {
+        let prefix = format!("{name}=");
+        if !self.define.iter().any(|definition| definition.starts_with(&prefix)) {
+            self.define.push(prefix + &value);
+        }
+    }
+
+    /// The transport's port, if there is a stack and it says one.
+    fn bind_port(&self) -> Option<u16> {
+        let defined = self.define.iter().filter_map(|definition| definition.split_once('='));
+        let variables = defined.fold(Variables::from_env(), |all, (name, value)| all.with(name, value));
+        let stack = consort_conf::load_stack(&self.config, &variables).ok()?;
+        stack.config.protocols.first()?.get("bind_port")?.parse().ok().filter(|port| *port > 0)
+    }
+
     /// The same options as arguments for another process, under another name.
     pub(crate) fn arguments(&self, name: &str) -> Vec<String> {
         let mut arguments = vec![
@@ -63,17 +79,13 @@ impl Join {
 
     /// Settles where members on this host find each other, unless the user has said it.
     pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) {
-        let mut default = |name: &str, value: String| {
-            let prefix = format!("{name}=");
-            if !self.define.iter().any(|definition| definition.starts_with(&prefix)) {
-                self.define.push(prefix + &value);
-            }
-        };
         if self.config.starts_with("tcp") {
-            default("jgroups.bind_port", first_port.to_string());
+            self.default("jgroups.bind_port", first_port.to_string());
         }
-        default("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{first_port}]"));
-        default("jgroups.tcp.port_range", (members + 1).to_string());
+        // A file of one's own may have settled the port.
+        let first_port = self.bind_port().unwrap_or(first_port);
+        self.default("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{first_port}]"));
+        self.default("jgroups.tcp.port_range", (members + 1).to_string());
         self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
     }
 }

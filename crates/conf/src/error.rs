@@ -64,6 +64,18 @@ pub enum Fault {
         /// The known name that is nearest to it.
         nearest: Option<&'static str>,
     },
+    /// A protocol is to use another number on the wire than its own.
+    #[error(
+        "attribute id of {protocol}: `{id}` is not its number, which is {own} and cannot be changed here"
+    )]
+    OtherId {
+        /// The protocol.
+        protocol: String,
+        /// The number as written.
+        id: String,
+        /// The protocol's own.
+        own: i16,
+    },
     /// An attribute's value does not fit.
     #[error(transparent)]
     Value(ValueError),

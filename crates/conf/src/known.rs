@@ -39,7 +39,7 @@ static KNOWN: LazyLock<BTreeMap<&'static str, Names>> = LazyLock::new(|| {
     table
 });
 
-fn is_transport(protocol: &str) -> bool {
+pub(crate) fn is_transport(protocol: &str) -> bool {
     registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
 }
 
@@ -82,8 +82,12 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
             return Err(ConfigError::at(stack, protocol.position, fault));
         }
         let own = &KNOWN[name];
-        for (attribute, _, position) in &protocol.attributes {
+        for (attribute, value, position) in &protocol.attributes {
             let attribute = attribute.as_str();
+            if attribute == "id" {
+                check_id(stack, name, value, *position)?;
+                continue;
+            }
             let Some(&is_deprecated) = own.get(attribute).or_else(|| common.get(attribute)) else {
                 let nearest = nearest(attribute, own.keys().chain(common.keys()).copied());
                 let (protocol, attribute) = (name.to_owned(), attribute.to_owned());
@@ -102,6 +106,17 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
     }
     check_order(stack)?;
     Ok(ignored)
+}
+
+/// A protocol's headers are filed under its own number: members that file them under another would not understand us.
+fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Result<(), ConfigError> {
+    let own = registry::id(protocol);
+    if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
+        return Ok(());
+    }
+    let (protocol, id) = (protocol.to_owned(), value.to_owned());
+    let own = own.map_or(0, |own| own.0);
+    Err(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
 /// A transport is at the bottom, and nowhere else.
@@ -215,6 +230,16 @@ mod tests {
             error("<config><TCP/><pbcast.GMS frobnicate=\"1\"/></config>"),
             "my.xml:1:27: unknown attribute `frobnicate` of GMS"
         );
+    }
+
+    #[test]
+    fn another_protocol_id_is_refused_with_its_place() {
+        assert_eq!(
+            error("<config>\n  <TCP/>\n  <UNICAST3 id=\"700\"/>\n</config>"),
+            "my.xml:3:13: attribute id of UNICAST3: `700` is not its number, which is 48 and cannot be changed here"
+        );
+        let text = "<config><TCP id=\"57\"/><FD_SOCK2 id=\"71\"/><UNICAST3 id=\"48\"/></config>";
+        assert!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use consort_group::config::{Position, StackConfig};
 
 use crate::error::{ConfigError, Fault};
-use crate::known::{Ignored, check};
+use crate::known::{Ignored, check, is_transport};
 use crate::variables::Variables;
 use crate::xml::{Element, read};
 
@@ -28,10 +28,10 @@ const INCLUDES_MAX: usize = 5;
 /// Includes of a stack at most. One is usual; a file that includes itself many times has to end somewhere.
 const FILES_MAX: usize = 50;
 
-/// Variables that set an attribute also where the file does not ask for them: protocol, attribute, variable. The
-/// names are those of JGroups' system properties (FILE_PING's is ours). What is set for one process wins over the file
-/// that many share; JGroups does that with bind_addr only, and takes the others where the file is silent.
-const OVERRIDES: &[(&str, &str, &str)] = &[
+/// Variables that set an attribute although the file does not ask for them: protocol, attribute, variable. The names are
+/// those of JGroups' system properties (FILE_PING's is ours). As in JGroups, they count where the file is silent; only a
+/// transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
+const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),
     ("TCP", "external_addr", "jgroups.external_addr"),
@@ -42,9 +42,14 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("TCP_NIO2", "external_port", "jgroups.external_port"),
     ("UDP", "bind_addr", "jgroups.bind_addr"),
     ("UDP", "bind_port", "jgroups.bind_port"),
+    ("UDP", "external_addr", "jgroups.external_addr"),
+    ("UDP", "external_port", "jgroups.external_port"),
     ("UDP", "mcast_addr", "jgroups.udp.mcast_addr"),
     ("UDP", "mcast_port", "jgroups.udp.mcast_port"),
     ("UDP", "ip_ttl", "jgroups.udp.ip_ttl"),
+    ("FD_SOCK2", "bind_addr", "jgroups.bind_addr"),
+    ("FD_SOCK2", "external_addr", "jgroups.external_addr"),
+    ("FD_SOCK2", "external_port", "jgroups.external_port"),
     ("TCPPING", "initial_hosts", "jgroups.tcpping.initial_hosts"),
     ("MPING", "mcast_addr", "jgroups.mping.mcast_addr"),
     ("MPING", "mcast_port", "jgroups.mping.mcast_port"),
@@ -92,10 +97,12 @@ fn finish(
     let mut config = gathering.config;
     for protocol in &mut config.protocols {
         let name = protocol.short_name().to_owned();
-        for (_, attribute, property) in OVERRIDES.iter().filter(|(of, _, _)| *of == name) {
+        for (_, attribute, property) in PROPERTIES.iter().filter(|(of, _, _)| *of == name) {
             let Some(value) = variables.get(property) else { continue };
+            let wins = is_transport(&name) && *attribute == "bind_addr";
             match protocol.attributes.iter_mut().find(|(own, _, _)| own == attribute) {
-                Some((_, own, _)) => value.clone_into(own),
+                Some((_, own, _)) if wins => value.clone_into(own),
+                Some(_) => {}
                 None => {
                     protocol.attributes.push(((*attribute).to_owned(), value.to_owned(), protocol.position));
                 }
@@ -204,14 +211,48 @@ mod tests {
         );
     }
 
+    /// What JGroups 5.5.7 made of the same file and properties.
     #[test]
-    fn system_properties_win_over_the_file() {
+    fn system_properties_count_where_the_file_is_silent_and_always_for_the_transports_bind_addr() {
         let variables = Variables::new()
-            .with("jgroups.bind_addr", "127.0.0.1")
-            .with("transport-config", "udp-default.xml");
-        let stack = load_stack("tcp.xml", &variables).unwrap();
-        assert_eq!(stack.config.protocols[0].short_name(), "UDP");
-        assert_eq!(stack.config.protocols[0].get("bind_addr"), Some("127.0.0.1"));
+            .with("jgroups.bind_addr", "127.0.0.2")
+            .with("jgroups.bind_port", "7999")
+            .with("jgroups.external_addr", "10.1.1.1")
+            .with("jgroups.udp.mcast_port", "9999")
+            .with("jgroups.mping.mcast_port", "88");
+        let attribute = |text: &str, protocol: &str, name: &str| {
+            let stack = parse_stack("my.xml", text, &variables).unwrap();
+            let mut protocols = stack.config.protocols.iter();
+            let found = protocols.find(|found| found.short_name() == protocol).unwrap();
+            found.get(name).unwrap_or_default().to_owned()
+        };
+        let silent = "<config><UDP/><MPING/><FD_SOCK2/></config>";
+        let spoken = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
+                      mcast_port=\"1\"/><MPING mcast_port=\"2\"/><FD_SOCK2 bind_addr=\"127.0.0.1\"/></config>";
+        for (protocol, name, when_silent, when_spoken) in [
+            ("UDP", "bind_addr", "127.0.0.2", "127.0.0.2"),
+            ("UDP", "bind_port", "7999", "7811"),
+            ("UDP", "external_addr", "10.1.1.1", "10.2.2.2"),
+            ("UDP", "mcast_port", "9999", "1"),
+            ("MPING", "mcast_port", "88", "2"),
+            ("FD_SOCK2", "bind_addr", "127.0.0.2", "127.0.0.1"),
+            ("FD_SOCK2", "external_addr", "10.1.1.1", "10.1.1.1"),
+        ] {
+            assert_eq!(attribute(silent, protocol, name), when_silent, "{protocol} {name}");
+            assert_eq!(attribute(spoken, protocol, name), when_spoken, "{protocol} {name}");
+        }
+    }
+
+    #[test]
+    fn the_stock_stacks_take_their_port_from_a_variable() {
+        let variables = Variables::new().with("jgroups.bind_port", "7999");
+        for (name, port) in [("tcp.xml", "7800"), ("tcp-new.xml", "7800"), ("tcp-nio.xml", "7800")] {
+            let port_by = |variables: &Variables| {
+                load_stack(name, variables).unwrap().config.protocols[0].get("bind_port").map(str::to_owned)
+            };
+            assert_eq!(port_by(&Variables::new()).as_deref(), Some(port));
+            assert_eq!(port_by(&variables).as_deref(), Some("7999"));
+        }
     }
 
     /// S000-52: a stack described in one string, as JGroups took it once, is refused, and what would do is named.

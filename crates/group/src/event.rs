@@ -192,6 +192,8 @@ pub enum Effect {
         bind: Option<IpAddr>,
         /// The ports to try in order.
         ports: Vec<u16>,
+        /// The address, and the port if it is another, to advertise instead of the one that is listened on.
+        external: Option<(IpAddr, Option<u16>)>,
     },
     /// Stop listening; connections stay.
     CloseListener,

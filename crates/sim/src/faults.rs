@@ -187,7 +187,8 @@ impl Faults {
         let is_one_way = world.rng.chance(0.3);
         let inside: Vec<bool> = (0..world.places()).map(|_| world.rng.chance(0.5)).collect();
         let names: Vec<String> = (inside.iter().enumerate())
-            .filter_map(|(place, &is_inside)| is_inside.then(|| format!("M{place}")))
+            .filter(|&(_, &is_inside)| is_inside)
+            .map(|(place, _)| format!("M{place}"))
             .collect();
         let ways = if is_one_way { "what they send" } else { "both ways" };
         world.tell_story(format!("cut: {} from the others, {ways}", names.join(" ")));

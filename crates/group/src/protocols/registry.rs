@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::discovery::Source;
 use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
-use crate::{Protocol, Version};
+use crate::{Protocol, ProtocolId, Version};
 
 /// Looks up a host name, for TCPPING.
 pub type Resolve<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<IpAddr>, String>;
@@ -32,6 +32,13 @@ struct Making<'c, 'r> {
 impl Making<'_, '_> {
     fn fail(&self, position: Position, what: String) -> ValueError {
         ValueError { protocol: self.config.short_name().to_owned(), what, position }
+    }
+
+    /// About an attribute that has a value of its own.
+    fn fail_at(&self, name: &str, why: String) -> ValueError {
+        let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
+        let position = place.map_or(self.config.position, |(_, _, position)| *position);
+        self.fail(position, format!("attribute {name}: {why}"))
     }
 
     /// A config struct with everything set that it knows.
@@ -110,7 +117,12 @@ entries! {
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
-    "FD_SOCK2": [FdSock2Config] |_, c| Ok(FdSock2::new(c));
+    "FD_SOCK2": [FdSock2Config] |m, c| match c.client_bind_port {
+        0 => Ok(FdSock2::new(c)),
+        port => Err(m.fail_at("client_bind_port", format!(
+            "{port} is refused: connections to one member after the other cannot share a port; leave it at 0"
+        ))),
+    };
     "FD_ALL3": [FdAll3Config] |m, c| match c.check() {
         Ok(()) => Ok(FdAll3::new(c)),
         Err(why) => Err(m.fail(m.config.position, why)),
@@ -164,6 +176,15 @@ pub fn names() -> BTreeSet<&'static str> {
 pub fn layer(config: &ProtocolConfig, resolve: Resolve<'_>) -> Option<Result<Box<dyn Protocol>, ValueError>> {
     let entry = ENTRIES.iter().find(|entry| entry.name == config.short_name())?;
     Some((entry.make)(&mut Making { config, resolve }))
+}
+
+/// The number under which a protocol files its headers.
+pub fn id(name: &str) -> Option<ProtocolId> {
+    let config =
+        ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
+    let mut nowhere = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
+    let own = layer(&config, &mut nowhere).and_then(Result::ok).map(|layer| layer.id());
+    own.or_else(|| transport(&config).and_then(Result::ok).map(|(layer, _)| layer.id()))
 }
 
 /// Makes the transport's layer and tells its version. `None`: the protocol is not a transport.
@@ -245,6 +266,17 @@ mod tests {
         assert!(error.to_string().starts_with("UFC: attribute max_credits: `plenty`"), "{error}");
         let error = transport(&config("TCP", &[("version", "5.x")])).unwrap().err().unwrap();
         assert_eq!(error.to_string(), "TCP: attribute version: `5.x` is not a version such as 5.5.7");
+    }
+
+    #[test]
+    fn fd_sock2_connects_from_any_port_only() {
+        assert!(made(&config("FD_SOCK2", &[("client_bind_port", "0")])).is_ok());
+        let error = made(&config("FD_SOCK2", &[("client_bind_port", "7950")])).err().unwrap();
+        assert!(
+            error.to_string().starts_with("FD_SOCK2: attribute client_bind_port: 7950 is refused"),
+            "{error}"
+        );
+        assert_eq!(error.position.line, 3);
     }
 
     #[test]

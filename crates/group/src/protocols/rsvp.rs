@@ -2,6 +2,10 @@
 //!
 //! The sender of a message with flag RSVP hears, by its ticket, when everybody has it; RSVP_NB only makes sure that
 //! it is flushed out.
+//!
+//! JGroups acknowledges when the application's callback has returned. Here that is when the application has returned as
+//! much credit as had come up with the message and before it, so that a message kept for later is not acknowledged yet.
+//! The acknowledgement is empty and out of band: no flow control holds it up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -59,7 +59,9 @@ impl Side {
     /// Does what a layer asks, or begins to.
     pub(crate) fn perform(&mut self, now: Time, token: Token, effect: Effect, shared: &Shared) {
         match effect {
-            Effect::Listen { bind, ports } => self.listen(token, bind, &ports, shared.phys),
+            Effect::Listen { bind, ports, external } => {
+                self.listen(token, bind, &ports, external, shared.phys);
+            }
             Effect::CloseListener => {
                 if let Some(table) = self.tables.get_mut(&token.layer()) {
                     table.links.close_listeners();
@@ -212,9 +214,17 @@ impl Side {
         })
     }
 
-    fn listen(&mut self, token: Token, bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) {
+    fn listen(
+        &mut self,
+        token: Token,
+        bind: Option<IpAddr>,
+        ports: &[u16],
+        external: Option<(IpAddr, Option<u16>)>,
+        phys: PhysAddr,
+    ) {
         let outcome = match open_listener(bind, ports, phys) {
             Ok((listener, own)) => {
+                let own = external.map_or(own, |(ip, port)| PhysAddr::new(ip, port.unwrap_or(own.port)));
                 let table = self.table(token);
                 table.listener = Some(token);
                 table.links.set_own(own);

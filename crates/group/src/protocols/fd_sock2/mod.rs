@@ -31,6 +31,13 @@ crate::properties! {
     FdSock2Config {
         /// The address to listen on; all addresses if not set.
         bind_addr: Option<IpAddr> = None,
+        /// The address to advertise instead of the one that is listened on (behind address translation).
+        external_addr: Option<IpAddr> = None,
+        /// The port to advertise together with `external_addr`; 0 = the one that is listened on.
+        external_port: u16 = 0,
+        /// The port to connect from. Any other than 0, which is any, is refused: connections to one member after the
+        /// other cannot share it.
+        client_bind_port: u16 = 0,
         /// Added to the transport's port, it gives the first port to listen on.
         offset: u16 = 100,
         /// How many ports after the first are tried, here and at the neighbour.
@@ -123,7 +130,9 @@ impl FdSock2 {
             return;
         }
         let ports = self.ports(cx.shared().phys.port);
-        self.listener = Some(cx.request(Effect::Listen { bind: self.config.bind_addr, ports }));
+        let FdSock2Config { bind_addr: bind, external_addr, external_port, .. } = self.config;
+        let external = external_addr.map(|ip| (ip, Some(external_port).filter(|port| *port > 0)));
+        self.listener = Some(cx.request(Effect::Listen { bind, ports, external }));
     }
 
     fn close_all(&mut self, cx: &mut Cx<'_>) {

@@ -11,7 +11,7 @@ fn harness(numbers: &[u64]) -> Harness {
     harness.stack.handle_connect(harness.now, "demo");
     harness.stack.run(harness.now);
     let (token, effect) = harness.take_effects().remove(0);
-    assert_eq!(effect, Effect::Listen { bind: None, ports: vec![7901, 7902, 7903, 7904] });
+    assert_eq!(effect, Effect::Listen { bind: None, ports: vec![7901, 7902, 7903, 7904], external: None });
     harness.done(token, Outcome::Listening(at(1, 0)));
     for &n in numbers {
         harness.learn(n);
@@ -196,6 +196,21 @@ fn what_was_found_here_does_not_hang_on_what_others_say() {
     harness.advance(Duration::from_secs(60)).take_up_events();
     harness.advance(Duration::from_secs(5));
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+}
+
+#[test]
+fn an_external_address_is_advertised_with_its_port_if_it_has_one() {
+    let ip = IpAddr::from([10, 9, 9, 9]);
+    for (addr, port, wanted) in
+        [(Some(ip), 0, Some((ip, None))), (Some(ip), 5, Some((ip, Some(5)))), (None, 5, None)]
+    {
+        let config = FdSock2Config { external_addr: addr, external_port: port, ..FdSock2Config::default() };
+        let mut harness = Harness::new(FdSock2::new(config));
+        harness.stack.handle_connect(harness.now, "demo");
+        harness.stack.run(harness.now);
+        let effects = harness.take_effects();
+        assert!(matches!(effects[0].1, Effect::Listen { external, .. } if external == wanted), "{effects:?}");
+    }
 }
 
 #[test]

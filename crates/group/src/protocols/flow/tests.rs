@@ -353,3 +353,34 @@ fn in_a_mixed_batch_every_message_is_controlled_by_its_kind() {
     harness.send_batch(vec![to(Some(2), 10), to(None, 1_000), to(None, 1_000)]);
     assert_eq!(harness.take_down().len(), 2, "the second multicast waits");
 }
+
+#[test]
+fn every_kind_names_the_bound_of_its_queue() {
+    for (kind, is_multicast, limit) in [
+        (FlowKind::Ufc, false, HOLD_LIMIT),
+        (FlowKind::Mfc, true, HOLD_LIMIT),
+        (FlowKind::UfcNb, false, 10_000_000),
+        (FlowKind::MfcNb, true, 10_000_000),
+    ] {
+        let layer = FlowControl::new(kind, FlowConfig::default(), QueueConfig::default());
+        let harness = Harness::new(layer);
+        assert_eq!(harness.stack.hold_limit(is_multicast), Some(limit), "{kind:?}");
+        assert_eq!(harness.stack.hold_limit(!is_multicast), None, "{kind:?}");
+    }
+}
+
+/// RSVP's answers are empty, as its sender must not wait for credits that it would return itself.
+#[test]
+fn an_acknowledgement_of_rsvp_needs_no_credits() {
+    let config = FlowConfig { max_credits: Bytes(100), ..FlowConfig::default() };
+    let mut harness = Harness::new(FlowControl::new(FlowKind::Ufc, config, QueueConfig::default()));
+    harness.install(view(1, &[1, 2]));
+    let full = || Message::bytes(Some(member(2)), vec![0; 100]);
+    harness.send_batch(vec![full(), full()]);
+    assert_eq!(harness.take_down().len(), 1, "one has credits");
+    let header = crate::RsvpHeader { kind: crate::RsvpKind::Response, id: 1 };
+    let answer = Message::empty(Some(member(2))).with_header(ProtocolId::RSVP, HeaderBody::Rsvp(header));
+    harness.send(answer);
+    let sent = harness.take_down();
+    assert!(matches!(&sent[..], [one] if one.headers.get(ProtocolId::RSVP).is_some()), "{sent:?}");
+}

@@ -111,6 +111,10 @@ impl Gms {
             self.release_group(cx, |_| true);
             return self.end_merge(cx);
         }
+        let others = answers.iter().filter(|(src, _)| **src != local);
+        for (view, _) in others.map(|(_, answer)| answer) {
+            merge.confirming.retain(|member| !view.contains(member));
+        }
         // Our own group's answer first, as with the subviews.
         let mut ordered: Vec<&(View, Digest)> = answers.values().collect();
         ordered.sort_by_key(|(view, _)| !view.contains(&local));

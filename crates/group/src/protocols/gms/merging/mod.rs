@@ -28,6 +28,8 @@ pub(super) struct Merge {
     drawn_by: Address,
     /// The members of our group that we have drawn into it.
     group: Vec<Address>,
+    /// Those of them whom we have answered for: they get the merged view from us, and confirm it to us.
+    confirming: Vec<Address>,
 }
 
 /// A group's digests on the way to the merge leader.
@@ -60,6 +62,7 @@ impl Gms {
                     collecting: None,
                     drawn_by: drawn_by.clone(),
                     group: Vec::new(),
+                    confirming: Vec::new(),
                 });
                 cx.control(&Control::SuspendStable(self.merge_limit()));
                 cx.arm(MERGE_END, self.merge_limit());
@@ -218,6 +221,7 @@ impl Gms {
             }
         }
         let members: Vec<Address> = digest.entries.iter().map(|row| row.member.clone()).collect();
+        merge.confirming.clone_from(&members);
         let answer = View::new(view.id().clone(), members);
         let id = merge.id.clone();
         self.release_group(cx, |member| digest.get(member).is_none());
@@ -249,6 +253,10 @@ impl Gms {
             cx.control(&Control::MergeDigest(digest));
         }
         self.announce(cx, &previous, view, digest);
+        // Members of our last view who have answered elsewhere hear of the merged one there, and confirm it there.
+        if let (Some(merge), Some(acks)) = (&self.merge, &mut self.acks) {
+            acks.missing.retain(|member| merge.confirming.contains(member));
+        }
         self.end_merge(cx);
         self.acks_may_be_complete(cx);
     }
