@@ -211,7 +211,7 @@ async fn fd_sock2_answers_as_jgroups_does() {
 
     let member = Member::start(&tcp());
     let bind = Some([127, 0, 0, 1].into());
-    let mut heard = Talker::start(&member, Effect::Listen { bind, ports: vec![0] }, body);
+    let mut heard = Talker::start(&member, Effect::Listen { bind, ports: vec![0], external: None }, body);
     let Outcome::Listening(at) = next(&mut heard).await else { panic!("not listening") };
     let mut stream = TcpStream::connect(at.socket_addr()).await.unwrap();
     stream.write_all(&asked).await.unwrap();
