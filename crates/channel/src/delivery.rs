@@ -1,4 +1,5 @@
-//! How messages reach the receiver: off the stack's path, at most one call at a time per sender.
+//! How messages reach the receiver: off the stack's path, at most one call at a time per sender, and for those that
+//! are in total order (SEQUENCER) at most one at a time whoever sent them.
 //!
 //! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches while one
 //! of them is being processed and hands them over together; `submit` gives every batch a task of its own, so that
@@ -57,8 +58,25 @@ const MERGED_MESSAGES_MAX: usize = 1_024;
 /// Batches up to this long are merged with those before them: moving so many messages costs no more than another call.
 const MERGED_BATCH_MAX: usize = 16;
 
-/// A sender's regular messages, multicasts and unicasts apart, as JGroups keeps them apart.
-type Lane = (Address, bool);
+/// Batches of which one is consumed after the other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Lane {
+    /// Messages in total order. Calls for two of their senders at once would undo it.
+    TotalOrder,
+    /// A sender's regular messages, multicasts and unicasts apart, as JGroups keeps them apart.
+    Sender { src: Address, is_multicast: bool },
+}
+
+impl Lane {
+    /// None for a batch that waits for nobody.
+    fn of(batch: &MessageBatch) -> Option<Self> {
+        if batch.is_totally_ordered() {
+            return Some(Self::TotalOrder);
+        }
+        let src = batch.src().filter(|_| !batch.is_oob())?.clone();
+        Some(Self::Sender { src, is_multicast: batch.is_multicast() })
+    }
+}
 
 /// Numbers batches and events in the order in which the stack gave them.
 type Ordinal = u64;
@@ -129,12 +147,10 @@ impl Deliverer {
         let ordinal = waiting.next;
         waiting.next += 1;
         waiting.unfinished.insert(ordinal);
-        let has_lane =
-            matches!(self.policy, DeliveryPolicy::Max | DeliveryPolicy::Unbatch) && !batch.is_oob();
+        let has_lanes = matches!(self.policy, DeliveryPolicy::Max | DeliveryPolicy::Unbatch);
         let this = self.clone();
-        match batch.src().filter(|_| has_lane) {
-            Some(src) => {
-                let lane = (src.clone(), batch.is_multicast());
+        match Lane::of(&batch).filter(|_| has_lanes) {
+            Some(lane) => {
                 if let Some(batches) = waiting.lanes.get_mut(&lane) {
                     return batches.push((ordinal, batch));
                 }
@@ -262,7 +278,9 @@ fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
     for mut batch in batches {
         match merged.last_mut() {
             Some(last)
-                if batch.len() <= MERGED_BATCH_MAX && last.len() + batch.len() <= MERGED_MESSAGES_MAX =>
+                if batch.len() <= MERGED_BATCH_MAX
+                    && last.len() + batch.len() <= MERGED_MESSAGES_MAX
+                    && last.src() == batch.src() =>
             {
                 last.messages.append(&mut batch.messages);
             }
@@ -275,7 +293,7 @@ fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use consort_group::Message;
+    use consort_group::{Message, Rng, Transient};
 
     #[test]
     fn merging_keeps_order_and_stays_bounded() {
@@ -286,5 +304,19 @@ mod tests {
                 .map(MessageBatch::len)
                 .collect();
         assert_eq!(sizes, [1_024, 17, 2_000, 17]);
+    }
+
+    #[test]
+    fn messages_of_two_senders_are_not_merged() {
+        let [a, b] = [1, 2].map(|seed| Address::random(&mut Rng::new(seed)));
+        let from = |src: &Address| {
+            let mut message = Message::empty(None);
+            message.src = Some(src.clone());
+            message.transient |= Transient::TOTAL_ORDER;
+            MessageBatch::of(message)
+        };
+        let batches = merged(vec![from(&a), from(&a), from(&b), from(&a)]);
+        let seen: Vec<_> = batches.iter().map(|batch| (batch.src().cloned(), batch.len())).collect();
+        assert_eq!(seen, [(Some(a.clone()), 2), (Some(b), 1), (Some(a), 1)]);
     }
 }

@@ -179,6 +179,64 @@ async fn a_burst_comes_in_few_calls_one_at_a_time() {
     }
 }
 
+/// Who sent what, as it came.
+#[derive(Default)]
+struct Record {
+    seen: Mutex<Vec<(Address, Vec<u8>)>>,
+    count: watch::Sender<usize>,
+}
+
+impl Receiver for Record {
+    fn receive(&self, message: Message) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.push((message.src.clone().unwrap(), message.payload_bytes().unwrap().to_vec()));
+        self.count.send_replace(seen.len());
+    }
+}
+
+/// With SEQUENCER the receivers, too, see one order of all senders' messages, those that travel in pieces among them,
+/// however many threads there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn receivers_see_the_total_order() {
+    let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/><GMS/><UFC/><MFC/>\
+                <SEQUENCER/><FRAG2 frag_size=\"1000\"/></config>";
+    let mut all = Vec::new();
+    for name in ["A", "B", "C"] {
+        let record = Arc::new(Record::default());
+        let stack = parse_stack("ordered.xml", text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
+        let builder = Channel::from_config(stack.config).name(name).receiver(record.clone());
+        all.push((join("ordered", builder).await, record));
+    }
+    for (channel, _) in &all {
+        members(channel, 3).await;
+    }
+    let sending = all.iter().map(|(channel, _)| {
+        let channel = channel.clone();
+        tokio::spawn(async move {
+            for number in 0..500_u32 {
+                let mut payload = number.to_be_bytes().to_vec();
+                payload.resize(if number % 10 == 0 { 3_000 } else { 4 }, 0);
+                channel.send(Message::bytes(None, payload)).await.unwrap();
+            }
+        })
+    });
+    for sending in sending.collect::<Vec<_>>() {
+        sending.await.unwrap();
+    }
+    for (_, record) in &all {
+        let mut count = record.count.subscribe();
+        timeout(PATIENCE, count.wait_for(|&count| count == 1_500)).await.unwrap().unwrap();
+    }
+    let orders: Vec<_> = all.iter().map(|(_, record)| record.seen.lock().unwrap().clone()).collect();
+    for other in &orders[1..] {
+        let first_difference = orders[0].iter().zip(other).position(|(one, another)| one != another);
+        assert_eq!(first_difference, None);
+    }
+    for (channel, _) in all {
+        channel.close().await;
+    }
+}
+
 /// Where a regular call and two out-of-band ones wait for each other: none ends before all three are under way.
 #[derive(Default)]
 struct Meeting {

@@ -44,6 +44,11 @@ impl MessageBatch {
         self.messages.first().is_some_and(Message::is_oob)
     }
 
+    /// Whether it belongs to the one order of all multicasts (a batch going up).
+    pub fn is_totally_ordered(&self) -> bool {
+        self.messages.first().is_some_and(Message::is_totally_ordered)
+    }
+
     /// Puts messages of a source back into a batch on its way up, whose messages have been taken out: those that are of
     /// another kind (`is_multicast`, `is_oob`), as when a window releases them together, follow in batches of their own.
     pub(crate) fn refill(&mut self, cx: &mut Cx<'_>, ready: Vec<Message>, is_multicast: bool, is_oob: bool) {
@@ -67,6 +72,7 @@ impl MessageBatch {
         self.messages.last().is_some_and(|last| {
             last.is_multicast() == message.is_multicast()
                 && last.is_oob() == message.is_oob()
+                && last.is_totally_ordered() == message.is_totally_ordered()
                 && last.src == message.src
         })
     }

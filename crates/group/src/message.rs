@@ -109,6 +109,8 @@ bit_set! {
         DONT_BLOCK = 4,
         /// Came back through the transport's loopback, not from the network.
         LOOPED_BACK = 8,
+        /// On its way up: one of those that all members deliver in one order, whoever their senders are.
+        TOTAL_ORDER = 16,
     }
 }
 
@@ -306,6 +308,12 @@ impl Message {
     #[inline]
     pub const fn is_oob(&self) -> bool {
         self.flags.has(Flags::OOB)
+    }
+
+    /// Whether it came up as one of those that all members deliver in one order.
+    #[inline]
+    pub fn is_totally_ordered(&self) -> bool {
+        self.transient.has(Transient::TOTAL_ORDER)
     }
 
     /// The payload's bytes, where it is a byte array.

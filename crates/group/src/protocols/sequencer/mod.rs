@@ -223,12 +223,14 @@ impl Sequencer {
                 None
             }
             SequencerKind::Bcast => {
+                let mut message = message;
                 let src = message.src.clone()?;
                 if !self.accept(cx, &src, header.seqno) {
                     cx.absorb(&message);
                     return None;
                 }
                 self.owe_sender(&message);
+                message.transient |= Transient::TOTAL_ORDER;
                 Some(message)
             }
             SequencerKind::WrappedBcast => {
@@ -256,6 +258,7 @@ impl Sequencer {
                 }
                 inner.dest = None;
                 inner.credit = message.credit;
+                inner.transient |= Transient::TOTAL_ORDER;
                 self.owe(&src, message.src.as_ref(), message.credit);
                 Some(inner)
             }

@@ -85,6 +85,21 @@ fn the_broadcast_message_has_its_own_sender_and_comes_once() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
 }
 
+/// Whoever hands messages to the application can tell them from those that are in their sender's order only.
+#[test]
+fn what_is_in_total_order_says_so_and_shares_no_batch_with_what_is_not() {
+    let mut harness = harness(&[2, 1]);
+    let mut unordered = Message::bytes(None, "unordered");
+    unordered.src = Some(member(2));
+    unordered.flags |= Flags::NO_TOTAL_ORDER;
+    harness.up(wrapped(2, 1, 2)).up(unordered).up(wrapped(1, 1, 2));
+    let delivered = harness.take_up();
+    let ordered: Vec<_> = delivered.iter().map(Message::is_totally_ordered).collect();
+    assert_eq!(ordered, [true, false, true]);
+    assert!(!MessageBatch::of(delivered[0].clone()).takes(&delivered[1]));
+    assert!(!MessageBatch::of(delivered[1].clone()).takes(&delivered[0]));
+}
+
 #[test]
 fn unicasts_and_unordered_multicasts_pass() {
     let mut harness = harness(&[2, 1]);
