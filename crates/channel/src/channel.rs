@@ -411,6 +411,17 @@ impl Upcalls {
     }
 }
 
+/// What the edge has too much of for a destination. Multicasts go at the pace of the slowest member.
+fn excess(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> u64 {
+    let shared = stack.shared();
+    let of = |member: &Address| shared.book.phys(member).map_or(0, |peer| edge.excess(peer));
+    match (dest, &shared.view) {
+        (Some(member), _) => of(member),
+        (None, Some(view)) => view.members().iter().map(of).max().unwrap_or(0),
+        (None, None) => 0,
+    }
+}
+
 impl Application for Upcalls {
     fn sending(&mut self, message: &Message) {
         let bytes = weight(message.length());
@@ -438,8 +449,8 @@ impl Application for Upcalls {
         }
     }
 
-    fn after_cycle(&mut self, stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {
-        self.shared.gate.settle(&mut self.handed, stack);
+    fn after_cycle(&mut self, stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
+        self.shared.gate.settle(&mut self.handed, stack, |dest| excess(stack, edge, dest));
         let book = &stack.shared().book;
         if book.changes() != self.book_changes {
             self.book_changes = book.changes();

@@ -1,5 +1,6 @@
 //! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
-//! control. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
+//! control. What fills the edge's queues counts as well: NAKACK4 and UNICAST4 bound messages, not bytes, and what does
+//! not fit into a queue comes only after it was missed. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ type Dest = Option<Address>;
 struct Lane {
     /// Sent by the application, not yet handed to the stack.
     submitted: u64,
-    /// Waiting inside the stack.
+    /// Waiting inside the stack, or beyond what should wait in the edge.
     held: u64,
 }
 
@@ -99,8 +100,14 @@ impl Gate {
         }
     }
 
-    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds.
-    pub(crate) fn settle(&self, handed: &mut BTreeMap<Dest, u64>, stack: &Stack) {
+    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds; `excess` tells
+    /// what the edge has too much of.
+    pub(crate) fn settle(
+        &self,
+        handed: &mut BTreeMap<Dest, u64>,
+        stack: &Stack,
+        excess: impl Fn(Option<&Address>) -> u64,
+    ) {
         let mut lanes = self.lock();
         lanes.limit_unicast = stack.hold_limit(false);
         lanes.limit_multicast = stack.hold_limit(true);
@@ -112,7 +119,7 @@ impl Gate {
             }
         }
         lanes.lanes.retain(|dest, lane| {
-            let held = stack.held(dest.as_ref());
+            let held = stack.held(dest.as_ref()).saturating_add(excess(dest.as_ref()));
             has_freed |= held < lane.held;
             lane.held = held;
             lane.submitted + lane.held > 0

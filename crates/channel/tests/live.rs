@@ -2,12 +2,13 @@
 
 mod cluster;
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster::{Cluster, Inbox, PATIENCE, Slow, fill, one_view};
-use consort_channel::{Channel, Flags, Message, Silent};
+use consort_channel::{Channel, Delivery, Flags, Message, Receiver, Silent};
 use consort_group::protocols::{Discard, DiscardConfig};
+use tokio::sync::watch;
 
 fn numbered(count: u32, size: usize) -> impl Iterator<Item = Message> {
     (0..count).map(move |n| {
@@ -236,4 +237,68 @@ async fn senders_over_tcp_do_not_wait() {
 #[tokio::test]
 async fn senders_over_udp_do_not_wait() {
     senders_do_not_wait("udp.xml").await;
+}
+
+/// Holds the task that calls it up until it is let go.
+#[derive(Default)]
+struct Stuck {
+    is_free: Mutex<bool>,
+    changed: Condvar,
+    entered: watch::Sender<bool>,
+    bytes: watch::Sender<usize>,
+}
+
+impl Receiver for Stuck {
+    fn receive_batch(&self, delivery: Delivery) {
+        self.entered.send_replace(true);
+        let is_free = self.is_free.lock().unwrap();
+        drop(self.changed.wait_timeout_while(is_free, PATIENCE, |is_free| !*is_free).unwrap());
+        let bytes: usize = delivery.messages().iter().map(Message::length).sum();
+        self.bytes.send_modify(|total| *total += bytes);
+    }
+}
+
+/// NAKACK4 lets 8,192 messages go whatever their size. A member that does not read holds senders up before the queue
+/// to it is full, so that nothing is dropped that would have to be sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn senders_wait_for_a_member_that_does_not_read_before_its_queue_is_full() {
+    let mut cluster = Cluster::new("tcp-new.xml");
+    let a = cluster.join("A", Silent).await;
+    // Its driver calls the receiver itself, and reads nothing meanwhile.
+    cluster.variables.set("mpp", "direct");
+    let stuck = Arc::new(Stuck::default());
+    let b = cluster.join("B", stuck.clone()).await;
+    one_view(&[&a, &b]).await;
+    let message = Message::bytes(None, vec![7; 50_000]);
+    a.send(message.clone()).await.unwrap();
+    tokio::time::timeout(PATIENCE, stuck.entered.subscribe().wait_for(|&entered| entered))
+        .await
+        .unwrap()
+        .unwrap();
+    let (mut sent, mut full) = (1, 0);
+    // Full for a moment is not full: what has been sent must have gone as far as it gets.
+    while sent < 600 && full < 10 {
+        match a.try_send(message.clone()) {
+            Ok(()) => (sent, full) = (sent + 1, 0),
+            Err(_) => {
+                a.with_stack(|_, _| ()).await.unwrap();
+                full += 1;
+            }
+        }
+    }
+    assert!((100..600).contains(&sent), "{sent} messages");
+    let sent = sent * message.length();
+    *stuck.is_free.lock().unwrap() = true;
+    stuck.changed.notify_all();
+    let mut bytes = stuck.bytes.subscribe();
+    tokio::time::timeout(PATIENCE, bytes.wait_for(|&bytes| bytes == sent)).await.unwrap().unwrap();
+    for channel in [&a, &b] {
+        let asked =
+            channel.with_stack(|stack, _| stack.attribute("NAKACK4", "xmit_reqs_sent")).await.unwrap();
+        assert_eq!(asked.as_deref(), Some("0"));
+    }
+    // Who waited goes on.
+    a.send(message).await.unwrap();
+    a.close().await;
+    b.close().await;
 }

@@ -76,6 +76,11 @@ impl EdgeState<'_> {
     pub fn peers(&self) -> Vec<PhysAddr> {
         self.edge.peers()
     }
+
+    /// Bytes that wait for a peer beyond half of what may wait for it before more is dropped.
+    pub fn excess(&self, peer: PhysAddr) -> u64 {
+        self.edge.excess(peer)
+    }
 }
 
 /// Starts drivers.

@@ -86,6 +86,11 @@ pub(crate) trait Edge: Send {
     fn complaints(&self) -> Vec<(&'static str, u64)>;
     /// Peers with a connection that stands.
     fn peers(&self) -> Vec<PhysAddr>;
+    /// Bytes that wait for a peer beyond half of what may wait for it: whoever makes more should wait now, because
+    /// soon it would be dropped. An edge with no queue per peer has none.
+    fn excess(&self, _peer: PhysAddr) -> u64 {
+        0
+    }
 }
 
 /// Sockets that are bound and wait for a driver.

@@ -165,6 +165,10 @@ impl Edge for TcpEdge {
     fn peers(&self) -> Vec<PhysAddr> {
         self.links.peers().collect()
     }
+
+    fn excess(&self, peer: PhysAddr) -> u64 {
+        self.links.excess(peer) as u64
+    }
 }
 
 /// Frames are packets, also those that were under way when a connection had to give way.

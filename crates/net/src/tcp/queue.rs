@@ -71,6 +71,11 @@ impl SendQueue {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
+    /// What the data that waits counts.
+    pub(crate) fn data_len(&self) -> usize {
+        self.data_len
+    }
+
     /// Frames that wait.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.current.is_some()) + self.control.len() + self.data.len()

@@ -201,6 +201,17 @@ impl Links {
         is_taken
     }
 
+    /// What waits for a peer beyond half of what may wait.
+    pub(crate) fn excess(&self, peer: PhysAddr) -> usize {
+        let slot = self.find(peer).and_then(|index| self.slots.get(index));
+        let waiting = slot.map_or(0, |slot| match &slot.state {
+            State::Connecting(attempt) => attempt.queue.data_len(),
+            State::Open(connection) => connection.framed.queue.data_len(),
+            _ => 0,
+        });
+        waiting.saturating_sub(self.settings.limits.data / 2)
+    }
+
     /// Ends a connection, or an attempt to open one. Nothing more is told of it.
     pub(crate) fn close(&mut self, now: Time, index: u32, is_graceful: bool) {
         match self.slots.take(index) {
