@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use consort_conf::Variables;
-
 use crate::jgroups::directory;
-use crate::{ConsortMember, JavaMember, Member};
+use crate::{Kind, Member};
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
@@ -18,6 +16,8 @@ pub struct Setting {
     pub cluster: String,
     /// System properties for both kinds.
     pub properties: Vec<(String, String)>,
+    /// The most memory that a JVM takes for objects, in MB.
+    pub heap_mb: u32,
 }
 
 impl Setting {
@@ -54,20 +54,16 @@ impl Setting {
             ("jgroups.udp.mcast_port", (45_600 + nth).to_string()),
         ];
         let properties = properties.map(|(name, value)| (name.to_owned(), value)).to_vec();
-        Self { config, cluster: format!("interop-{nth}"), properties }
+        Self { config, cluster: format!("interop-{nth}"), properties, heap_mb: 512 }
     }
 
     /// Starts a Java member.
     pub async fn java(&self, name: &str) -> Member {
-        Member::Java(JavaMember::start(self, name).await)
+        Member::start(self, Kind::Java, name).await
     }
 
     /// Starts a Consort member.
     pub async fn consort(&self, name: &str) -> Member {
-        Member::Consort(Box::new(ConsortMember::start(self, name).await))
-    }
-
-    pub(crate) fn variables(&self) -> Variables {
-        self.properties.iter().fold(Variables::new(), |all, (name, value)| all.with(name, value))
+        Member::start(self, Kind::Consort, name).await
     }
 }

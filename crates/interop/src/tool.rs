@@ -1,12 +1,12 @@
 //! The `consort` command and JGroups' own demos as processes that are talked to by lines.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use crate::jgroups::classpath;
+use crate::member::built;
 use crate::{PATIENCE, Setting};
 
 /// A process. Dropped, it is killed.
@@ -25,15 +25,7 @@ impl Tool {
     ///
     /// If it has not been built with the same profile.
     pub fn consort(arguments: &[&str]) -> Self {
-        let test = std::env::current_exe().expect("this test program");
-        let program: PathBuf =
-            test.parent().and_then(|deps| deps.parent()).expect("a target").join("consort");
-        assert!(
-            program.exists(),
-            "{} is not built: cargo xtask test --only interop builds it",
-            program.display()
-        );
-        let mut command = Command::new(program);
+        let mut command = Command::new(built("consort"));
         command.args(arguments);
         Self::start(command)
     }

@@ -3,7 +3,9 @@ package consort.interop;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -32,6 +34,8 @@ class Inbox implements Receiver, UpHandler {
 
     private final Consumer<Map<String, Object>> announce;
     private final Map<Address, Tally> tallies = new HashMap<>();
+    /** The regular messages of all senders as they came. Goes with the tallies. */
+    private final List<Numbered> order = new ArrayList<>();
     private UpHandler dispatcher;
     private volatile long pauseNanos;
     private volatile byte[] state = {};
@@ -52,6 +56,7 @@ class Inbox implements Receiver, UpHandler {
     void reset() {
         synchronized (tallies) {
             tallies.clear();
+            order.clear();
         }
     }
 
@@ -67,6 +72,15 @@ class Inbox implements Receiver, UpHandler {
                 }
                 tallies.wait(left);
             }
+        }
+    }
+
+    /** The order of all regular messages. */
+    Map<String, Object> order() {
+        synchronized (tallies) {
+            return Json.object(
+                "order",
+                order.stream().map(one -> Integer.toUnsignedString(one.run()) + ":" + one.number()).toList());
         }
     }
 
@@ -102,10 +116,18 @@ class Inbox implements Receiver, UpHandler {
             boolean isOrdered = !message.isFlagSet(Message.Flag.OOB);
             if (message.hasArray()) {
                 tally.add(message.getArray(), message.getOffset(), message.getLength(), isOrdered);
+                note(message, isOrdered);
             } else {
                 tally.add(new byte[0], 0, 0, isOrdered);
             }
             tallies.notifyAll();
+        }
+    }
+
+    private void note(Message message, boolean isOrdered) {
+        boolean hasBoth = message.getLength() >= Numbered.HEAD_BYTES;
+        if (isOrdered && hasBoth) {
+            order.add(Numbered.read(message.getArray(), message.getOffset(), message.getLength()));
         }
     }
 

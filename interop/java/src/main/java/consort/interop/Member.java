@@ -99,6 +99,8 @@ public final class Member {
                 return send(words);
             case "expect":
                 return inbox().expect(member(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
+            case "order":
+                return inbox().order();
             case "reset":
                 inbox().reset();
                 return Map.of();

@@ -1,6 +1,7 @@
 package consort.interop;
 
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 
 /**
  * The payload of a counted message: four bytes with its number in the run (from 0), four bytes with the run's own
@@ -11,6 +12,9 @@ record Numbered(int number, int run) {
     static final int NUMBER_BYTES = 4;
     static final int HEAD_BYTES = 8;
 
+    /** The filling repeats after this many bytes: a prime, so that pieces joined at the wrong place show. */
+    private static final int PERIOD = 251;
+
     byte[] bytes(int size) {
         byte[] bytes = new byte[size];
         if (size >= NUMBER_BYTES) {
@@ -18,8 +22,9 @@ record Numbered(int number, int run) {
         }
         if (size >= HEAD_BYTES) {
             ByteBuffer.wrap(bytes).putInt(NUMBER_BYTES, run);
-            for (int at = HEAD_BYTES; at < size; at++) {
-                bytes[at] = filler(at);
+            byte[] filling = filling();
+            for (int at = HEAD_BYTES; at < size; at += PERIOD) {
+                System.arraycopy(filling, 0, bytes, at, Math.min(PERIOD, size - at));
             }
         }
         return bytes;
@@ -40,16 +45,22 @@ record Numbered(int number, int run) {
         if (run == 0) {
             return true;
         }
-        for (int at = HEAD_BYTES; at < length; at++) {
-            if (bytes[offset + at] != filler(at)) {
+        byte[] filling = filling();
+        for (int at = HEAD_BYTES; at < length; at += PERIOD) {
+            int left = Math.min(PERIOD, length - at);
+            if (!Arrays.equals(bytes, offset + at, offset + at + left, filling, 0, left)) {
                 return false;
             }
         }
         return true;
     }
 
-    /** A prime period, so that pieces joined at the wrong place show. */
-    private byte filler(int at) {
-        return (byte) (((long) at + number) % 251 ^ run);
+    /** What comes after the head, once: making it for every byte would cost more than bringing the message. */
+    private byte[] filling() {
+        byte[] filling = new byte[PERIOD];
+        for (int at = 0; at < PERIOD; at++) {
+            filling[at] = (byte) (((long) HEAD_BYTES + at + number) % PERIOD ^ run);
+        }
+        return filling;
     }
 }

@@ -1,35 +1,67 @@
 //! Counted messages: what they hold, and what arrived of them. The Java member has the same (`interop/README.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Value, json};
 
 const NUMBER_LEN: usize = 4;
 const HEAD_LEN: usize = 8;
 
+/// The filling repeats after this many bytes: a prime, so that pieces joined at the wrong place show.
+const PERIOD: usize = 251;
+
 /// The payload of the message with this number in this run. Short ones hold what there is room for.
 pub(crate) fn payload(number: u32, run: u32, size: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size];
-    if let Some(place) = bytes.get_mut(..NUMBER_LEN) {
-        place.copy_from_slice(&number.to_be_bytes());
+    let mut bytes = Vec::with_capacity(size);
+    if size >= NUMBER_LEN {
+        bytes.extend_from_slice(&number.to_be_bytes());
     }
-    if let Some(place) = bytes.get_mut(NUMBER_LEN..HEAD_LEN) {
-        place.copy_from_slice(&run.to_be_bytes());
-        for (at, byte) in bytes.iter_mut().enumerate().skip(HEAD_LEN) {
-            *byte = filler(at, number, run);
+    if size >= HEAD_LEN {
+        bytes.extend_from_slice(&run.to_be_bytes());
+        let filling = filling(number, run);
+        while bytes.len() < size {
+            let left = PERIOD.min(size - bytes.len());
+            bytes.extend_from_slice(&filling[..left]);
         }
     }
+    bytes.resize(size, 0);
     bytes
 }
 
-/// A prime period, so that pieces joined at the wrong place show.
-fn filler(at: usize, number: u32, run: u32) -> u8 {
+/// What comes after the head, once: making it for every byte would cost more than bringing the message.
+fn filling(number: u32, run: u32) -> [u8; PERIOD] {
     let [.., low] = run.to_be_bytes();
-    ((at as u64 + u64::from(number)) % 251) as u8 ^ low
+    let first = (HEAD_LEN as u64 + u64::from(number)) % PERIOD as u64;
+    std::array::from_fn(|at| ((first as usize + at) % PERIOD) as u8 ^ low)
+}
+
+fn is_filled(rest: &[u8], number: u32, run: u32) -> bool {
+    let filling = filling(number, run);
+    rest.chunks(PERIOD).all(|chunk| chunk == &filling[..chunk.len()])
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// What tells a message from all others: its run, which is its sender's alone, and its number there.
+pub(crate) struct Identity {
+    run: u32,
+    number: u32,
+}
+
+impl Identity {
+    /// None of a message that has no room for it.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        Some(Self { run: number_at(bytes, NUMBER_LEN)?, number: number_at(bytes, 0)? })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.run, self.number)
+    }
 }
 
 #[derive(Default)]
@@ -58,8 +90,8 @@ impl Tally {
         self.received += 1;
         let Some(number) = number_at(bytes, 0) else { return };
         let run = number_at(bytes, NUMBER_LEN).unwrap_or(0);
-        let mut rest = bytes.iter().enumerate().skip(HEAD_LEN);
-        if run != 0 && rest.any(|(at, &byte)| byte != filler(at, number, run)) {
+        let rest = bytes.get(HEAD_LEN..).unwrap_or_default();
+        if run != 0 && !is_filled(rest, number, run) {
             self.corrupt += 1;
             return;
         }
@@ -88,6 +120,15 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_byte_follows_from_its_place_and_number_and_run() {
+        let bytes = payload(1_000, 0x0102_0304, 1_000);
+        assert_eq!(bytes[..HEAD_LEN], [0, 0, 3, 0xe8, 1, 2, 3, 4]);
+        for (at, &byte) in bytes.iter().enumerate().skip(HEAD_LEN) {
+            assert_eq!(byte, ((at + 1_000) % 251) as u8 ^ 4, "byte {at}");
+        }
+    }
 
     #[test]
     fn a_run_in_order_is_without_complaint() {

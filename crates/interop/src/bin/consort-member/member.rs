@@ -1,74 +1,42 @@
-//! A Consort member that takes the same commands as the Java one.
+//! The member, and what it does when it is told to.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
-use consort_channel::{Address, Channel, Delivery, Flags, Message, Payload, Receiver, View};
+use consort_channel::{Address, Channel, Flags, Message, Payload};
+use consort_conf::Variables;
 use consort_group::protocols::{Discard, DiscardConfig};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
 
-use crate::numbered::{Tally, payload};
-use crate::setting::Setting;
+use crate::inbox::Inbox;
+use crate::numbered::payload;
 
-/// Tells the messages of one `send` from another's; 0 would say that they are filled anyhow.
-static NEXT_RUN: AtomicU32 = AtomicU32::new(1);
+/// Runs of one process, so that no other's are the same.
+const RUNS_MAX: u32 = 1 << 10;
 
-#[derive(Default)]
-struct Inbox {
-    seen: Mutex<HashMap<Address, Tally>>,
-    arrived: Notify,
-    state: Mutex<Bytes>,
-    /// Microseconds per message.
-    slow: Mutex<u64>,
-}
-
-impl Receiver for Inbox {
-    fn receive_batch(&self, mut delivery: Delivery) {
-        let slow = *self.slow.lock().expect("unpoisoned");
-        if slow > 0 {
-            std::thread::sleep(Duration::from_micros(slow * delivery.messages().len() as u64));
-        }
-        let mut seen = self.seen.lock().expect("unpoisoned");
-        for message in delivery.take() {
-            let one = seen.entry(message.src.clone().expect("a source")).or_default();
-            one.add(message.payload_bytes().map_or(&[], |bytes| bytes), !message.is_oob());
-        }
-        drop(seen);
-        self.arrived.notify_waiters();
-    }
-
-    fn state(&self) -> Result<Option<Bytes>, String> {
-        Ok(Some(self.state.lock().expect("unpoisoned").clone()))
-    }
-
-    fn set_state(&self, state: Option<Bytes>) {
-        *self.state.lock().expect("unpoisoned") = state.unwrap_or_default();
-    }
-}
-
-/// A Consort member.
-pub struct ConsortMember {
-    /// Its logical name.
-    pub name: String,
+pub(crate) struct Member {
+    variables: Variables,
     dispatcher: Option<RpcDispatcher>,
     inbox: Arc<Inbox>,
-    views: watch::Receiver<Option<View>>,
+    /// Tells the messages of one `send` from another's; 0 would say that they are filled anyhow.
+    next_run: AtomicU32,
 }
 
-impl ConsortMember {
-    pub(crate) async fn start(setting: &Setting, name: &str) -> Self {
-        let inbox = Arc::new(Inbox::default());
-        let config = setting.config.to_string_lossy().into_owned();
+impl Member {
+    pub(crate) fn new(variables: Variables) -> Self {
+        let next_run = AtomicU32::new(std::process::id().wrapping_mul(RUNS_MAX) | 1);
+        Self { variables, dispatcher: None, inbox: Arc::default(), next_run }
+    }
+
+    async fn connect(&mut self, name: &str, cluster: &str, config: &str) -> Value {
+        let builder = match Channel::from_file_with(config, &self.variables) {
+            Ok(builder) => builder.name(name).receiver(self.inbox.clone()),
+            Err(error) => return json!({ "error": error.to_string() }),
+        };
         let own = name.to_owned();
-        let builder = Channel::from_file_with(&config, &setting.variables())
-            .unwrap_or_else(|error| panic!("{error}"))
-            .name(name)
-            .receiver(inbox.clone());
         let handler = move |request: &Message| {
             let text =
                 String::from_utf8_lossy(request.payload_bytes().map_or(&[], |bytes| bytes)).into_owned();
@@ -77,17 +45,15 @@ impl ConsortMember {
             }
             Ok(Payload::Bytes(Some(format!("{text}@{own}").into())))
         };
-        let connecting = RpcDispatcher::connect(builder, &setting.cluster, handler);
-        let dispatcher = tokio::time::timeout(crate::PATIENCE, connecting)
-            .await
-            .unwrap_or_else(|_| panic!("{name} does not join"))
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let views = dispatcher.channel().watch_view();
-        Self { name: name.to_owned(), dispatcher: Some(dispatcher), inbox, views }
+        match RpcDispatcher::connect(builder, cluster, handler).await {
+            Ok(dispatcher) => self.dispatcher = Some(dispatcher),
+            Err(error) => return json!({ "error": error.to_string() }),
+        }
+        self.view()
     }
 
-    pub(crate) fn views(&mut self) -> &mut watch::Receiver<Option<View>> {
-        &mut self.views
+    fn view(&self) -> Value {
+        json!({ "view": self.channel().view_text() })
     }
 
     fn dispatcher(&self) -> &RpcDispatcher {
@@ -107,25 +73,27 @@ impl ConsortMember {
     pub(crate) async fn run(&mut self, command: &str) -> Value {
         let words: Vec<&str> = command.split(' ').collect();
         match words[..] {
-            ["view"] => json!({ "view": self.channel().view_text() }),
+            ["connect", name, cluster, config] => self.connect(name, cluster, config).await,
+            ["view"] => self.view(),
             ["send", count, size, ref options @ ..] => {
                 self.send(count.parse().expect("a count"), size.parse().expect("a size"), options).await
             }
             ["expect", sender, count, millis] => {
                 let until = Instant::now() + Duration::from_millis(millis.parse().expect("a time"));
-                self.expect(sender, count.parse().expect("a count"), until).await
+                self.inbox.expect(&self.member(sender), count.parse().expect("a count"), until).await
             }
+            ["order"] => self.inbox.order(),
             ["reset"] => {
-                self.inbox.seen.lock().expect("unpoisoned").clear();
+                self.inbox.reset();
                 json!({})
             }
             ["slow", micros] => {
-                *self.inbox.slow.lock().expect("unpoisoned") = micros.parse().expect("microseconds");
+                self.inbox.slow(micros.parse().expect("microseconds"));
                 json!({})
             }
             ["state", "set", text] => {
-                *self.inbox.state.lock().expect("unpoisoned") = Bytes::copy_from_slice(text.as_bytes());
-                json!({ "state": text })
+                self.inbox.keep_state(Bytes::copy_from_slice(text.as_bytes()));
+                self.inbox.show_state()
             }
             ["state", "fetch"] => self.fetch_state(None).await,
             ["state", "fetch", name] => self.fetch_state(Some(self.member(name))).await,
@@ -138,7 +106,7 @@ impl ConsortMember {
                 let names = names.iter().map(|&name| name.to_owned()).collect();
                 self.discard(Vec::new(), Some(("ignore", names))).await
             }
-            ["leave"] => {
+            ["leave" | "exit"] => {
                 if let Some(dispatcher) = self.dispatcher.take() {
                     dispatcher.channel().clone().close().await;
                 }
@@ -160,7 +128,7 @@ impl ConsortMember {
                 other => panic!("unknown option {other}"),
             }
         }
-        let run = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
+        let run = self.next_run.fetch_add(1, Ordering::Relaxed);
         for number in 0..count {
             let message = Message::bytes(dest.clone(), payload(number, run, size)).with_flags(flags);
             if let Err(error) = self.channel().send(message).await {
@@ -170,27 +138,9 @@ impl ConsortMember {
         json!({ "sent": count })
     }
 
-    async fn expect(&self, sender: &str, count: u64, until: Instant) -> Value {
-        let sender = self.member(sender);
-        loop {
-            let arrived = self.inbox.arrived.notified();
-            {
-                let mut seen = self.inbox.seen.lock().expect("unpoisoned");
-                let one = seen.entry(sender.clone()).or_default();
-                if one.received() >= count || Instant::now() >= until {
-                    return one.report();
-                }
-            }
-            let _ = tokio::time::timeout_at(until.into(), arrived).await;
-        }
-    }
-
     async fn fetch_state(&self, from: Option<Address>) -> Value {
         match self.channel().fetch_state(from, Duration::from_secs(10)).await {
-            Ok(_) => {
-                let state = self.inbox.state.lock().expect("unpoisoned").clone();
-                json!({ "state": String::from_utf8_lossy(&state) })
-            }
+            Ok(_) => self.inbox.show_state(),
             Err(error) => json!({ "error": error.to_string() }),
         }
     }
@@ -239,13 +189,6 @@ impl ConsortMember {
             })
             .await;
         done.map_or_else(|| json!({ "error": "closed" }), |()| json!({}))
-    }
-
-    /// Ends it as a crash does: the stack stops where it is, and its sockets close without a word.
-    pub(crate) async fn kill(mut self) {
-        if let Some(dispatcher) = self.dispatcher.take() {
-            dispatcher.channel().clone().abort().await;
-        }
     }
 }
 

@@ -1,0 +1,104 @@
+//! Everything that comes up: messages are counted, views announced, the state kept.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use consort_channel::{Address, Delivery, Receiver, View};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::numbered::{Identity, Tally};
+
+#[derive(Default)]
+struct Seen {
+    tallies: HashMap<Address, Tally>,
+    /// The regular messages of all senders as they came.
+    order: Vec<Identity>,
+}
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    seen: Mutex<Seen>,
+    arrived: Notify,
+    state: Mutex<Bytes>,
+    /// Microseconds per message.
+    slow: Mutex<u64>,
+}
+
+impl Inbox {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("unpoisoned")
+    }
+
+    pub(crate) fn reset(&self) {
+        *self.seen() = Seen::default();
+    }
+
+    /// Sleeps this long for every message from now on.
+    pub(crate) fn slow(&self, micros: u64) {
+        *self.slow.lock().expect("unpoisoned") = micros;
+    }
+
+    /// Waits until that many messages came from the sender or the time is over.
+    pub(crate) async fn expect(&self, sender: &Address, count: u64, until: Instant) -> Value {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let mut seen = self.seen();
+                let one = seen.tallies.entry(sender.clone()).or_default();
+                if one.received() >= count || Instant::now() >= until {
+                    return one.report();
+                }
+            }
+            let _ = tokio::time::timeout_at(until.into(), arrived).await;
+        }
+    }
+
+    /// The order of all regular messages.
+    pub(crate) fn order(&self) -> Value {
+        let order: Vec<String> = self.seen().order.iter().map(Identity::to_string).collect();
+        json!({ "order": order })
+    }
+
+    pub(crate) fn keep_state(&self, state: Bytes) {
+        *self.state.lock().expect("unpoisoned") = state;
+    }
+
+    pub(crate) fn show_state(&self) -> Value {
+        json!({ "state": String::from_utf8_lossy(&self.state.lock().expect("unpoisoned")) })
+    }
+}
+
+impl Receiver for Inbox {
+    fn receive_batch(&self, mut delivery: Delivery) {
+        let slow = *self.slow.lock().expect("unpoisoned");
+        if slow > 0 {
+            std::thread::sleep(Duration::from_micros(slow * delivery.messages().len() as u64));
+        }
+        let mut seen = self.seen();
+        for message in delivery.take() {
+            let bytes: &[u8] = message.payload_bytes().map_or(&[], |bytes| bytes);
+            let one = seen.tallies.entry(message.src.clone().expect("a source")).or_default();
+            one.add(bytes, !message.is_oob());
+            if !message.is_oob() {
+                seen.order.extend(Identity::of(bytes));
+            }
+        }
+        drop(seen);
+        self.arrived.notify_waiters();
+    }
+
+    fn view_accepted(&self, _: &View) {
+        crate::say(&json!({ "event": "view" }));
+    }
+
+    fn state(&self) -> Result<Option<Bytes>, String> {
+        Ok(Some(self.state.lock().expect("unpoisoned").clone()))
+    }
+
+    fn set_state(&self, state: Option<Bytes>) {
+        self.keep_state(state.unwrap_or_default());
+    }
+}

@@ -1,0 +1,137 @@
+//! What a cluster of both kinds does in one test and in another: members join, agree on a view, and multicast.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{Member, PATIENCE, Setting};
+
+/// Two members of each kind; `first` is the coordinator's kind.
+pub async fn two_and_two(setting: &Setting, java_first: bool) -> Vec<Member> {
+    let mut members = Vec::new();
+    for (name, is_java) in [("A", java_first), ("B", !java_first), ("C", java_first), ("D", !java_first)] {
+        members.push(if is_java { setting.java(name).await } else { setting.consort(name).await });
+    }
+    same_view(&mut members, "(4) [A, B, C, D]").await;
+    members
+}
+
+/// Waits until everybody has a view that contains this text, and compares the whole texts.
+///
+/// # Panics
+///
+/// If that takes too long.
+pub async fn same_view(members: &mut [Member], wanted: &str) {
+    let mut texts = BTreeSet::new();
+    let agreement = async {
+        loop {
+            texts.clear();
+            for member in members.iter_mut() {
+                texts.insert(member.view().await);
+            }
+            if texts.len() == 1 && texts.iter().all(|text| text.contains(wanted)) {
+                return;
+            }
+            any_view_changes(members).await;
+        }
+    };
+    let outcome = tokio::time::timeout(PATIENCE, agreement).await;
+    assert!(outcome.is_ok(), "no view {wanted}: {texts:?}");
+}
+
+/// Waits until one of them has another view than when it was asked last.
+async fn any_view_changes(members: &mut [Member]) {
+    let mut changes: Vec<_> = members.iter_mut().map(|member| Box::pin(member.view_changed())).collect();
+    std::future::poll_fn(|cx| {
+        let has_changed = changes.iter_mut().any(|change| change.as_mut().poll(cx).is_ready());
+        if has_changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+/// All forget what they have received.
+pub async fn reset(members: &mut [Member]) {
+    for member in members {
+        member.run("reset").await;
+    }
+}
+
+/// How long members may take to send as much as tests let them.
+pub const MUCH: Duration = Duration::from_secs(300);
+
+/// Everybody multicasts; everybody receives all of it once and in order.
+///
+/// # Panics
+///
+/// If not.
+pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usize) {
+    let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
+    reset(members).await;
+    let command = format!("send {count} {size}");
+    let sending = members.iter_mut().map(|member| member.run_within(&command, MUCH));
+    join_all(sending).await;
+    everything_came(members, &names, count).await;
+}
+
+/// Everybody has received so many multicasts of each of these, once and in order.
+///
+/// # Panics
+///
+/// If not.
+pub async fn everything_came(members: &mut [Member], senders: &[String], count: u32) {
+    for member in members.iter_mut() {
+        for name in senders {
+            let seen = member.run(&format!("expect {name} {count} 60000")).await;
+            let wanted = json!({ "received": count, "duplicates": 0, "out_of_order": 0 });
+            assert_eq!(seen, wanted, "{} from {name}", member.name());
+        }
+    }
+}
+
+/// What these members have received since they were reset is in one order, and the same.
+///
+/// # Panics
+///
+/// If it is not.
+pub async fn one_order(members: &mut [Member]) {
+    let [first, others @ ..] = members else { return };
+    let wanted = order(first).await;
+    for other in others {
+        let order = order(other).await;
+        let place = wanted.iter().zip(&order).position(|(one, another)| one != another);
+        let names = [first.name(), other.name()];
+        assert_eq!(place, None, "{names:?}: {:?}", place.map(|at| (&wanted[at..], &order[at..])));
+        assert_eq!(wanted.len(), order.len(), "{names:?}");
+    }
+}
+
+async fn order(member: &mut Member) -> Vec<String> {
+    serde_json::from_value(member.run("order").await["order"].take()).expect("an order")
+}
+
+/// Runs futures that borrow different members at once.
+pub async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut pinned: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut is_done = true;
+        for (future, result) in &mut pinned {
+            if result.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(value) => *result = Some(value),
+                    std::task::Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    pinned.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+/// Everybody leaves.
+pub async fn exit(members: Vec<Member>) {
+    for member in members {
+        member.exit().await;
+    }
+}

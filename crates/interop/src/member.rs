@@ -1,0 +1,176 @@
+//! A member in a process of its own that takes commands: a JVM with a JGroups member, or a Consort one.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use crate::PATIENCE;
+use crate::jgroups::{classpath, directory};
+use crate::network::current_test;
+use crate::setting::Setting;
+
+/// Which implementation a member is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// JGroups.
+    Java,
+    /// Ours.
+    Consort,
+}
+
+/// A member. Dropped, it is killed.
+pub struct Member {
+    name: String,
+    kind: Kind,
+    child: Child,
+    input: ChildStdin,
+    answers: mpsc::Receiver<Value>,
+    /// Counts views.
+    views: watch::Receiver<u64>,
+}
+
+impl Member {
+    pub(crate) async fn start(setting: &Setting, kind: Kind, name: &str) -> Self {
+        let logs = directory().join("logs");
+        std::fs::create_dir_all(&logs).expect("a directory for logs");
+        let log = format!("{}-{}-{name}.log", current_test(), setting.cluster);
+        let log = std::fs::File::create(logs.join(log)).expect("a log");
+        let properties = setting.properties.iter().map(|(name, value)| format!("-D{name}={value}"));
+        let mut command = match kind {
+            Kind::Java => java_command(setting.heap_mb, properties),
+            Kind::Consort => {
+                let mut command = Command::new(built("consort-member"));
+                command.args(properties);
+                command
+            }
+        };
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let input = child.stdin.take().expect("its input");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        // A command has one answer, and the next command waits for it.
+        let (told, answers) = mpsc::channel(1);
+        let (viewed, views) = watch::channel(0);
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let Some(json) = line.strip_prefix("@@ ") else { continue };
+                let answer: Value =
+                    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
+                if let Some(event) = answer.get("event") {
+                    viewed.send_modify(|count| *count += u64::from(event == "view"));
+                } else if told.blocking_send(answer).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut member = Self { name: name.to_owned(), kind, child, input, answers, views };
+        member.run(&format!("connect {name} {} {}", setting.cluster, setting.config.display())).await;
+        member
+    }
+
+    /// The logical name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which implementation it is of.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Runs a command and returns its answer.
+    ///
+    /// # Panics
+    ///
+    /// If it fails: the test has.
+    pub async fn run(&mut self, command: &str) -> Value {
+        self.run_within(command, PATIENCE).await
+    }
+
+    /// The same with a command that may take this long.
+    ///
+    /// # Panics
+    ///
+    /// If it fails: the test has.
+    pub async fn run_within(&mut self, command: &str, patience: Duration) -> Value {
+        writeln!(self.input, "{command}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let answer = match tokio::time::timeout(patience, self.answers.recv()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => panic!("{} ended instead of answering `{command}`", self.name),
+            Err(_) => panic!("{} does not answer `{command}`", self.name),
+        };
+        assert!(answer.get("error").is_none(), "`{command}` at {}: {answer}", self.name);
+        answer
+    }
+
+    /// The view's text.
+    ///
+    /// # Panics
+    ///
+    /// If it does not say it.
+    pub async fn view(&mut self) -> String {
+        self.views.borrow_and_update();
+        self.run("view").await["view"].as_str().expect("a view").to_owned()
+    }
+
+    /// Waits for another view than the one that was asked for last. Ends with the member, too.
+    pub async fn view_changed(&mut self) {
+        let _ = self.views.changed().await;
+    }
+
+    /// Kills the process (`kill -9`), whose sockets the system closes.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended already.
+    pub fn kill(mut self) {
+        let ended = self.child.try_wait().expect("its status");
+        assert!(ended.is_none(), "{} ended by itself: {ended:?}", self.name);
+        self.child.kill().expect("killed");
+        let _ = self.child.wait();
+    }
+
+    /// Ends the member gracefully.
+    pub async fn exit(mut self) {
+        self.run("exit").await;
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn java_command(heap_mb: u32, properties: impl Iterator<Item = String>) -> Command {
+    let mut command = Command::new("java");
+    command
+        .arg(format!("-Xmx{heap_mb}m"))
+        .args(["-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+        .arg("-Djava.net.preferIPv4Stack=true")
+        .args(properties)
+        .args(["-cp", &classpath(), "consort.interop.Member"]);
+    command
+}
+
+/// A program that Cargo has put beside this test program.
+pub(crate) fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test program");
+    let program = test.parent().and_then(|deps| deps.parent()).expect("a target").join(name);
+    assert!(
+        program.exists(),
+        "{} is not built: cargo xtask test --only interop builds it",
+        program.display()
+    );
+    program
+}
