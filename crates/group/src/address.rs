@@ -30,6 +30,7 @@ impl Uuid {
 }
 
 impl Ord for Uuid {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         (self.most as i64, self.least as i64).cmp(&(other.most as i64, other.least as i64))
     }
@@ -242,8 +243,12 @@ impl Address {
 }
 
 impl PartialEq for Address {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
+        match (self, other) {
+            (Self::Uuid(a), Self::Uuid(b)) => a == b,
+            _ => self.cmp_rare(other) == Ordering::Equal,
+        }
     }
 }
 
@@ -259,9 +264,20 @@ impl Hash for Address {
 }
 
 impl Ord for Address {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
+            _ => self.cmp_rare(other),
+        }
+    }
+}
+
+impl Address {
+    /// The order where one of the two is no plain member.
+    #[cold]
+    fn cmp_rare(&self, other: &Self) -> Ordering {
+        match (self, other) {
             (Self::Ip(a), Self::Ip(b)) => a.cmp(b),
             (Self::Ip(_), _) => Ordering::Greater,
             (_, Self::Ip(_)) => Ordering::Less,

@@ -85,8 +85,13 @@ pub struct HeaderIds(u128);
 impl HeaderIds {
     /// The ids of the headers of all messages.
     pub(crate) fn of(batch: &MessageBatch) -> Self {
-        let headers = batch.messages.iter().flat_map(|message| &message.headers.0);
-        Self(headers.fold(0, |ids, header| ids | Self::bit(header.id)))
+        let mut ids = 0;
+        for message in &batch.messages {
+            for header in message.headers.0.as_slice() {
+                ids |= Self::bit(header.id);
+            }
+        }
+        Self(ids)
     }
 
     /// Whether a message of the batch may have a header of this protocol.
@@ -95,7 +100,13 @@ impl HeaderIds {
         self.0 & Self::bit(id) != 0
     }
 
+    /// Whether nothing is in `other` that is not in these.
+    pub(crate) const fn covers(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
     /// A bit for each id of a protocol in the stock stacks; others, which are larger, share the last one.
+    #[inline]
     const fn bit(id: ProtocolId) -> u128 {
         if id.0 >= 0 && id.0 < 127 { 1 << id.0 } else { 1 << 127 }
     }

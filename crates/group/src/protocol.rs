@@ -49,6 +49,12 @@ pub trait Protocol: Send {
         true
     }
 
+    /// Whether `up` only edits messages and takes some away: no other message stands in the batch afterwards, and none
+    /// has a header that it did not have.
+    fn only_takes(&self) -> bool {
+        false
+    }
+
     /// Messages on their way to the application.
     fn up(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
 

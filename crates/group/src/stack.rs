@@ -246,7 +246,14 @@ impl Stack {
                 if batch.is_empty() {
                     return self.queues.recycle(batch);
                 }
-                headers = HeaderIds::of(&batch);
+                if !self.slots[index].protocol.only_takes() {
+                    headers = HeaderIds::of(&batch);
+                }
+                debug_assert!(
+                    headers.covers(HeaderIds::of(&batch)),
+                    "{:?}",
+                    self.slots[index].protocol.name()
+                );
             }
             // What waits before the next layer goes first; what this layer delivered meanwhile, later.
             if at > 0

@@ -1,6 +1,7 @@
 //! Matches answers to calls, and ends calls early when members leave or are suspected, or late when their time is over.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ struct Call {
 /// For whose answers, and who is told.
 enum Wait {
     One { member: Address, done: oneshot::Sender<Answer> },
-    Group(Group),
+    Group(Box<Group>),
 }
 
 struct Group {
@@ -41,9 +42,10 @@ struct Group {
 
 impl Group {
     /// Takes an answer. Returns whether it was waited for, and whether the call is over with it.
-    fn answer(&mut self, member: &Address, result: Answer) -> (bool, bool) {
+    fn answer(&mut self, member: &Address, result: &mut Answer) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
+        let result = std::mem::replace(result, Ok(Payload::Empty));
         let verdict = match (&self.filter, &result) {
             (Some(filter), Ok(payload)) => filter(member, payload),
             _ => Verdict::Take,
@@ -170,7 +172,7 @@ impl Correlator {
         let (done, wait) = oneshot::channel();
         let GroupCall { members, mode, filter } = call;
         let group = Group { missing: members, responses: Vec::new(), mode, filter, done };
-        Some((self.open(Wait::Group(group), timeout, is_timed)?, wait))
+        Some((self.open(Wait::Group(Box::new(group)), timeout, is_timed)?, wait))
     }
 
     fn open(&self, wait: Wait, timeout: Duration, is_timed: bool) -> Option<u64> {
@@ -194,27 +196,27 @@ impl Correlator {
     }
 
     /// An answer has come.
-    pub(super) fn answer(&self, id: u64, member: &Address, result: Answer) -> Option<RoundTrip> {
+    pub(super) fn answer(&self, id: u64, member: &Address, mut result: Answer) -> Option<RoundTrip> {
         let mut calls = self.lock();
-        let call = calls.calls.get_mut(&id)?;
-        let (is_group, is_over) = match &mut call.wait {
-            Wait::One { member: one, .. } if one == member => {
-                let call = calls.calls.remove(&id)?;
-                drop(calls);
-                if let Wait::One { done, .. } = call.wait {
-                    let _ = done.send(result);
-                }
-                return call.sent.map(|sent| RoundTrip { sent, is_group: false });
-            }
-            Wait::One { .. } => return None,
-            Wait::Group(group) => group.answer(member, result),
+        let Entry::Occupied(mut call) = calls.calls.entry(id) else { return None };
+        let (was_awaited, is_over) = match &mut call.get_mut().wait {
+            Wait::One { member: one, .. } => (one == member, one == member),
+            Wait::Group(group) => group.answer(member, &mut result),
         };
-        let round_trip = call.sent.filter(|_| is_group).map(|sent| RoundTrip { sent, is_group });
-        if is_over && let Some(Call { wait: Wait::Group(group), .. }) = calls.calls.remove(&id) {
-            drop(calls);
-            let _ = group.done.send(group.responses);
+        if !was_awaited {
+            return None;
         }
-        round_trip
+        let sent = call.get().sent;
+        let is_group = matches!(call.get().wait, Wait::Group(_));
+        if is_over {
+            let call = call.remove();
+            drop(calls);
+            match call.wait {
+                Wait::One { done, .. } => drop(done.send(result)),
+                Wait::Group(group) => drop(group.done.send(group.responses)),
+            }
+        }
+        sent.map(|sent| RoundTrip { sent, is_group })
     }
 
     /// These members will not answer any more.

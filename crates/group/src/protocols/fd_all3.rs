@@ -164,6 +164,10 @@ impl Protocol for FdAll3 {
         self.has_multicast |= batch.is_multicast();
     }
 
+    fn only_takes(&self) -> bool {
+        true
+    }
+
     fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
         self.config.msg_counts_as_heartbeat || headers.has(ProtocolId::FD_ALL3)
     }

@@ -178,6 +178,10 @@ impl Protocol for Stable {
         }
     }
 
+    fn only_takes(&self) -> bool {
+        true
+    }
+
     fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
         batch.is_multicast() || headers.has(ProtocolId::STABLE)
     }

@@ -288,6 +288,10 @@ impl Protocol for FlowControl {
         }
     }
 
+    fn only_takes(&self) -> bool {
+        true
+    }
+
     fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
         batch.is_multicast() == self.kind.is_multicast() || headers.has(self.id())
     }

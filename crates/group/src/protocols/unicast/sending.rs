@@ -1,17 +1,20 @@
 //! The sender's side: numbers, keeping until acknowledged, resending.
 
 use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
 
 use super::{SendConnection, Unicast, is_ours};
 use crate::window::SendWindow;
-use crate::{Address, Cx, Message, MessageBatch, Object, Payload, Protocol, UnicastHeader};
+use crate::{
+    Address, Cx, HeaderBody, Message, MessageBatch, Object, Payload, Protocol, ProtocolId, UnicastHeader,
+};
 
 /// Messages resent for one request at most; what is left is asked for again.
 const RESEND_MAX: usize = 1024;
 
 impl Unicast {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        let (is_fixed, capacity) = (self.is_fixed(), self.capacity());
+        let (id, is_fixed, capacity) = (self.id(), self.is_fixed(), self.capacity());
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
@@ -21,7 +24,7 @@ impl Unicast {
                 connection.waiting.push_back(std::mem::replace(message, Message::empty(None)));
                 return false;
             }
-            self.number(cx, &dest, message);
+            Self::number((id, is_fixed), cx.local(), connection, message);
             true
         });
         batch.messages = messages;
@@ -31,39 +34,47 @@ impl Unicast {
     /// unless a view has it: nobody may be there any more, and no view will tell.
     fn connection(&mut self, cx: &Cx<'_>, dest: &Address) -> &mut SendConnection {
         let now = cx.now();
-        let is_stranger = cx.view().is_some_and(|view| !view.contains(dest));
-        if !self.senders.contains_key(dest) {
-            let conn_id = self.next_conn_id;
-            self.next_conn_id = if conn_id == i16::MAX { 0 } else { conn_id + 1 };
-            let connection = SendConnection {
-                conn_id,
-                window: SendWindow::default(),
-                last_timestamp: None,
-                at_last_tick: (0, 0),
-                last_used: now,
-                closing_since: None,
-                waiting: VecDeque::new(),
-                waiting_bytes: 0,
-            };
-            self.senders.insert(dest.clone(), connection);
-        }
-        let connection = self.senders.get_mut(dest).expect("just inserted");
+        // A connection that stands is to a member: the view in which it is none closes it.
+        let is_stranger = || cx.view().is_some_and(|view| !view.contains(dest));
+        let connection = match self.senders.entry(dest.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let conn_id = self.next_conn_id;
+                self.next_conn_id = if conn_id == i16::MAX { 0 } else { conn_id + 1 };
+                place.insert(SendConnection {
+                    conn_id,
+                    window: SendWindow::default(),
+                    last_timestamp: None,
+                    at_last_tick: (0, 0),
+                    last_used: now,
+                    closing_since: Some(now),
+                    waiting: VecDeque::new(),
+                    waiting_bytes: 0,
+                })
+            }
+        };
         connection.last_used = now;
-        connection.closing_since = is_stranger.then_some(now);
+        if connection.closing_since.is_some() {
+            connection.closing_since = is_stranger().then_some(now);
+        }
         connection
     }
 
-    fn number(&mut self, cx: &Cx<'_>, dest: &Address, message: &mut Message) {
-        let id = self.id();
-        let is_fixed = self.is_fixed();
-        let Some(connection) = self.senders.get_mut(dest) else { return };
+    /// The header of this generation.
+    fn body(is_fixed: bool, header: UnicastHeader) -> HeaderBody {
+        if is_fixed { HeaderBody::Unicast4(header) } else { HeaderBody::Unicast3(header) }
+    }
+
+    fn number(
+        (id, is_fixed): (ProtocolId, bool),
+        local: &Address,
+        connection: &mut SendConnection,
+        message: &mut Message,
+    ) {
         let seqno = connection.window.highest_sent() + 1;
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: seqno == 1 };
-        message.src.get_or_insert_with(|| cx.local().clone());
-        message.headers.put(
-            id,
-            if is_fixed { crate::HeaderBody::Unicast4(header) } else { crate::HeaderBody::Unicast3(header) },
-        );
+        message.src.get_or_insert_with(|| local.clone());
+        message.headers.put(id, Self::body(is_fixed, header));
         connection.window.push(message.clone());
     }
 
@@ -85,7 +96,7 @@ impl Unicast {
         timestamp: i32,
     ) {
         self.acks_received += 1;
-        let capacity = self.capacity();
+        let (id, is_fixed, capacity) = (self.id(), self.is_fixed(), self.capacity());
         let Some(connection) = self.senders.get_mut(member) else { return };
         if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
             return;
@@ -101,7 +112,7 @@ impl Unicast {
         {
             connection.waiting_bytes = connection.waiting_bytes.saturating_sub(message.length() as u64);
             let mut message = message;
-            self.number(cx, member, &mut message);
+            Self::number((id, is_fixed), cx.local(), connection, &mut message);
             cx.send(message);
         }
     }
@@ -118,9 +129,7 @@ impl Unicast {
         let Some(kept) = connection.window.get(seqno) else { return };
         let mut message = kept.clone();
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: true };
-        let body =
-            if is_fixed { crate::HeaderBody::Unicast4(header) } else { crate::HeaderBody::Unicast3(header) };
-        message.headers.put(id, body);
+        message.headers.put(id, Self::body(is_fixed, header));
         self.resent += 1;
         cx.send(message);
     }
