@@ -14,7 +14,7 @@ const SITE_UUID: u8 = 0x04;
 const SITE_MASTER: u8 = 0x08;
 const IP: u8 = 0x10;
 
-fn put_uuid(out: &mut BytesMut, uuid: Uuid) {
+fn put_uuid(out: &mut impl BufMut, uuid: Uuid) {
     out.put_u64(uuid.least);
     out.put_u64(uuid.most);
 }
@@ -25,7 +25,7 @@ fn read_uuid(reader: &mut Reader) -> Result<Uuid> {
 }
 
 /// An IpAddress without flag byte.
-pub(super) fn put_ip(out: &mut BytesMut, ip: IpAddress) {
+pub(super) fn put_ip(out: &mut impl BufMut, ip: IpAddress) {
     match ip.ip {
         Some(IpAddr::V4(v4)) => {
             out.put_u8(4);
@@ -57,7 +57,7 @@ pub(super) fn read_ip(reader: &mut Reader) -> Result<IpAddress> {
 
 /// A flagged address (3.1).
 #[inline]
-pub(super) fn put_address(out: &mut BytesMut, address: Option<&Address>) {
+pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
     match address {
         None => out.put_u8(NULL),
         Some(Address::Uuid(uuid)) => {
@@ -98,7 +98,7 @@ pub(super) fn magic_of(address: &Address) -> MagicId {
 }
 
 /// An address' body as its class writes it.
-pub(super) fn put_body(out: &mut BytesMut, address: &Address) {
+pub(super) fn put_body(out: &mut impl BufMut, address: &Address) {
     match address {
         Address::Uuid(uuid) => put_uuid(out, *uuid),
         Address::Ip(ip) => put_ip(out, *ip),
@@ -106,7 +106,7 @@ pub(super) fn put_body(out: &mut BytesMut, address: &Address) {
     }
 }
 
-fn put_ext_body(out: &mut BytesMut, ext: &ExtAddress) {
+fn put_ext_body(out: &mut impl BufMut, ext: &ExtAddress) {
     if ext.kind == ExtKind::Millis {
         return out.put_u64(ext.uuid.least);
     }
@@ -208,12 +208,12 @@ pub(super) fn read_phys(reader: &mut Reader) -> Result<Option<IpAddress>> {
     })
 }
 
-pub(super) fn put_phys(out: &mut BytesMut, phys: Option<IpAddress>) {
+pub(super) fn put_phys(out: &mut impl BufMut, phys: Option<IpAddress>) {
     put_address(out, phys.map(Address::Ip).as_ref());
 }
 
 /// A list with short count, -1 = absent.
-pub(super) fn put_addresses(out: &mut BytesMut, addresses: Option<&[Address]>) {
+pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>) {
     match addresses {
         None => out.put_i16(-1),
         Some(addresses) => {

@@ -55,7 +55,7 @@ pub fn magic_of_header(header: &Header) -> MagicId {
 
 /// A header with its ids.
 #[inline]
-pub(super) fn put_header(out: &mut BytesMut, header: &Header) {
+pub(super) fn put_header(out: &mut impl BufMut, header: &Header) {
     out.put_i16(header.id.0);
     out.put_i16(magic_of_header(header).0);
     match &header.body {
@@ -168,7 +168,7 @@ pub(super) fn put_header(out: &mut BytesMut, header: &Header) {
     }
 }
 
-fn put_unicast(out: &mut BytesMut, unicast: &UnicastHeader) {
+fn put_unicast(out: &mut impl BufMut, unicast: &UnicastHeader) {
     match *unicast {
         UnicastHeader::Data { seqno, conn_id, first } => {
             out.put_u8(0);
@@ -213,7 +213,7 @@ fn read_unicast(reader: &mut Reader) -> Result<UnicastHeader> {
     })
 }
 
-fn put_nakack(out: &mut BytesMut, nakack: &NakAckHeader) {
+fn put_nakack(out: &mut impl BufMut, nakack: &NakAckHeader) {
     let (kind, seqno) = match nakack {
         NakAckHeader::Msg { seqno } => (1, *seqno),
         NakAckHeader::XmitReq { sender } => {
@@ -244,7 +244,7 @@ fn read_nakack(reader: &mut Reader) -> Result<NakAckHeader> {
     })
 }
 
-fn put_rpc(out: &mut BytesMut, rpc: &RpcHeader) {
+fn put_rpc(out: &mut impl BufMut, rpc: &RpcHeader) {
     out.put_u8(rpc.kind as u8);
     put_compressed_long(out, rpc.request_id as i64);
     out.put_i16(rpc.corr_id);
@@ -261,7 +261,7 @@ fn read_rpc(reader: &mut Reader) -> Result<RpcHeader> {
     Ok(RpcHeader { kind, request_id, corr_id: reader.i16("correlator id")? })
 }
 
-fn put_frag(out: &mut BytesMut, frag: &FragHeader) {
+fn put_frag(out: &mut impl BufMut, frag: &FragHeader) {
     put_compressed_long(out, frag.id as i64);
     put_compressed_int(out, frag.frag_id as i32);
     put_compressed_int(out, frag.num_frags as i32);
@@ -269,7 +269,7 @@ fn put_frag(out: &mut BytesMut, frag: &FragHeader) {
     out.put_i16(frag.original_type);
 }
 
-fn put_tp(out: &mut BytesMut, tp: &TpHeader) {
+fn put_tp(out: &mut impl BufMut, tp: &TpHeader) {
     put_ascii(out, tp.cluster.as_deref());
     match tp.rtt {
         None => out.put_u8(0),
@@ -295,7 +295,7 @@ pub(super) fn ascii_text(bytes: &[u8]) -> Arc<str> {
     bytes.iter().map(|&b| char::from(b)).collect::<String>().into()
 }
 
-fn put_fd_sock(out: &mut BytesMut, fd: &FdSock2Header) {
+fn put_fd_sock(out: &mut impl BufMut, fd: &FdSock2Header) {
     let (kind, members, cluster, server): (u8, &[Address], Option<&str>, Option<&Address>) = match fd {
         FdSock2Header::Suspect(members) => (1, members, None, None),
         FdSock2Header::Unsuspect(members) => (2, members, None, None),
@@ -325,7 +325,7 @@ fn read_fd_sock(reader: &mut Reader) -> Result<FdSock2Header> {
     })
 }
 
-fn put_digest_option(out: &mut BytesMut, digest: Option<&Digest>) {
+fn put_digest_option(out: &mut impl BufMut, digest: Option<&Digest>) {
     put_bool(out, digest.is_some());
     if let Some(digest) = digest {
         put_digest(out, digest);
@@ -336,7 +336,7 @@ fn read_digest_option(reader: &mut Reader) -> Result<Option<Digest>> {
     if reader.bool("digest presence")? { read_digest(reader).map(Some) } else { Ok(None) }
 }
 
-fn put_auth(out: &mut BytesMut, auth: &AuthHeader) {
+fn put_auth(out: &mut impl BufMut, auth: &AuthHeader) {
     put_bool(out, *auth != AuthHeader::None);
     match auth {
         AuthHeader::None => {}
@@ -367,7 +367,7 @@ fn read_auth(reader: &mut Reader) -> Result<AuthHeader> {
     })
 }
 
-fn put_relay(out: &mut BytesMut, relay: &RelayHeader) {
+fn put_relay(out: &mut impl BufMut, relay: &RelayHeader) {
     out.put_u8(relay.kind);
     put_bool(out, relay.return_entire_cache);
     put_address(out, relay.final_dest.as_ref());
@@ -603,6 +603,25 @@ fn read_gms(reader: &mut Reader) -> Result<GmsHeader> {
         None
     };
     Ok(GmsHeader { kind, member, merge_id, merge_rejected: flags & 16 != 0 })
+}
+
+/// What a short header takes at most, ids included.
+pub(super) const SHORT_MAX: usize = 24;
+
+/// Whether a header surely takes [`SHORT_MAX`] bytes at most.
+#[inline]
+pub(super) const fn is_short(body: &HeaderBody) -> bool {
+    match body {
+        HeaderBody::Unicast3(_)
+        | HeaderBody::Unicast4(_)
+        | HeaderBody::Rpc(_)
+        | HeaderBody::Heartbeat
+        | HeaderBody::Fc(_) => true,
+        HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => {
+            !matches!(header, NakAckHeader::XmitReq { .. })
+        }
+        _ => false,
+    }
 }
 
 /// Encoded size of a header with its ids; the frequent ones without encoding them.

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{address_size, put_address, read_address};
-use super::headers::{header_size, put_header, read_header};
+use super::headers::{SHORT_MAX, header_size, is_short, put_header, read_header};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
 use crate::{Address, EarlyBatch, Flags, HeaderBody, Headers, Message, Payload};
@@ -28,10 +28,48 @@ pub fn message_type(payload: &Payload) -> i16 {
     }
 }
 
+/// Heads up to this long are put together beside the packet and copied into it at once: making room in the packet for
+/// each of their fields costs more than the fields.
+const HEAD_MAX: usize = 256;
+
 /// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
 /// behind the headers, unless the message has a transport header of its own.
 #[inline]
-pub(super) fn put_body(out: &mut BytesMut, message: &Message, list_src: Option<Option<&Address>>, tp: &[u8]) {
+pub(super) fn put_body(
+    out: &mut impl BufMut,
+    message: &Message,
+    list_src: Option<Option<&Address>>,
+    tp: &[u8],
+) {
+    if has_short_head(message, tp) {
+        let mut head = [0; HEAD_MAX];
+        let mut room = &mut head[..];
+        put_head(&mut room, message, list_src, tp);
+        let used = HEAD_MAX - room.len();
+        out.put_slice(&head[..used]);
+    } else {
+        put_head(out, message, list_src, tp);
+    }
+    put_payload(out, message);
+}
+
+/// Whether everything before the payload surely fits [`HEAD_MAX`]: 5 bytes of flags and count, two plain addresses of 17
+/// bytes each, four short headers, and the transport's.
+#[inline]
+fn has_short_head(message: &Message, tp: &[u8]) -> bool {
+    const HEADERS_MAX: usize = 4;
+    const TP_MAX: usize = HEAD_MAX - 5 - 2 * 17 - HEADERS_MAX * SHORT_MAX;
+    let is_plain = |address: &Option<Address>| matches!(address, None | Some(Address::Uuid(_)));
+    let headers = &message.headers.0;
+    tp.len() <= TP_MAX
+        && is_plain(&message.dest)
+        && is_plain(&message.src)
+        && headers.len() <= HEADERS_MAX
+        && headers.iter().all(|header| is_short(&header.body))
+}
+
+#[inline]
+fn put_head(out: &mut impl BufMut, message: &Message, list_src: Option<Option<&Address>>, tp: &[u8]) {
     let (dest, src) = match list_src {
         None => (message.dest.as_ref(), message.src.as_ref()),
         Some(list_src) => (None, message.src.as_ref().filter(|src| Some(*src) != list_src)),
@@ -50,10 +88,9 @@ pub(super) fn put_body(out: &mut BytesMut, message: &Message, list_src: Option<O
     out.put_u16(headers.len() as u16 + u16::from(!tp.is_empty()));
     headers.iter().for_each(|header| put_header(out, header));
     out.put_slice(tp);
-    put_payload(out, message);
 }
 
-fn put_bytes(out: &mut BytesMut, bytes: Option<&Bytes>) {
+fn put_bytes(out: &mut impl BufMut, bytes: Option<&Bytes>) {
     match bytes {
         None => out.put_i32(-1),
         Some(bytes) => {
@@ -63,14 +100,14 @@ fn put_bytes(out: &mut BytesMut, bytes: Option<&Bytes>) {
     }
 }
 
-fn put_parts(out: &mut BytesMut, messages: &[Message], src: Option<&Address>) {
+fn put_parts(out: &mut impl BufMut, messages: &[Message], src: Option<&Address>) {
     for part in messages {
         out.put_i16(message_type(&part.payload));
         put_body(out, part, Some(src), &[]);
     }
 }
 
-fn put_payload(out: &mut BytesMut, message: &Message) {
+fn put_payload(out: &mut impl BufMut, message: &Message) {
     match &message.payload {
         Payload::Empty => {}
         Payload::Bytes(bytes) => put_bytes(out, bytes.as_ref()),
@@ -268,8 +305,39 @@ pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
     /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.
+    /// The largest head that is put together beside the packet fits, and its bytes are those of any other.
+    #[test]
+    fn the_longest_short_head_fits() {
+        let (seqno, conn_id, timestamp) = (i64::MAX as u64, i16::MAX, -1);
+        let rpc = RpcHeader { kind: RpcKind::Request, request_id: u64::MAX, corr_id: 1 };
+        let bodies = [
+            HeaderBody::Unicast3(UnicastHeader::Ack { seqno, conn_id, timestamp }),
+            HeaderBody::Unicast4(UnicastHeader::Ack { seqno, conn_id, timestamp }),
+            HeaderBody::NakAck4(NakAckHeader::Ack { seqno }),
+            HeaderBody::Rpc(rpc),
+        ];
+        let uuid = Address::Uuid(crate::Uuid { most: u64::MAX, least: u64::MAX });
+        let mut message = Message::empty(Some(uuid.clone()));
+        message.src = Some(uuid);
+        for (id, body) in (1..).zip(bodies) {
+            assert!(
+                is_short(&body)
+                    && header_size(&Header { id: ProtocolId(id), body: body.clone() }) <= SHORT_MAX
+            );
+            message.headers.put(ProtocolId(id), body);
+        }
+        let tp = [7; 121];
+        assert!(has_short_head(&message, &tp) && !has_short_head(&message, &[7; 122]));
+        let (mut short, mut plain) = (BytesMut::new(), BytesMut::new());
+        put_body(&mut short, &message, None, &tp);
+        put_head(&mut plain, &message, None, &tp);
+        put_payload(&mut plain, &message);
+        assert_eq!(short, plain);
+    }
+
     #[test]
     fn a_message_is_written_into_one_buffer_of_its_size() {
         for size in [10, 10_000, 1_000_000] {

@@ -21,7 +21,7 @@ pub(super) enum Form {
     Stream,
 }
 
-pub(super) fn put_primitive(out: &mut BytesMut, value: &Primitive, form: Form) {
+pub(super) fn put_primitive(out: &mut impl BufMut, value: &Primitive, form: Form) {
     let is_stream = form == Form::Stream;
     match value {
         Primitive::Null => out.put_u8(0),
@@ -135,7 +135,7 @@ fn magic(object: &Object) -> Option<MagicId> {
 }
 
 /// An ObjectMessage's payload (7.1).
-pub(super) fn put_object(out: &mut BytesMut, object: &Object) {
+pub(super) fn put_object(out: &mut impl BufMut, object: &Object) {
     let Some(magic) = magic(object) else { return out.put_u8(0) };
     out.put_u8(1);
     out.put_i16(magic.0);

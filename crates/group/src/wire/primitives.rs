@@ -1,6 +1,6 @@
 //! Integers, strings and buffers (facts section 1).
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 
 /// Why bytes could not be decoded. Nothing was consumed that matters: the packet is dropped as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,6 +47,8 @@ pub const NESTING_MAX: u8 = 4;
 #[derive(Clone, Debug)]
 pub struct Reader {
     bytes: Bytes,
+    /// Where the next read begins; never beyond the end.
+    at: usize,
     pub(super) depth: u8,
 }
 
@@ -55,73 +57,91 @@ pub(super) type Result<T> = std::result::Result<T, WireError>;
 impl Reader {
     /// Reads these bytes.
     pub fn new(bytes: Bytes) -> Self {
-        Self { bytes, depth: 0 }
+        Self { bytes, at: 0, depth: 0 }
     }
 
     /// How many bytes are left.
+    #[inline]
     pub fn left(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.at
     }
 
     /// What is left.
-    pub fn rest(self) -> Bytes {
-        self.bytes
+    pub fn rest(mut self) -> Bytes {
+        self.bytes.split_off(self.at)
     }
 
     /// Fails if anything is left.
     pub fn end(&self) -> Result<()> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(WireError::Trailing(self.bytes.len())) }
+        if self.left() == 0 { Ok(()) } else { Err(WireError::Trailing(self.left())) }
     }
 
+    #[inline]
     pub(super) fn peek(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.at..]
     }
 
+    #[inline]
     pub(super) fn skip(&mut self, count: usize) {
-        self.bytes.advance(count);
+        self.at += count.min(self.left());
     }
 
+    #[cold]
+    fn truncated(&self, what: &'static str, wanted: usize) -> WireError {
+        WireError::Truncated { what, wanted, left: self.left() }
+    }
+
+    #[inline]
     pub(super) fn need(&self, what: &'static str, wanted: usize) -> Result<()> {
-        if self.bytes.len() < wanted {
-            return Err(WireError::Truncated { what, wanted, left: self.bytes.len() });
+        if self.left() < wanted { Err(self.truncated(what, wanted)) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn take<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N]> {
+        match self.peek().first_chunk() {
+            Some(&chunk) => {
+                self.at += N;
+                Ok(chunk)
+            }
+            None => Err(self.truncated(what, N)),
         }
-        Ok(())
     }
 
     #[inline]
     pub(super) fn u8(&mut self, what: &'static str) -> Result<u8> {
-        self.need(what, 1)?;
-        Ok(self.bytes.get_u8())
+        Ok(u8::from_be_bytes(self.take(what)?))
     }
 
+    #[inline]
     pub(super) fn bool(&mut self, what: &'static str) -> Result<bool> {
         Ok(self.u8(what)? != 0)
     }
 
     #[inline]
     pub(super) fn i16(&mut self, what: &'static str) -> Result<i16> {
-        self.need(what, 2)?;
-        Ok(self.bytes.get_i16())
+        Ok(i16::from_be_bytes(self.take(what)?))
     }
 
+    #[inline]
     pub(super) fn u16(&mut self, what: &'static str) -> Result<u16> {
-        self.need(what, 2)?;
-        Ok(self.bytes.get_u16())
+        Ok(u16::from_be_bytes(self.take(what)?))
     }
 
+    #[inline]
     pub(super) fn i32(&mut self, what: &'static str) -> Result<i32> {
-        self.need(what, 4)?;
-        Ok(self.bytes.get_i32())
+        Ok(i32::from_be_bytes(self.take(what)?))
     }
 
     pub(super) fn u64(&mut self, what: &'static str) -> Result<u64> {
-        self.need(what, 8)?;
-        Ok(self.bytes.get_u64())
+        Ok(u64::from_be_bytes(self.take(what)?))
     }
 
+    #[inline]
     pub(super) fn bytes(&mut self, what: &'static str, count: usize) -> Result<Bytes> {
         self.need(what, count)?;
-        Ok(self.bytes.split_to(count))
+        let taken = self.bytes.slice(self.at..self.at + count);
+        self.at += count;
+        Ok(taken)
     }
 
     /// A length or count as a signed int; -1 is `None`.
@@ -152,11 +172,12 @@ impl Reader {
 
     #[inline]
     fn partial(&mut self, what: &'static str, count: u8) -> Result<u64> {
-        self.need(what, usize::from(count))?;
-        let value =
-            self.bytes[..usize::from(count)].iter().rev().fold(0u64, |value, &b| value << 8 | u64::from(b));
-        self.bytes.advance(usize::from(count));
-        Ok(value)
+        let count = usize::from(count);
+        self.need(what, count)?;
+        let mut word = [0; 8];
+        word[..count].copy_from_slice(&self.peek()[..count]);
+        self.at += count;
+        Ok(u64::from_le_bytes(word))
     }
 
     /// A compressed int (1.1).
@@ -264,12 +285,12 @@ fn width(value: u64) -> u8 {
     (8 - (value.leading_zeros() / 8).min(7)) as u8
 }
 
-pub(super) fn put_bool(out: &mut BytesMut, value: bool) {
+pub(super) fn put_bool(out: &mut impl BufMut, value: bool) {
     out.put_u8(u8::from(value));
 }
 
 #[inline]
-fn put_little_endian(out: &mut BytesMut, value: u64) {
+fn put_little_endian(out: &mut impl BufMut, value: u64) {
     if value == 0 {
         return out.put_u8(0);
     }
@@ -278,12 +299,12 @@ fn put_little_endian(out: &mut BytesMut, value: u64) {
     out.put_slice(&value.to_le_bytes()[..usize::from(count)]);
 }
 
-pub(super) fn put_compressed_int(out: &mut BytesMut, value: i32) {
+pub(super) fn put_compressed_int(out: &mut impl BufMut, value: i32) {
     put_little_endian(out, u64::from(value as u32));
 }
 
 #[inline]
-pub(super) fn put_compressed_long(out: &mut BytesMut, value: i64) {
+pub(super) fn put_compressed_long(out: &mut impl BufMut, value: i64) {
     put_little_endian(out, value as u64);
 }
 
@@ -292,7 +313,7 @@ pub const fn compressed_long_length(value: i64) -> usize {
     1 + (8 - (value.leading_zeros() / 8) as usize)
 }
 
-pub(super) fn put_long_sequence(out: &mut BytesMut, low: u64, high: u64) {
+pub(super) fn put_long_sequence(out: &mut impl BufMut, low: u64, high: u64) {
     if low == 0 && high == 0 {
         return out.put_u8(0);
     }
@@ -304,21 +325,23 @@ pub(super) fn put_long_sequence(out: &mut BytesMut, low: u64, high: u64) {
 }
 
 /// A string without presence byte; what does not fit Java's 65535 bytes is cut at a character.
-pub(super) fn put_utf(out: &mut BytesMut, text: &str) {
-    let at = out.len();
-    out.put_u16(0);
+pub(super) fn put_utf(out: &mut impl BufMut, text: &str) {
+    let length_of = |unit: u16| match unit {
+        1..0x80 => 1,
+        0 | 0x80..0x800 => 2,
+        _ => 3,
+    };
+    let (mut count, mut units) = (0, 0);
     for unit in text.encode_utf16() {
-        let length = if (1..0x80).contains(&unit) {
-            1
-        } else if unit < 0x800 {
-            2
-        } else {
-            3
-        };
-        if out.len() - at - 2 + length > usize::from(u16::MAX) {
+        if count + length_of(unit) > usize::from(u16::MAX) {
             break;
         }
-        match length {
+        count += length_of(unit);
+        units += 1;
+    }
+    out.put_u16(count as u16);
+    for unit in text.encode_utf16().take(units) {
+        match length_of(unit) {
             1 => out.put_u8(unit as u8),
             2 => out.put_slice(&[0xc0 | (unit >> 6) as u8, 0x80 | (unit & 0x3f) as u8]),
             _ => out.put_slice(&[
@@ -328,18 +351,16 @@ pub(super) fn put_utf(out: &mut BytesMut, text: &str) {
             ]),
         }
     }
-    let count = (out.len() - at - 2) as u16;
-    out[at..at + 2].copy_from_slice(&count.to_be_bytes());
 }
 
-pub(super) fn put_string(out: &mut BytesMut, text: Option<&str>) {
+pub(super) fn put_string(out: &mut impl BufMut, text: Option<&str>) {
     put_bool(out, text.is_some());
     if let Some(text) = text {
         put_utf(out, text);
     }
 }
 
-pub(super) fn put_tagged_string(out: &mut BytesMut, text: &str) {
+pub(super) fn put_tagged_string(out: &mut impl BufMut, text: &str) {
     put_bool(out, text.is_ascii());
     if text.is_ascii() {
         out.put_i32(text.len() as i32);
@@ -350,7 +371,7 @@ pub(super) fn put_tagged_string(out: &mut BytesMut, text: &str) {
 }
 
 /// One byte per character, its low byte: cluster names are ASCII (facts 29.17).
-pub(super) fn put_ascii(out: &mut BytesMut, text: Option<&str>) {
+pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     match text {
         None => out.put_i16(-1),
         Some(text) => {
@@ -360,7 +381,7 @@ pub(super) fn put_ascii(out: &mut BytesMut, text: Option<&str>) {
     }
 }
 
-pub(super) fn put_byte_buffer(out: &mut BytesMut, bytes: Option<&Bytes>) {
+pub(super) fn put_byte_buffer(out: &mut impl BufMut, bytes: Option<&Bytes>) {
     put_bool(out, bytes.is_some());
     if let Some(bytes) = bytes {
         out.put_i32(bytes.len() as i32);
@@ -370,6 +391,8 @@ pub(super) fn put_byte_buffer(out: &mut BytesMut, bytes: Option<&Bytes>) {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
 
     /// S000-77: numbers are read out of the packet itself.

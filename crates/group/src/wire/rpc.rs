@@ -27,7 +27,7 @@ pub struct MethodCall {
 /// Type number of a streamable object in the "buffer" form.
 const STREAMABLE: u8 = 50;
 
-pub(super) fn put_method_call(out: &mut BytesMut, call: &MethodCall) {
+pub(super) fn put_method_call(out: &mut impl BufMut, call: &MethodCall) {
     match &call.method {
         Method::Id(id) => {
             put_bool(out, true);

@@ -16,7 +16,7 @@ use crate::{Address, DeltaView, Digest, DigestEntry, PingData, SeqnoList, View, 
 /// make us resend.
 pub const SEQNO_LIST_MAX: u32 = 1 << 20;
 
-pub(super) fn put_view_id(out: &mut BytesMut, id: &ViewId) {
+pub(super) fn put_view_id(out: &mut impl BufMut, id: &ViewId) {
     put_address(out, Some(&id.creator));
     put_compressed_long(out, id.id as i64);
 }
@@ -26,7 +26,7 @@ pub(super) fn read_view_id(reader: &mut Reader) -> Result<ViewId> {
     Ok(ViewId { creator, id: reader.seqno("view id")? })
 }
 
-pub(super) fn put_view_id_option(out: &mut BytesMut, id: Option<&ViewId>) {
+pub(super) fn put_view_id_option(out: &mut impl BufMut, id: Option<&ViewId>) {
     put_bool(out, id.is_some());
     if let Some(id) = id {
         put_view_id(out, id);
@@ -38,23 +38,27 @@ pub(super) fn read_view_id_option(reader: &mut Reader) -> Result<Option<ViewId>>
 }
 
 /// A view; a merge view with its subgroups.
-pub(super) fn put_view(out: &mut BytesMut, view: &View) {
+pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     put_view_id(out, view.id());
     put_addresses(out, Some(view.members()));
     let Some(subgroups) = view.subgroups() else { return };
-    let put_member = |out: &mut BytesMut, member: &Address| match view.rank(member) {
+    out.put_i16(subgroups.len() as i16);
+    for subgroup in subgroups {
+        put_member(out, view, &subgroup.id().creator);
+        out.put_u64(subgroup.id().id);
+        out.put_i16(subgroup.len() as i16);
+        subgroup.members().iter().for_each(|member| put_member(out, view, member));
+    }
+}
+
+/// A member of a subgroup, by its place in the view if it has one.
+fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
+    match view.rank(member) {
         Some(rank) => out.put_i16(rank as i16),
         None => {
             out.put_i16(-1);
             put_address(out, Some(member));
         }
-    };
-    out.put_i16(subgroups.len() as i16);
-    for subgroup in subgroups {
-        put_member(out, &subgroup.id().creator);
-        out.put_u64(subgroup.id().id);
-        out.put_i16(subgroup.len() as i16);
-        subgroup.members().iter().for_each(|member| put_member(out, member));
     }
 }
 
@@ -87,7 +91,7 @@ pub(super) fn read_view(reader: &mut Reader, is_merge: bool) -> Result<View> {
     Ok(View::merged(id, members.clone(), subgroups))
 }
 
-fn put_delta_view(out: &mut BytesMut, delta: &DeltaView) {
+fn put_delta_view(out: &mut impl BufMut, delta: &DeltaView) {
     put_view_id(out, &delta.id);
     put_view_id(out, &delta.reference);
     put_addresses(out, Some(&delta.left));
@@ -101,14 +105,14 @@ fn read_delta_view(reader: &mut Reader) -> Result<DeltaView> {
     Ok(DeltaView { id, reference, left, joined: read_addresses(reader)?.unwrap_or_default() })
 }
 
-fn put_rows(out: &mut BytesMut, digest: &Digest) {
+fn put_rows(out: &mut impl BufMut, digest: &Digest) {
     for entry in &digest.entries {
         put_long_sequence(out, entry.highest_delivered, entry.highest_received);
     }
 }
 
 /// A digest with its members.
-pub(super) fn put_digest(out: &mut BytesMut, digest: &Digest) {
+pub(super) fn put_digest(out: &mut impl BufMut, digest: &Digest) {
     out.put_i16(digest.entries.len() as i16);
     digest.entries.iter().for_each(|entry| put_address(out, Some(&entry.member)));
     put_rows(out, digest);
@@ -130,7 +134,7 @@ pub(super) fn read_digest(reader: &mut Reader) -> Result<Digest> {
     read_rows(reader, members)
 }
 
-fn put_digest_without_members(out: &mut BytesMut, digest: &Digest) {
+fn put_digest_without_members(out: &mut impl BufMut, digest: &Digest) {
     out.put_i16(digest.entries.len() as i16);
     put_rows(out, digest);
 }
@@ -143,7 +147,7 @@ fn read_digest_of(reader: &mut Reader, members: &[Address]) -> Result<Digest> {
     read_rows(reader, members.iter().cloned())
 }
 
-pub(super) fn put_seqno_list(out: &mut BytesMut, list: &SeqnoList) {
+pub(super) fn put_seqno_list(out: &mut impl BufMut, list: &SeqnoList) {
     out.put_u32(list.size);
     out.put_u64(list.offset);
     list.words.iter().for_each(|word| out.put_u64(*word));
@@ -256,7 +260,7 @@ pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
 }
 
 /// The body alone, a merge view as such (flag 8).
-pub(super) fn put_join_rsp(out: &mut BytesMut, rsp: &JoinRsp) {
+pub(super) fn put_join_rsp(out: &mut impl BufMut, rsp: &JoinRsp) {
     let view_flag = rsp.view.as_ref().map_or(0, |view| if view.is_merge() { 8 } else { 1 });
     let digest_flag = if rsp.digest.is_some() { 2 } else { 0 };
     out.put_u8(view_flag | digest_flag | if rsp.fail_reason.is_some() { 4 } else { 0 });
@@ -359,7 +363,7 @@ pub fn encode_ping_data(list: &[PingData]) -> Bytes {
     out.freeze()
 }
 
-pub(super) fn put_ping_data(out: &mut BytesMut, data: &PingData) {
+pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
     put_address(out, Some(&data.sender));
     out.put_u8(u8::from(data.is_server || data.is_coordinator) | u8::from(data.is_coordinator) << 1);
     put_string(out, data.name.as_deref());
