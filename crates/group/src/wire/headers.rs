@@ -194,6 +194,7 @@ fn put_unicast(out: &mut impl BufMut, unicast: &UnicastHeader) {
     }
 }
 
+#[inline]
 fn read_unicast(reader: &mut Reader) -> Result<UnicastHeader> {
     Ok(match reader.u8("unicast header type")? {
         0 => UnicastHeader::Data {
@@ -228,6 +229,7 @@ fn put_nakack(out: &mut impl BufMut, nakack: &NakAckHeader) {
     put_compressed_long(out, seqno as i64);
 }
 
+#[inline]
 fn read_nakack(reader: &mut Reader) -> Result<NakAckHeader> {
     let kind = reader.u8("nakack header type")?;
     if kind == 2 {
@@ -250,6 +252,7 @@ fn put_rpc(out: &mut impl BufMut, rpc: &RpcHeader) {
     out.put_i16(rpc.corr_id);
 }
 
+#[inline]
 fn read_rpc(reader: &mut Reader) -> Result<RpcHeader> {
     let kind = match reader.u8("rpc header type")? {
         0 => RpcKind::Request,
@@ -427,6 +430,14 @@ pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
         MagicId::NAKACK2 => HeaderBody::NakAck2(read_nakack(reader)?),
         MagicId::NAKACK4 => HeaderBody::NakAck4(read_nakack(reader)?),
         MagicId::RPC => HeaderBody::Rpc(read_rpc(reader)?),
+        _ => read_rare(reader, id, magic)?,
+    };
+    Ok(Header { id, body })
+}
+
+/// The body of a header that few messages have.
+fn read_rare(reader: &mut Reader, id: ProtocolId, magic: MagicId) -> Result<HeaderBody> {
+    let body = match magic {
         MagicId::TP => HeaderBody::Tp(Box::new(read_tp(reader)?)),
         MagicId::FC => HeaderBody::Fc(match reader.u8("flow control type")? {
             1 => FcHeader::Replenish,
@@ -572,7 +583,7 @@ pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
         }
         MagicId(magic) => return Err(WireError::UnknownHeader { protocol: id.0, magic }),
     };
-    Ok(Header { id, body })
+    Ok(body)
 }
 
 fn read_gms(reader: &mut Reader) -> Result<GmsHeader> {

@@ -6,7 +6,7 @@ use super::addresses::{address_size, put_address, read_address};
 use super::headers::{SHORT_MAX, header_size, is_short, put_header, read_header};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
-use crate::{Address, EarlyBatch, Flags, HeaderBody, Headers, Message, Payload};
+use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
 
 const DEST: u8 = 1;
 const SRC: u8 = 2;
@@ -131,7 +131,6 @@ fn put_payload(out: &mut impl BufMut, message: &Message) {
 }
 
 /// A body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
-#[inline]
 pub(super) fn read_body(
     reader: &mut Reader,
     kind: i16,
@@ -139,28 +138,43 @@ pub(super) fn read_body(
     src: Option<&Address>,
     own_tp: &[u8],
 ) -> Result<Message> {
+    let mut message = Message::empty(None);
+    read_body_into(&mut message, reader, kind, (dest, src), own_tp)?;
+    Ok(message)
+}
+
+/// The same into a fresh message, which stands where it will stay: moving it costs as much as reading it.
+#[inline]
+pub(super) fn read_body_into(
+    message: &mut Message,
+    reader: &mut Reader,
+    kind: i16,
+    (dest, src): (Option<&Address>, Option<&Address>),
+    own_tp: &[u8],
+) -> Result<()> {
     let leading = reader.u8("leading byte of a message")?;
-    let flags = Flags(reader.u16("message flags")?);
-    let dest = if leading & DEST != 0 { read_address(reader)? } else { dest.cloned() };
-    let src = if leading & SRC != 0 { read_address(reader)? } else { src.cloned() };
+    message.flags = Flags(reader.u16("message flags")?);
+    message.dest = if leading & DEST != 0 { read_address(reader)? } else { dest.cloned() };
+    message.src = if leading & SRC != 0 { read_address(reader)? } else { src.cloned() };
     let count = reader.u16("number of headers")?;
     if count > HEADERS_MAX {
         return Err(WireError::BadValue { what: "number of headers", value: count.into() });
     }
-    let mut headers = Headers::default();
     for _ in 0..count {
-        if !own_tp.is_empty() && reader.peek().starts_with(own_tp) {
+        if is_own_tp(reader.peek(), own_tp) {
             reader.skip(own_tp.len());
         } else {
-            headers.0.push(read_header(reader)?);
+            message.headers.0.push(read_header(reader)?);
         }
     }
-    let payload = read_payload(reader, kind, dest.as_ref(), src.as_ref())?;
-    let mut message = Message::new(dest, payload);
-    message.src = src;
-    message.flags = flags;
-    message.headers = headers;
-    Ok(message)
+    message.payload = read_payload(reader, kind, message.dest.as_ref(), message.src.as_ref())?;
+    Ok(())
+}
+
+/// Whether the next header is our transport's. Its first bytes, the protocol's id, tell it from almost all others.
+#[inline]
+fn is_own_tp(bytes: &[u8], own_tp: &[u8]) -> bool {
+    own_tp.first_chunk::<2>().is_some_and(|id| bytes.first_chunk() == Some(id)) && bytes.starts_with(own_tp)
 }
 
 fn read_bytes(reader: &mut Reader) -> Result<Option<Bytes>> {
@@ -193,6 +207,7 @@ fn read_parts(
 /// Bytes of the smallest message inside another: type, leading byte, flags, number of headers.
 const PART_SIZE_MIN: usize = 7;
 
+#[inline]
 fn read_payload(
     reader: &mut Reader,
     kind: i16,

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{put_address, put_ip, read_address, read_ip};
 use super::headers::{ascii_text, put_header};
-use super::messages::{message_type, put_body, read_body};
+use super::messages::{message_type, put_body, read_body, read_body_into};
 use super::primitives::{Reader, Result, WireError, put_ascii};
 use crate::{Address, Header, HeaderBody, IpAddress, Message, ProtocolId, TpHeader, Version};
 
@@ -130,7 +130,9 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let mut messages = Vec::with_capacity(count);
     for _ in 0..count {
         let kind = reader.i16("message type")?;
-        messages.push(read_body(&mut reader, kind, dest.as_ref(), src.as_ref(), own_tp)?);
+        messages.push(Message::empty(None));
+        let Some(message) = messages.last_mut() else { continue };
+        read_body_into(message, &mut reader, kind, (dest.as_ref(), src.as_ref()), own_tp)?;
     }
     reader.end()?;
     Ok(Packet::List { version, is_multicast, dest, src, cluster, messages })
