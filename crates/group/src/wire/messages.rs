@@ -3,7 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{address_size, put_address, read_address};
-use super::headers::{SHORT_MAX, header_size, is_short, put_header, read_header};
+use super::frequent_headers::{SHORT_MAX, is_short};
+use super::headers::{header_size, put_header, read_header};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
 use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};

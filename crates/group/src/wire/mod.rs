@@ -4,6 +4,7 @@
 
 mod addresses;
 mod exceptions;
+mod frequent_headers;
 mod headers;
 mod messages;
 mod objects;
