@@ -68,6 +68,18 @@ fn a_sender_without_credits_waits_for_them() {
     assert_eq!(harness.stack.held(Some(&member(2))), 0);
 }
 
+#[test]
+fn credits_for_multicasts_do_not_wait_for_credits_for_unicasts() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.send_batch((0..11).map(numbered).collect());
+    assert_eq!(harness.take_down().len(), 10);
+    let mut replenishment = credits(ProtocolId::MFC, 1, FcHeader::Replenish, 500);
+    replenishment.dest = Some(member(2));
+    harness.send(replenishment);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 500)]);
+    assert_eq!(harness.stack.held(Some(&member(2))), 100);
+}
+
 /// S000-3 and S000-85: credits go back after the application has consumed, not before.
 #[test]
 fn a_receiver_gives_credits_back_for_what_is_consumed() {
