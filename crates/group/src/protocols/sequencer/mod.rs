@@ -4,6 +4,10 @@
 //! is everybody's order. When the coordinator changes, members send what they have not seen come back to the new one,
 //! one message at a time, before anything else.
 //!
+//! The order is that of one coordinator at a time. Where subgroups merge, what a former coordinator broadcast just before
+//! the merged view may reach members of the other subgroup after messages that it has sent through the new one; as in
+//! JGroups, nothing holds the subgroups' messages back while they merge.
+//!
 //! Flow control counts a message twice: against its sender on the way to the coordinator, until the coordinator's
 //! broadcast of it has gone out, and against the coordinator on the way to everybody, until it has been consumed.
 
