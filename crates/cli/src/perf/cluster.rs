@@ -78,7 +78,10 @@ impl Cluster {
         content: &impl Serialize,
         limit: Duration,
     ) -> anyhow::Result<Vec<Answer<A>>> {
-        let answers = member::ask_all(&self.dispatcher, request, content, limit).await?;
+        let mut answers = member::ask_all(&self.dispatcher, request, content, limit).await?;
+        // In the order of the view, whoever was first to answer: so that tables can be compared.
+        let view = self.dispatcher.channel().view();
+        answers.sort_by_key(|(member, _)| view.as_ref().and_then(|view| view.rank(member)));
         answers
             .into_iter()
             .map(|(member, content)| {
