@@ -112,14 +112,20 @@ async fn several_receivers_read_one_socket() {
     b.handle.shutdown().await;
 }
 
-/// The bytes that wait in the kernel for the socket with this port, and the datagrams that found no room there.
+/// The bytes that wait in the kernel for the socket with this port, and the datagrams that found no room there. The
+/// table is not read at one instant: while sockets of other tests come and go, a row may be passed over.
 fn kernel_queue(port: u16) -> (u64, u64) {
-    let table = std::fs::read_to_string("/proc/net/udp").expect("Linux' table of sockets");
+    const READS_MAX: usize = 100;
     let local = format!(":{port:04X}");
-    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row[1].ends_with(&local)).expect("our socket");
-    let (_, waiting) = row[4].split_once(':').expect("bytes to send and bytes to read");
-    (u64::from_str_radix(waiting, 16).unwrap(), row[row.len() - 1].parse().unwrap())
+    for _ in 0..READS_MAX {
+        let table = std::fs::read_to_string("/proc/net/udp").expect("Linux' table of sockets");
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        if let Some(row) = rows.find(|row| row[1].ends_with(&local)) {
+            let (_, waiting) = row[4].split_once(':').expect("bytes to send and bytes to read");
+            return (u64::from_str_radix(waiting, 16).unwrap(), row[row.len() - 1].parse().unwrap());
+        }
+    }
+    panic!("our socket is not in the table");
 }
 
 /// Floods a member whose stack is busy. Returns how many datagrams its kernel dropped, after all others have come.
