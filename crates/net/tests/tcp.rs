@@ -50,6 +50,27 @@ fn addr(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
+/// A listener whose backlog is full: further connections get no answer.
+struct FullListener {
+    phys: PhysAddr,
+    _listener: TcpListener,
+    _backlog: Vec<TcpStream>,
+}
+
+impl FullListener {
+    async fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(addr(0)).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut backlog = Vec::new();
+        while let Ok(Ok(stream)) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            backlog.push(stream);
+        }
+        Self { phys: address.into(), _listener: listener, _backlog: backlog }
+    }
+}
+
 #[tokio::test]
 async fn packets_go_both_ways_over_one_connection() {
     let (mut a, mut b) = (Member::start(&tcp()), Member::start(&tcp()));
@@ -236,19 +257,11 @@ async fn connections_have_no_tasks_of_their_own() {
 /// S000-69, S000-55: a connection attempt that hangs delays nobody else.
 #[tokio::test]
 async fn a_dead_peer_does_not_delay_the_others() {
-    // A listener whose backlog is full: further connections get no answer.
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(addr(0)).unwrap();
-    let dead = socket.listen(1).unwrap();
-    let dead_addr = dead.local_addr().unwrap();
-    let mut fillers = Vec::new();
-    while let Ok(Ok(stream)) = timeout(Duration::from_millis(200), TcpStream::connect(dead_addr)).await {
-        fillers.push(stream);
-    }
+    let dead = FullListener::new().await;
     let config = TransportConfig { sock_conn_timeout: Duration::from_secs(60), ..tcp() };
     let (a, mut b) = (Member::start(&config), Member::start(&tcp()));
     for round in 0..100u8 {
-        a.send(PhysAddr::from(dead_addr), vec![round; 1000]);
+        a.send(dead.phys, vec![round; 1000]);
         a.send(b.phys, vec![round]);
         assert_eq!(b.packet().await.1, vec![round]);
     }
@@ -279,15 +292,8 @@ async fn a_failed_attempt_loses_what_waited_and_the_next_packet_tries_again() {
 async fn an_attempt_ends_with_its_timeout() {
     let config = TransportConfig { sock_conn_timeout: Duration::from_millis(50), ..tcp() };
     let mut member = Member::start(&config);
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(addr(0)).unwrap();
-    let dead = socket.listen(1).unwrap();
-    let dead_addr = dead.local_addr().unwrap();
-    let mut fillers = Vec::new();
-    while let Ok(Ok(stream)) = timeout(Duration::from_millis(200), TcpStream::connect(dead_addr)).await {
-        fillers.push(stream);
-    }
-    member.send(PhysAddr::from(dead_addr), "x");
+    let dead = FullListener::new().await;
+    member.send(dead.phys, "x");
     assert_eq!(member.until(|seen| seen.stats.failed == 1).await.stats.dropped, 1);
 }
 
