@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
 use consort_channel::rpc::RpcDispatcher;
 use consort_channel::{Address, Channel, Delivery, Message, Receiver};
@@ -118,8 +118,11 @@ struct Summary {
 const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Bytes of sender and number that begin every message.
-const HEAD: usize = 12;
+/// Bytes of the mark that begins every message: `sender * LAP + number % LAP`.
+const HEAD: usize = 4;
+
+/// After so many messages a sender's marks repeat. What comes half as many too early or too late is told apart.
+const LAP: u32 = 256;
 
 /// One sender's messages at a receiver.
 #[derive(Clone, Copy, Default)]
@@ -150,12 +153,24 @@ impl Default for Counter {
     }
 }
 
+impl Row {
+    fn count(&mut self, place: u32) {
+        self.count += 1;
+        let ahead = place.wrapping_sub(self.next as u32) % LAP;
+        if ahead >= LAP / 2 {
+            self.duplicated += 1;
+        } else {
+            self.reordered += u64::from(ahead > 0);
+            self.next += u64::from(ahead) + 1;
+        }
+    }
+}
+
 impl Counter {
     fn count(rows: &mut Vec<Row>, bytes: &Bytes) {
-        let Some(head) = bytes.get(..HEAD) else { return };
-        let (sender, number) = head.split_at(4);
-        let sender = u32::from_be_bytes(sender.try_into().unwrap_or_default()) as usize;
-        let number = u64::from_be_bytes(number.try_into().unwrap_or_default());
+        let Some(mark) = bytes.first_chunk::<HEAD>() else { return };
+        let mark = u32::from_be_bytes(*mark);
+        let sender = (mark / LAP) as usize;
         // As many senders as the command line allows; a wrong message must not make us take memory.
         if sender >= SENDERS_MAX {
             return;
@@ -163,31 +178,29 @@ impl Counter {
         if rows.len() <= sender {
             rows.resize(sender + 1, Row::default());
         }
-        let row = &mut rows[sender];
-        row.count += 1;
-        if number < row.next {
-            row.duplicated += 1;
-        } else {
-            row.reordered += u64::from(number > row.next);
-            row.next = number + 1;
-        }
+        rows[sender].count(mark % LAP);
     }
 }
 
-/// Payloads are cut from memory of about this size, so that the test measures messages and not the allocator.
-const PAYLOADS_SIZE: usize = 64 * 1_024;
-
-/// Where all senders of a member get their payloads from.
-#[derive(Default)]
-struct Payloads(Mutex<BytesMut>);
+/// What all senders of a member send: windows on one table of marks, so that the test measures messages and neither the
+/// allocator nor the filling of memory (JGroups' MPerf sends one payload again and again).
+struct Payloads {
+    marks: Bytes,
+    size: usize,
+}
 
 impl Payloads {
-    fn cut(&self, size: usize) -> BytesMut {
-        let mut room = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.len() < size {
-            *room = BytesMut::zeroed((PAYLOADS_SIZE / size).max(1) * size);
-        }
-        room.split_to(size)
+    fn new(senders: u32, size: usize) -> Self {
+        let mut marks = BytesMut::with_capacity(senders as usize * LAP as usize * HEAD + size);
+        (0..senders * LAP).for_each(|mark| marks.put_u32(mark));
+        marks.put_bytes(0, size);
+        Self { marks: marks.freeze(), size: size.max(HEAD) }
+    }
+
+    fn of(&self, sender: u32, number: u64) -> Bytes {
+        let mark = sender * LAP + (number % u64::from(LAP)) as u32;
+        let at = mark as usize * HEAD;
+        self.marks.slice(at..at + self.size)
     }
 }
 
@@ -218,16 +231,12 @@ async fn sender(
     channel: Channel,
     payloads: Arc<Payloads>,
     nth: u32,
-    size: usize,
     count: u64,
     is_over: Arc<AtomicBool>,
 ) -> u64 {
     let mut number = 0_u64;
     while number < count && !is_over.load(Relaxed) {
-        let mut bytes = payloads.cut(size.max(HEAD));
-        bytes[..4].copy_from_slice(&nth.to_be_bytes());
-        bytes[4..HEAD].copy_from_slice(&number.to_be_bytes());
-        if channel.send(Message::bytes(None, bytes.freeze())).await.is_err() {
+        if channel.send(Message::bytes(None, payloads.of(nth, number))).await.is_err() {
             break;
         }
         number += 1;
@@ -244,12 +253,12 @@ impl Work for Counter {
         let test: Test = serde_json::from_slice(&test).context("the test's description")?;
         let is_over = Arc::new(AtomicBool::new(false));
         let count = test.threads.min(SENDERS_MAX) as u32;
-        let payloads = Arc::<Payloads>::default();
+        let payloads = Arc::new(Payloads::new(count, test.size));
         let senders: Vec<_> = (0..count)
             .map(|nth| {
                 let share = test.extent.share(nth.into(), count.into());
                 let (channel, payloads) = (dispatcher.channel().clone(), payloads.clone());
-                tokio::spawn(sender(channel, payloads, nth, test.size, share, is_over.clone()))
+                tokio::spawn(sender(channel, payloads, nth, share, is_over.clone()))
             })
             .collect();
         if let Extent::Time { warmup_ms, .. } = test.extent {
@@ -409,5 +418,42 @@ impl Mperf {
         }
         let is_sound = received > 0 && summary.lost + summary.duplicated + summary.reordered == 0;
         Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(numbers: impl IntoIterator<Item = u64>) -> Row {
+        let payloads = Payloads::new(3, 1_000);
+        let mut rows = Vec::new();
+        for number in numbers {
+            let payload = payloads.of(2, number);
+            assert_eq!(payload.len(), 1_000);
+            Counter::count(&mut rows, &payload);
+        }
+        assert_eq!(rows[..2].iter().map(|row| row.count).sum::<u64>(), 0);
+        rows[2]
+    }
+
+    #[test]
+    fn numbers_in_order_are_neither_duplicates_nor_reordered() {
+        let row = counted(0..1_000);
+        assert_eq!((row.count, row.next, row.duplicated, row.reordered), (1_000, 1_000, 0, 0));
+    }
+
+    #[test]
+    fn a_duplicate_and_a_gap_are_told_apart_across_laps() {
+        let row = counted((0..300).chain([299]).chain(310..600));
+        assert_eq!((row.count, row.next, row.duplicated, row.reordered), (591, 600, 1, 1));
+    }
+
+    #[test]
+    fn marks_of_nobody_take_no_memory() {
+        let mut rows = Vec::new();
+        Counter::count(&mut rows, &Bytes::from_static(&[0xff; 4]));
+        Counter::count(&mut rows, &Bytes::from_static(&[0; 3]));
+        assert!(rows.is_empty());
     }
 }
