@@ -26,7 +26,7 @@ const FIRST_PORT: u16 = 18_800;
 
 impl Demo {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        self.join.on_this_host(FIRST_PORT, MEMBERS);
+        self.join.on_this_host(FIRST_PORT, MEMBERS)?;
         self.join.name = Some(member_name(0));
         println!(
             "Starting {MEMBERS} members of cluster `{}` on this host ({}).",

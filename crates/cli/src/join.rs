@@ -1,8 +1,10 @@
 //! The options that all channel tools share.
 
+use anyhow::Context;
 use clap::Args;
 use consort_channel::{Channel, ChannelBuilder};
 use consort_conf::Variables;
+use consort_group::config::ProtocolConfig;
 
 /// A member's name and view, for people.
 pub(crate) fn introduction(channel: &Channel) -> String {
@@ -31,7 +33,8 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    pub(crate) fn builder(&self) -> anyhow::Result<ChannelBuilder> {
+    /// What the configuration's variables stand for: the environment, and over it what the options say.
+    fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {
             variables.set("jgroups.bind_addr", bind);
@@ -42,7 +45,11 @@ impl Join {
             };
             variables.set(name, value);
         }
-        let builder = Channel::from_file_with(&self.config, &variables)?;
+        Ok(variables)
+    }
+
+    pub(crate) fn builder(&self) -> anyhow::Result<ChannelBuilder> {
+        let builder = Channel::from_file_with(&self.config, &self.variables()?)?;
         Ok(match &self.name {
             Some(name) => builder.name(name),
             None => builder,
@@ -57,12 +64,10 @@ impl Join {
         }
     }
 
-    /// The transport's port, if there is a stack and it says one.
-    fn bind_port(&self) -> Option<u16> {
-        let defined = self.define.iter().filter_map(|definition| definition.split_once('='));
-        let variables = defined.fold(Variables::from_env(), |all, (name, value)| all.with(name, value));
-        let stack = consort_conf::load_stack(&self.config, &variables).ok()?;
-        stack.config.protocols.first()?.get("bind_port")?.parse().ok().filter(|port| *port > 0)
+    /// The transport, as the stack describes it.
+    fn transport(&self) -> anyhow::Result<ProtocolConfig> {
+        let stack = consort_conf::load_stack(&self.config, &self.variables()?)?;
+        stack.config.protocols.into_iter().next().with_context(|| format!("{} has no transport", self.config))
     }
 
     /// The same options as arguments for another process, under another name.
@@ -78,14 +83,68 @@ impl Join {
     }
 
     /// Settles where members on this host find each other, unless the user has said it.
-    pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) {
-        if self.config.starts_with("tcp") {
+    pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) -> anyhow::Result<()> {
+        self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
+        if matches!(self.transport()?.short_name(), "TCP" | "TCP_NIO2") {
             self.default("jgroups.bind_port", first_port.to_string());
         }
         // A file of one's own may have settled the port.
-        let first_port = self.bind_port().unwrap_or(first_port);
+        let own = self.transport()?.get("bind_port").and_then(|port| port.parse().ok());
+        let first_port = own.filter(|port| *port > 0).unwrap_or(first_port);
         self.default("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{first_port}]"));
         self.default("jgroups.tcp.port_range", (members + 1).to_string());
-        self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        join: Join,
+    }
+
+    fn defined(arguments: &[&str]) -> anyhow::Result<Vec<String>> {
+        let mut join = Arguments::parse_from([&["consort"], arguments].concat()).join;
+        join.on_this_host(17_000, 4)?;
+        Ok(join.define)
+    }
+
+    #[test]
+    fn tcp_gets_a_port_of_its_own_whatever_the_file_is_called() {
+        let copy = std::env::temp_dir().join(format!("consort-{}-my-own.xml", std::process::id()));
+        let (_, text) = consort_conf::STOCK.iter().find(|(name, _)| *name == "tcp.xml").unwrap();
+        std::fs::write(&copy, text).unwrap();
+        let copied = defined(&["--config", copy.to_str().unwrap()]);
+        std::fs::remove_file(&copy).unwrap();
+        let stock = defined(&["--config", "tcp.xml"]).unwrap();
+        assert_eq!(
+            stock,
+            [
+                "jgroups.bind_port=17000",
+                "jgroups.tcpping.initial_hosts=127.0.0.1[17000]",
+                "jgroups.tcp.port_range=5"
+            ]
+        );
+        assert_eq!(copied.unwrap(), stock);
+        assert_eq!(defined(&["--config", "tcp-nio.xml"]).unwrap(), stock);
+        assert!(!defined(&["--config", "udp.xml"]).unwrap()[0].starts_with("jgroups.bind_port"));
+    }
+
+    #[test]
+    fn hosts_to_ask_are_those_of_the_port_that_is_given() {
+        let defined = defined(&["-D", "jgroups.bind_port=9000"]).unwrap();
+        assert_eq!(defined[..2], ["jgroups.bind_port=9000", "jgroups.tcpping.initial_hosts=127.0.0.1[9000]"]);
+    }
+
+    #[test]
+    fn a_definition_without_a_value_is_refused() {
+        let error = defined(&["-D", "jgroups.bind_port"]).unwrap_err();
+        assert_eq!(error.to_string(), "-D jgroups.bind_port: NAME=VALUE was expected");
     }
 }

@@ -42,7 +42,7 @@ impl Cluster {
     ) -> anyhow::Result<Option<Self>> {
         let is_local = !common.join_only && !common.start_none;
         if is_local {
-            common.join.on_this_host(FIRST_PORT, common.members);
+            common.join.on_this_host(FIRST_PORT, common.members)?;
             common.join.name.get_or_insert_with(|| member_name(0));
         }
         let dispatcher = member::join(&common.join, work, receiver).await?;

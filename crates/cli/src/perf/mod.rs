@@ -20,7 +20,7 @@ use crate::join::Join;
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) join: Join,
-    /// Members; all are started on this host unless --join.
+    /// Members; all are started on this host, unless --start-none says that the others come from elsewhere.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) members: usize,
     /// Concurrent senders per member.
