@@ -12,7 +12,7 @@ pub fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The largest resident memory so far, in megabytes.
+/// The largest resident memory so far, or since it was forgotten, in megabytes.
 pub fn peak_memory_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status
@@ -20,4 +20,25 @@ pub fn peak_memory_mb() -> f64 {
         .find_map(|line| line.strip_prefix("VmHWM:"))
         .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
     kilobytes.unwrap_or_default() / 1_000.0
+}
+
+/// Begins [`peak_memory_mb`] again from what is resident now. Returns whether the kernel does so.
+pub fn forget_peak_memory() -> bool {
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_that_is_forgotten_counts_no_more() {
+        // Large enough for pages of its own, which go when it does.
+        drop(std::hint::black_box(vec![1_u8; 100_000_000]));
+        let before = peak_memory_mb();
+        assert!(before > 100.0, "{before}");
+        if forget_peak_memory() {
+            assert!(peak_memory_mb() < before - 50.0, "{} after {before}", peak_memory_mb());
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! `consort uperf`: synchronous RPCs as JGroups' UPerf does them (S001, S003).
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -42,7 +42,7 @@ pub(crate) struct Uperf {
     #[arg(long, value_name = "YES", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) oob: bool,
     /// Asks what to do, as often as you like, instead of measuring once.
-    #[arg(long, visible_alias = "interactive", conflicts_with = "join_only")]
+    #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
     menu: bool,
 }
 
@@ -62,7 +62,6 @@ struct Test {
 #[derive(Clone, Serialize, Deserialize)]
 struct Figures {
     requests: u64,
-    reads: u64,
     errors: u64,
     seconds: f64,
     cpu_s: f64,
@@ -87,40 +86,40 @@ struct Summary {
 
 struct Caller;
 
-/// How far a member's callers are. They share one histogram: one each would not fit the CPU's cache, and the test would
-/// measure itself.
+/// How far a member's callers are.
+#[derive(Default)]
 struct Progress {
     is_measuring: AtomicBool,
     is_over: AtomicBool,
-    requests: AtomicU64,
-    reads: AtomicU64,
-    errors: AtomicU64,
-    latencies: Mutex<Histogram<u64>>,
+    tally: Mutex<Tally>,
 }
 
-impl Default for Progress {
+/// What a member's callers have counted. They share one histogram: one each would not fit the CPU's cache, and the test
+/// would measure itself.
+struct Tally {
+    errors: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Default for Tally {
     fn default() -> Self {
-        Self {
-            is_measuring: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            requests: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            latencies: Mutex::new(histogram()),
+        Self { errors: 0, latencies: histogram() }
+    }
+}
+
+impl Tally {
+    fn count(&mut self, latency: Duration, is_good: bool) {
+        if is_good {
+            self.latencies.saturating_record(latency.as_nanos() as u64);
+        } else {
+            self.errors += 1;
         }
     }
 }
 
 impl Progress {
-    fn count(&self, latency: Duration, is_read: bool, is_good: bool) {
-        if !is_good {
-            self.errors.fetch_add(1, Relaxed);
-            return;
-        }
-        self.requests.fetch_add(1, Relaxed);
-        self.reads.fetch_add(u64::from(is_read), Relaxed);
-        let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        latencies.saturating_record(latency.as_nanos() as u64);
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,15 +150,16 @@ async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -
     for caller in callers {
         caller.await.context("a caller")?;
     }
-    let latencies = progress.latencies.lock().unwrap_or_else(PoisonError::into_inner);
+    // The next round's peak is its own.
+    process::forget_peak_memory();
+    let tally = progress.tally();
     Ok(Figures {
-        requests: latencies.len(),
-        reads: progress.reads.load(Relaxed),
-        errors: progress.errors.load(Relaxed),
+        requests: tally.latencies.len(),
+        errors: tally.errors,
         seconds,
         cpu_s: cpu.as_secs_f64(),
         rss_mb,
-        latencies: Counts::of(&latencies),
+        latencies: Counts::of(&tally.latencies),
     })
 }
 
@@ -201,7 +201,7 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
         };
         let taken = start.elapsed();
         if progress.is_measuring.load(Relaxed) && !progress.is_over.load(Relaxed) {
-            progress.count(taken, is_read, is_good);
+            progress.tally().count(taken, is_good);
         }
     }
 }
@@ -338,7 +338,7 @@ pub(crate) async fn round(
         tokio::select! {
             figures = &mut work => break figures?,
             _ = second.tick() => {
-                let now = progress.requests.load(Relaxed);
+                let now = progress.tally().latencies.len();
                 on_second(now - before);
                 before = now;
             }
