@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::options::Options;
+use crate::plan::Load;
 use crate::progress::Progress;
 use crate::report::{markdown, number};
 use crate::sample::{Runs, Sample, Samples};
@@ -16,59 +17,6 @@ const BUNDLERS: [&str; 3] = ["per-destination", "transfer-queue", "no-bundler"];
 /// How much cheaper than the default another may look before the default is not the cheapest: what runs of the same
 /// bundler differ by.
 const NOISE: f64 = 0.05;
-
-#[derive(Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Load {
-    Uperf { callers: usize },
-    Mperf { config: String, size: usize },
-}
-
-impl Load {
-    /// Calls, and multicasts over every transport, of one size each.
-    fn all(options: &Options) -> Vec<Self> {
-        let callers = options.callers.first().copied().unwrap_or(25);
-        let size = options.sizes.first().copied().unwrap_or(1_000);
-        let mut loads = vec![Self::Uperf { callers }];
-        loads.extend(options.configs.iter().map(|config| Self::Mperf { config: config.clone(), size }));
-        loads
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Uperf { callers } => format!("uperf, {callers} callers"),
-            Self::Mperf { config, size } => format!("mperf, {config}, {size} B"),
-        }
-    }
-
-    fn cost(&self) -> &'static str {
-        match self {
-            Self::Uperf { .. } => CPU_PER_CALL,
-            Self::Mperf { .. } => CPU_PER_MESSAGE,
-        }
-    }
-
-    fn sample(&self, bundler: &str, options: &Options) -> anyhow::Result<Sample> {
-        let mut arguments = vec![
-            format!("-Djgroups.bundler.type={bundler}"),
-            format!("--members={}", options.members),
-            format!("--time={}", options.time().as_secs_f64()),
-            format!("--warmup={}", options.lead().as_secs_f64()),
-        ];
-        match self {
-            Self::Uperf { callers } => {
-                arguments.push(format!("--threads={callers}"));
-                tools::consort_uperf(&arguments)
-            }
-            Self::Mperf { config, size } => {
-                arguments.push(format!("--threads={}", options.senders));
-                arguments.push(format!("--config={config}"));
-                arguments.push(format!("--size={size}"));
-                tools::consort_mperf(&arguments)
-            }
-        }
-    }
-}
 
 /// One load with one bundler.
 #[derive(Serialize)]
@@ -90,15 +38,25 @@ impl Entry {
 
     /// What can be compared with an earlier release.
     pub(crate) fn row(&self) -> Row {
-        let of = (format!("{}, {}", self.load.name(), self.bundler), self.load.cost());
+        let cost = match self.load {
+            Load::Uperf { .. } => CPU_PER_CALL,
+            Load::Mperf { .. } => CPU_PER_MESSAGE,
+        };
+        let of = (format!("{}, {}", self.load.name(), self.bundler), cost);
         Row::alone(of, &self.runs(), None)
+    }
+
+    fn sample(&self, options: &Options) -> anyhow::Result<Sample> {
+        let bundler = format!("-Djgroups.bundler.type={}", self.bundler);
+        tools::consort(&self.load, options.members, options, &[bundler])
     }
 }
 
-/// Measures each load with all bundlers in turn.
+/// Measures calls, and multicasts over every transport, with all bundlers in turn.
 pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
-    for load in Load::all(options) {
+    let multicasts = options.configs.iter().map(|config| Load::multicasts(config, options));
+    for load in std::iter::once(Load::calls(options)).chain(multicasts) {
         let entry = |bundler| Entry { load: load.clone(), bundler, consort: Samples::default() };
         entries.extend(BUNDLERS.map(entry));
     }
@@ -107,7 +65,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Entry>> {
     for run in 1..=options.runs() {
         for entry in &mut entries {
             progress.step(&format!("{}, {}, run {run}", entry.load.name(), entry.bundler));
-            entry.consort.samples.push(shown(entry.load.sample(entry.bundler, options)?));
+            entry.consort.samples.push(shown(entry.sample(options)?));
             progress.finish(planned);
         }
     }
@@ -151,7 +109,7 @@ mod tests {
         let entry = |(bundler, cpu_us)| {
             let sample = Sample { rate: 1.0, cpu_us, latency: None, rss_mb: 1.0, errors: 0 };
             let consort = Samples { warmup: Vec::new(), samples: vec![sample] };
-            Entry { load: Load::Uperf { callers: 1 }, bundler, consort }
+            Entry { load: Load::Uperf { callers: 1, java_threads: None }, bundler, consort }
         };
         BUNDLERS.into_iter().zip(costs).map(entry).collect()
     }

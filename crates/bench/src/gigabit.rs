@@ -11,11 +11,14 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::options::Options;
+use crate::plan::Load;
 use crate::progress::Progress;
 use crate::sample::{Runs, Samples};
 use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{CPU_PER_MESSAGE, Rival, Row, Target};
 use crate::tools;
+
+const CONFIG: &str = "udp.xml";
 
 /// What a link carries, in megabytes a second: 1 Gbit/s.
 const LINK_MB: f64 = 125.0;
@@ -29,7 +32,7 @@ const TARGET: f64 = 0.84;
 const MB_PER_MEMBER: &str = "MB/s/member";
 
 pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
-    let size = options.sizes.first().copied().unwrap_or(1_000);
+    let (load, size) = (Load::multicasts(CONFIG, options), options.first_size());
     let networks = [Network::start(options, true)?, Network::start(options, false)?];
     let mut samples = [Samples::default(), Samples::default()];
     let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
@@ -37,14 +40,14 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
     for run in 1..=options.runs() {
         for (network, samples) in networks.iter().zip(&mut samples) {
             progress.step(&format!("{}, run {run}", network.name()));
-            samples.samples.push(shown(network.mperf(size, options)?));
+            samples.samples.push(shown(network.mperf(&load, options)?));
             progress.finish(planned);
         }
     }
     let bound = LINK_MB * options.members as f64 / (options.members as f64 - 1.0);
     let mut rows = Vec::new();
     for (network, samples) in networks.iter().zip(&samples) {
-        let subject = format!("mperf, udp.xml, {size} B, {}", network.name());
+        let subject = format!("{}, {}", load.name(), network.name());
         let rates = samples.runs(|sample| Some(sample.rate));
         let received = Runs(rates.0.iter().map(|rate| rate * size as f64 / 1e6).collect());
         let of = (subject.clone(), MB_PER_MEMBER);
@@ -103,25 +106,20 @@ impl Network {
         format!("{} hosts, MTU {}, {limit}", self.hosts.len(), self.mtu)
     }
 
-    fn mperf(&self, size: usize, options: &Options) -> anyhow::Result<crate::sample::Sample> {
+    fn mperf(&self, load: &Load, options: &Options) -> anyhow::Result<crate::sample::Sample> {
         let (first, others) = self.hosts.split_first().context("hosts")?;
         let program = tools::program("consort")?;
         let mut members = Vec::new();
         for (nth, host) in others.iter().enumerate() {
             let mut member = host.command(&program.to_string_lossy());
-            member.args(["mperf", "--join-only"]).args(host.arguments(nth + 1));
+            member
+                .args(["mperf", "--join-only"])
+                .arg(format!("--config={CONFIG}"))
+                .args(host.arguments(nth + 1));
             members.push(Killed(member.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?));
         }
-        let mut arguments = first.arguments(0);
-        arguments.extend([
-            "--start-none".to_owned(),
-            format!("--members={}", self.hosts.len()),
-            format!("--threads={}", options.senders),
-            format!("--size={size}"),
-            format!("--time={}", options.time().as_secs_f64()),
-            format!("--warmup={}", options.lead().as_secs_f64()),
-        ]);
-        tools::consort_mperf_by(first.command(&program.to_string_lossy()), &arguments)
+        let more = [first.arguments(0), vec!["--start-none".to_owned()]].concat();
+        tools::consort_by(first.command(&program.to_string_lossy()), load, self.hosts.len(), options, &more)
     }
 }
 
@@ -165,7 +163,7 @@ impl Host {
     }
 
     fn arguments(&self, nth: usize) -> Vec<String> {
-        vec!["--config=udp.xml".to_owned(), format!("--bind={}", self.address), format!("--name=M{nth}")]
+        vec![format!("--bind={}", self.address), format!("--name=M{nth}")]
     }
 }
 

@@ -65,25 +65,25 @@ pub(crate) struct Options {
     /// One short run of each on cold JVMs: shows that everything works, and no figure worth keeping.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Members of each cluster.
+    /// Members of each cluster; the parts members and senders have their own.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) members: usize,
-    /// Callers per member in uperf.
+    /// Callers per member in uperf; bundlers and members take the first number.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "25,100")]
     pub(crate) callers: Vec<usize>,
-    /// What calls in a JVM in uperf.
+    /// What calls in a JVM, in uperf.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "platform,virtual")]
     pub(crate) java_threads: Vec<Threads>,
-    /// Sends calls out of band; JGroups' own UPerf does not.
+    /// Sends the calls of uperf, bundlers and members out of band; JGroups' own UPerf does not.
     #[arg(long)]
     pub(crate) oob: bool,
-    /// Senders per member in mperf.
+    /// Senders per member in mperf, bundlers and gigabit; the part senders has its own.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) senders: usize,
-    /// Bytes per message in mperf and over bare sockets.
+    /// Bytes per message in mperf and over bare sockets; bundlers and gigabit take the first number.
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "1000,5000,20000")]
     pub(crate) sizes: Vec<usize>,
-    /// Stacks in mperf.
+    /// Stacks in mperf, over bare sockets and with each bundler; gigabit has udp.xml.
     #[arg(long, value_name = "FILE,…", value_delimiter = ',', default_value = "tcp.xml,udp.xml")]
     pub(crate) configs: Vec<String>,
     /// Bytes of a packet in the network of 1 Gbit/s.
@@ -128,6 +128,16 @@ impl Options {
 
     pub(crate) fn needs_virtual_threads(&self) -> bool {
         self.needs_java() && self.has(Part::Uperf) && self.java_threads.contains(&Threads::Virtual)
+    }
+
+    /// Callers per member where one number is measured.
+    pub(crate) fn first_callers(&self) -> usize {
+        self.callers.first().copied().unwrap_or(25)
+    }
+
+    /// Bytes per message where one size is measured.
+    pub(crate) fn first_size(&self) -> usize {
+        self.sizes.first().copied().unwrap_or(1_000)
     }
 
     pub(crate) fn runs(&self) -> usize {

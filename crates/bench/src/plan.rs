@@ -9,21 +9,37 @@ use crate::options::{Options, Part, Threads};
 #[serde(tag = "subject", rename_all = "lowercase")]
 pub(crate) enum Load {
     /// Calls.
-    Uperf { callers: usize, java_threads: Threads },
+    Uperf {
+        callers: usize,
+        /// Nothing where no JVM makes them, too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        java_threads: Option<Threads>,
+    },
     /// Multicasts.
     Mperf { config: String, size: usize },
 }
 
 impl Load {
+    /// Calls, for parts that measure them with one number of callers, and Consort alone.
+    pub(crate) fn calls(options: &Options) -> Self {
+        Self::Uperf { callers: options.first_callers(), java_threads: None }
+    }
+
+    /// Multicasts, for parts that measure one size.
+    pub(crate) fn multicasts(config: &str, options: &Options) -> Self {
+        Self::Mperf { config: config.to_owned(), size: options.first_size() }
+    }
+
     /// As a table shows it.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Uperf { callers, java_threads } => {
                 let threads = match java_threads {
-                    Threads::Platform => "platform threads",
-                    Threads::Virtual => "virtual threads",
+                    None => "",
+                    Some(Threads::Platform) => ", platform threads",
+                    Some(Threads::Virtual) => ", virtual threads",
                 };
-                format!("uperf, {callers} callers, {threads}")
+                format!("uperf, {callers} callers{threads}")
             }
             Self::Mperf { config, size } => format!("mperf, {config}, {size} B"),
         }
@@ -46,7 +62,8 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
         // Without JVMs there is nothing to tell their threads apart.
         let kinds = if options.without_java { &[Threads::Platform][..] } else { &options.java_threads };
         for &java_threads in kinds {
-            let loads = options.callers.iter().map(|&callers| Load::Uperf { callers, java_threads });
+            let load = |&callers| Load::Uperf { callers, java_threads: Some(java_threads) };
+            let loads = options.callers.iter().map(load);
             groups.push(Group {
                 test: "rpc",
                 config: "tcp.xml".to_owned(),

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use crate::options::Options;
+use crate::plan::Load;
 use crate::progress::Progress;
 use crate::report::{markdown, number};
 use crate::sample::{Runs, Sample, Samples};
@@ -49,21 +50,9 @@ impl Growing {
     }
 
     fn sample(self, count: usize, options: &Options) -> anyhow::Result<Sample> {
-        let time = options.time().as_secs_f64();
-        let mut arguments =
-            vec![format!("--time={time}"), format!("--warmup={}", options.lead().as_secs_f64())];
         match self {
-            Self::Members => {
-                let callers = options.callers.first().copied().unwrap_or(25);
-                arguments.push(format!("--members={count}"));
-                arguments.push(format!("--threads={callers}"));
-                arguments.push(format!("--oob={}", options.oob));
-                tools::consort_uperf(&arguments)
-            }
-            Self::Senders => {
-                arguments.push(format!("--threads={count}"));
-                tools::senders(&arguments)
-            }
+            Self::Members => tools::consort(&Load::calls(options), count, options, &[]),
+            Self::Senders => tools::senders(count, options),
         }
     }
 }

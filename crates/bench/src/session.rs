@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
             let runs = self.options.runs();
             let name = load.name();
             self.progress.step(&format!("{name}: Consort, run {run} of {runs}"));
-            point.consort.samples.push(shown(self.consort(load)?));
+            point.consort.samples.push(shown(tools::consort(load, self.options.members, self.options, &[])?));
             self.progress.finish(self.planned_sample() + CONSORT_OVERHEAD);
             if let Some((cluster, jgroups)) = cluster.as_deref_mut().zip(point.jgroups.as_mut()) {
                 self.progress.step(&format!("{name}: JGroups, run {run} of {runs}"));
@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
             }
             if let Some(sockets) = point.sockets.as_mut() {
                 self.progress.step(&format!("{name}: bare sockets, run {run} of {runs}"));
-                sockets.samples.push(shown(self.sockets(load)?));
+                sockets.samples.push(shown(tools::bare_sockets(load, self.options)?));
                 self.progress.finish(self.planned_sample());
             }
         }
@@ -173,47 +173,11 @@ impl<'a> Session<'a> {
         match load {
             Load::Uperf { callers, java_threads } => format!(
                 "run threads={callers} size=1000 virtual={} oob={} {times}",
-                *java_threads == Threads::Virtual,
+                *java_threads == Some(Threads::Virtual),
                 options.oob
             ),
             Load::Mperf { size, .. } => format!("run threads={} size={size} {times}", options.senders),
         }
-    }
-
-    fn consort(&self, load: &Load) -> anyhow::Result<Sample> {
-        let options = self.options;
-        let mut arguments = self.tool_arguments();
-        match load {
-            Load::Uperf { callers, .. } => {
-                arguments.push(format!("--threads={callers}"));
-                arguments.push(format!("--oob={}", options.oob));
-                tools::consort_uperf(&arguments)
-            }
-            Load::Mperf { config, size } => {
-                arguments.push(format!("--threads={}", options.senders));
-                arguments.push(format!("--config={config}"));
-                arguments.push(format!("--size={size}"));
-                tools::consort_mperf(&arguments)
-            }
-        }
-    }
-
-    fn sockets(&self, load: &Load) -> anyhow::Result<Sample> {
-        let mut arguments = self.tool_arguments();
-        if let Load::Mperf { config, size } = load {
-            arguments.push(format!("--size={size}"));
-            arguments.extend(config.starts_with("udp").then(|| "--udp".to_owned()));
-        }
-        tools::bare_sockets(&arguments)
-    }
-
-    /// What all tools are told.
-    fn tool_arguments(&self) -> Vec<String> {
-        vec![
-            format!("--members={}", self.options.members),
-            format!("--time={}", self.options.time().as_secs_f64()),
-            format!("--warmup={}", self.options.lead().as_secs_f64()),
-        ]
     }
 
     fn planned_sample(&self) -> Duration {

@@ -146,8 +146,8 @@ fn rows_of(point: &Point) -> Vec<Row> {
     match &point.load {
         Load::Uperf { java_threads, .. } => {
             let cpu = match java_threads {
-                Threads::Platform => 1.0 / 5.0,
-                Threads::Virtual => 1.0 / 3.0,
+                Some(Threads::Virtual) => 1.0 / 3.0,
+                Some(Threads::Platform) | None => 1.0 / 5.0,
             };
             let mut add = |figure, of, target| add(Rival::Jgroups, &point.jgroups, figure, of, target);
             add(CPU_PER_CALL, |sample| Some(sample.cpu_us), Some(Target::AtMost(cpu)));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_call_may_cost_a_fifth_or_a_third() {
-        let load = |java_threads| Load::Uperf { callers: 25, java_threads };
+        let load = |threads| Load::Uperf { callers: 25, java_threads: Some(threads) };
         assert_eq!(cost(load(Threads::Platform), 6.0, Some(30.0)).is_met(), Some(true));
         assert_eq!(cost(load(Threads::Platform), 6.1, Some(30.0)).is_met(), Some(false));
         assert_eq!(cost(load(Threads::Virtual), 6.1, Some(30.0)).is_met(), Some(true));

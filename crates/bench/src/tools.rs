@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::options::Options;
+use crate::plan::Load;
 use crate::sample::{Latency, Sample};
 
 /// A program that was built with this one.
@@ -18,71 +20,182 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Runs it and returns its line. It ends with a failure if operations failed, which its figures say, too.
-fn run(name: &str, arguments: &[String]) -> anyhow::Result<Value> {
+/// What a program has said.
+struct Said {
+    figures: Value,
+    is_success: bool,
+}
+
+impl Said {
+    /// A number that has to be there.
+    fn number(&self, path: &str) -> anyhow::Result<f64> {
+        let number = self.figures.pointer(path).and_then(Value::as_f64);
+        number.with_context(|| format!("no {path} in {}", self.figures))
+    }
+
+    /// Operations that failed, under all these names. A program that ends with a failure and tells of none counts as
+    /// one.
+    fn errors(&self, paths: &[&str]) -> anyhow::Result<u64> {
+        let counts = paths.iter().map(|path| Ok(self.number(path)? as u64));
+        let errors = counts.sum::<anyhow::Result<u64>>()?;
+        Ok(errors.max(u64::from(!self.is_success)))
+    }
+
+    fn calls(&self) -> anyhow::Result<Sample> {
+        Ok(Sample {
+            rate: self.number("/reqs_sec_node")?,
+            cpu_us: self.number("/cpu_s_per_mreq")?,
+            latency: Some(Latency {
+                p50: self.number("/latency_us/p50")?,
+                p99: self.number("/latency_us/p99")?,
+                p999: self.number("/latency_us/p99.9")?,
+            }),
+            rss_mb: self.number("/rss_mb")?,
+            errors: self.errors(&["/errors"])?,
+        })
+    }
+
+    fn multicasts(&self, errors: &[&str]) -> anyhow::Result<Sample> {
+        Ok(Sample {
+            rate: self.number("/msgs_sec_node")?,
+            cpu_us: self.number("/cpu_s_per_mmsg")?,
+            latency: None,
+            rss_mb: self.number("/rss_mb")?,
+            errors: self.errors(errors)?,
+        })
+    }
+}
+
+/// Runs a program of this build.
+fn run(name: &str, arguments: &[String]) -> anyhow::Result<Said> {
     run_by(Command::new(program(name)?), name, arguments)
 }
 
-fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Result<Value> {
+fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Result<Said> {
     let output =
         command.args(arguments).stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    said.lines().rev().find_map(|line| serde_json::from_str(line).ok()).with_context(|| {
+    let figures = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let figures = figures.with_context(|| {
         let why = String::from_utf8_lossy(&output.stderr);
         format!("`{name} {}` ended with {} and no figures:\n{why}", arguments.join(" "), output.status)
-    })
+    })?;
+    Ok(Said { figures, is_success: output.status.success() })
 }
 
-/// A number that has to be there.
-fn number(figures: &Value, path: &str) -> anyhow::Result<f64> {
-    figures.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in {figures}"))
-}
-
-/// `consort uperf`.
-pub(crate) fn consort_uperf(arguments: &[String]) -> anyhow::Result<Sample> {
-    let figures = run("consort", &[&["uperf".to_owned(), "--json".to_owned()], arguments].concat())?;
-    Ok(Sample {
-        rate: number(&figures, "/reqs_sec_node")?,
-        cpu_us: number(&figures, "/cpu_s_per_mreq")?,
-        latency: Some(Latency {
-            p50: number(&figures, "/latency_us/p50")?,
-            p99: number(&figures, "/latency_us/p99")?,
-            p999: number(&figures, "/latency_us/p99.9")?,
-        }),
-        rss_mb: number(&figures, "/rss_mb")?,
-        errors: number(&figures, "/errors")? as u64,
-    })
-}
-
-/// `consort mperf`.
-pub(crate) fn consort_mperf(arguments: &[String]) -> anyhow::Result<Sample> {
-    consort_mperf_by(Command::new(program("consort")?), arguments)
+/// `consort` under a load, told more than the load says.
+pub(crate) fn consort(
+    load: &Load,
+    members: usize,
+    options: &Options,
+    more: &[String],
+) -> anyhow::Result<Sample> {
+    consort_by(Command::new(program("consort")?), load, members, options, more)
 }
 
 /// The same, by a command that starts `consort` somewhere else.
-pub(crate) fn consort_mperf_by(command: Command, arguments: &[String]) -> anyhow::Result<Sample> {
-    let arguments = [&["mperf".to_owned(), "--json".to_owned()], arguments].concat();
-    let figures = run_by(command, "consort", &arguments)?;
-    multicast(&figures, &["/lost", "/duplicated", "/reordered"])
+pub(crate) fn consort_by(
+    command: Command,
+    load: &Load,
+    members: usize,
+    options: &Options,
+    more: &[String],
+) -> anyhow::Result<Sample> {
+    let arguments = [&consort_arguments(load, members, options), more].concat();
+    let said = run_by(command, "consort", &arguments)?;
+    match load {
+        Load::Uperf { .. } => said.calls(),
+        Load::Mperf { .. } => said.multicasts(&["/lost", "/duplicated", "/reordered"]),
+    }
+}
+
+/// A load in the words of `consort`. Nothing that changes it is left to the command's own defaults, which are others
+/// than the bench's.
+fn consort_arguments(load: &Load, members: usize, options: &Options) -> Vec<String> {
+    let mut arguments = match load {
+        Load::Uperf { callers, .. } => {
+            vec!["uperf".to_owned(), format!("--threads={callers}"), format!("--oob={}", options.oob)]
+        }
+        Load::Mperf { config, size } => vec![
+            "mperf".to_owned(),
+            format!("--threads={}", options.senders),
+            format!("--config={config}"),
+            format!("--size={size}"),
+        ],
+    };
+    arguments.extend(["--json".to_owned(), format!("--members={members}")]);
+    arguments.extend(times(options));
+    arguments
+}
+
+/// How long all programs measure, and run before.
+fn times(options: &Options) -> [String; 2] {
+    [format!("--time={}", options.time().as_secs_f64()), format!("--warmup={}", options.lead().as_secs_f64())]
 }
 
 /// The bench's own program. What it loses it does not send again, and neither does it matter.
-pub(crate) fn bare_sockets(arguments: &[String]) -> anyhow::Result<Sample> {
-    multicast(&run("bare-sockets", arguments)?, &[])
+pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sample> {
+    let mut arguments = vec![format!("--members={}", options.members)];
+    arguments.extend(times(options));
+    if let Load::Mperf { config, size } = load {
+        arguments.push(format!("--size={size}"));
+        arguments.extend(config.starts_with("udp").then(|| "--udp".to_owned()));
+    }
+    run("bare-sockets", &arguments)?.multicasts(&[])
 }
 
-/// The bench's own program: threads that send to one member.
-pub(crate) fn senders(arguments: &[String]) -> anyhow::Result<Sample> {
-    multicast(&run("senders", arguments)?, &["/lost"])
+/// The bench's own program: so many threads that send to one member.
+pub(crate) fn senders(threads: usize, options: &Options) -> anyhow::Result<Sample> {
+    let arguments = [&[format!("--threads={threads}")][..], &times(options)].concat();
+    run("senders", &arguments)?.multicasts(&["/lost"])
 }
 
-fn multicast(figures: &Value, errors: &[&str]) -> anyhow::Result<Sample> {
-    let errors = errors.iter().map(|path| Ok(number(figures, path)? as u64)).sum::<anyhow::Result<u64>>()?;
-    Ok(Sample {
-        rate: number(figures, "/msgs_sec_node")?,
-        cpu_us: number(figures, "/cpu_s_per_mmsg")?,
-        latency: None,
-        rss_mb: number(figures, "/rss_mb")?,
-        errors,
-    })
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// S003-5: parts that measure calls measure the same ones, whatever the command's own default is.
+    #[test]
+    fn calls_are_of_the_kind_that_the_bench_was_told() {
+        let arguments = |line: &[&str]| {
+            let options = Options::parse_from([&["bench"], line].concat());
+            consort_arguments(&Load::calls(&options), 3, &options)
+        };
+        let usual = arguments(&["--quick"]);
+        let wanted = ["uperf", "--threads=25", "--oob=false", "--json", "--members=3"];
+        assert_eq!(usual[..5], wanted);
+        assert_eq!(usual[5..], ["--time=0.5", "--warmup=0.3"]);
+        assert!(arguments(&["--oob"]).contains(&"--oob=true".to_owned()));
+    }
+
+    #[test]
+    fn multicasts_are_of_the_first_size() {
+        let options = Options::parse_from(["bench", "--sizes=7,8", "--senders=2"]);
+        let arguments = consort_arguments(&Load::multicasts("udp.xml", &options), 4, &options);
+        assert_eq!(arguments[..4], ["mperf", "--threads=2", "--config=udp.xml", "--size=7"]);
+    }
+
+    /// Whoever fails without saying of what has failed all the same.
+    #[test]
+    fn a_failure_that_figures_do_not_tell_of_is_an_error() {
+        let errors = |lost, end: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("echo '{{\"lost\": {lost}, \"reordered\": 1}}'; {end}")]);
+            run_by(command, "sh", &[]).unwrap().errors(&["/lost"]).unwrap()
+        };
+        assert_eq!(errors(0, "exit 0"), 0);
+        assert_eq!(errors(0, "exit 1"), 1);
+        assert_eq!(errors(5, "exit 1"), 5);
+        assert_eq!(errors(5, "exit 0"), 5);
+    }
+
+    #[test]
+    fn a_program_without_figures_says_why() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no luck >&2; exit 3"]);
+        let error = run_by(command, "sh", &[]).err().unwrap().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("no luck"), "{error}");
+    }
 }
