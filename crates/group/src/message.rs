@@ -316,6 +316,11 @@ impl Message {
         self.transient.has(Transient::TOTAL_ORDER)
     }
 
+    /// Whether it brings or asks for credits of a flow control.
+    pub fn is_credit(&self) -> bool {
+        self.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Fc(_)))
+    }
+
     /// The payload's bytes, where it is a byte array.
     pub fn payload_bytes(&self) -> Option<&Bytes> {
         match &self.payload {

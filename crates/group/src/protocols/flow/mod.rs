@@ -244,13 +244,6 @@ impl FlowControl {
     }
 }
 
-/// Whether a message of the other flow control brings or asks for credits. It must not wait for credits of ours: what
-/// would bring them may wait for those (SEQUENCER's coordinator gives unicast credits back when it could multicast).
-/// JGroups counts such messages, so those that arrive are counted as any other.
-fn is_credit(message: &Message) -> bool {
-    message.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Fc(_)))
-}
-
 impl Protocol for FlowControl {
     fn name(&self) -> &'static str {
         match self.kind {
@@ -275,7 +268,10 @@ impl Protocol for FlowControl {
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let length = message.length() as u64;
-            if length == 0 || !self.is_controlled(message) || is_credit(message) {
+            // Credits of the other flow control must not wait for ours: what would bring ours may wait for those
+            // (SEQUENCER's coordinator gives unicast credits back when it could multicast). JGroups counts such
+            // messages, so those that arrive are counted as any other.
+            if length == 0 || !self.is_controlled(message) || message.is_credit() {
                 return true;
             }
             let taken = match &mut self.credits {

@@ -5,6 +5,7 @@
 //! Control messages (heartbeats, views, acks, credits) get buffers of their own, so that the edge can let them pass
 //! data that waits.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use bytes::{Bytes, BytesMut};
@@ -125,24 +126,31 @@ impl Bundler {
         Self { kind, max_size, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
-    /// Takes a message; packets that are full because of it go to `out`.
-    pub(super) fn add(&mut self, envelope: &Envelope, to: Target, message: &Message, out: &mut Vec<Packet>) {
-        let lane = lane_of(message);
+    /// Takes a message, best one of its own: the first for a packet is kept. Packets that are full because of it go to
+    /// `out`.
+    pub(super) fn add(
+        &mut self,
+        envelope: &Envelope,
+        to: Target,
+        message: Cow<'_, Message>,
+        out: &mut Vec<Packet>,
+    ) {
+        let lane = lane_of(&message);
         let mut at = match self.pending[..self.used]
             .iter()
             .position(|pending| pending.to == to && pending.lane == lane && pending.dest == message.dest)
         {
             Some(at) => at,
-            None => self.open(to, lane, message),
+            None => self.open(to, lane, &message),
         };
-        let size = wire::message_size(message, envelope.tp.len(), Some(self.pending[at].src.as_ref()));
+        let size = wire::message_size(&message, envelope.tp.len(), Some(self.pending[at].src.as_ref()));
         match self.kind {
             BundlerKind::PerDestination if self.pending[at].size + size > self.max_size => {
                 self.flush_one(at, envelope, out);
             }
             BundlerKind::TransferQueue if LIST_START_SIZE + self.total + size > self.max_size => {
                 self.flush(envelope, out);
-                at = self.open(to, lane, message);
+                at = self.open(to, lane, &message);
             }
             _ => {}
         }
@@ -180,14 +188,14 @@ impl Bundler {
         at
     }
 
-    fn push(&mut self, at: usize, envelope: &Envelope, message: &Message, size: usize) {
+    fn push(&mut self, at: usize, envelope: &Envelope, message: Cow<'_, Message>, size: usize) {
         let (pending, buffer) = (&mut self.pending[at], &mut self.buffers[at]);
         pending.count += 1;
         pending.size += size;
         self.total += size;
         if pending.count == 1 {
             pending.src.clone_from(&message.src);
-            pending.first = Some(message.clone());
+            pending.first = Some(message.into_owned());
             return;
         }
         let src = pending.src.as_ref();
@@ -202,7 +210,7 @@ impl Bundler {
             ));
             wire::append_to_list(buffer, &first, src, &envelope.tp);
         }
-        wire::append_to_list(buffer, message, src, &envelope.tp);
+        wire::append_to_list(buffer, &message, src, &envelope.tp);
     }
 
     /// Everything collected goes to `out`.
@@ -244,14 +252,12 @@ impl Bundler {
 
 /// Membership, failure detection, acks and credits are control; what carries the application's bytes is data.
 fn lane_of(message: &Message) -> Lane {
+    let has =
+        |is_meant: fn(&HeaderBody) -> bool| message.headers.0.iter().any(|header| is_meant(&header.body));
     let is_control = message.flags.has(Flags::NO_FC)
-        || message
-            .headers
-            .0
-            .iter()
-            .any(|header| matches!(header.body, HeaderBody::Fc(_) | HeaderBody::Gms(_)))
-        || (message.length() == 0
-            && !message.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Rpc(_))));
+        || message.is_credit()
+        || has(|body| matches!(body, HeaderBody::Gms(_)))
+        || (message.length() == 0 && !has(|body| matches!(body, HeaderBody::Rpc(_))));
     if is_control { Lane::Control } else { Lane::Data }
 }
 
@@ -287,11 +293,11 @@ mod tests {
     fn one_message_is_a_single_and_two_are_a_list() {
         let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
         let (envelope, mut out) = (envelope(), Vec::new());
-        bundler.add(&envelope, Target::One(phys(2)), &data(0), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(0)), &mut out);
         bundler.flush(&envelope, &mut out);
         assert_eq!(out[0].bytes[2], 0, "flags of a single unicast");
-        bundler.add(&envelope, Target::One(phys(2)), &data(1), &mut out);
-        bundler.add(&envelope, Target::One(phys(2)), &data(2), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(1)), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(2)), &mut out);
         bundler.flush(&envelope, &mut out);
         assert_eq!((out.len(), out[1].bytes[2], out[1].messages), (2, 1, 2));
         assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
@@ -303,7 +309,7 @@ mod tests {
         let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
         let (envelope, mut out) = (envelope(), Vec::new());
         for n in 0..100 {
-            bundler.add(&envelope, Target::One(phys(2)), &data(n), &mut out);
+            bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(n)), &mut out);
         }
         bundler.flush(&envelope, &mut out);
         let count = |wanted: &[u8]| out[0].bytes.windows(wanted.len()).filter(|part| *part == wanted).count();
@@ -332,7 +338,7 @@ mod tests {
             let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
             let (envelope, mut out) = (envelope(), Vec::new());
             for _ in 0..100 {
-                bundler.add(&envelope, Target::One(phys(2)), &message, &mut out);
+                bundler.add(&envelope, Target::One(phys(2)), Cow::Borrowed(&message), &mut out);
             }
             bundler.flush(&envelope, &mut out);
             let beside = out[0].bytes.len() / 100 - message.length();
@@ -366,7 +372,7 @@ mod tests {
             if n % 10 == 3 {
                 bundler.kind = kinds[n / 10 % 3];
             }
-            bundler.add(&envelope, Target::One(phys(2)), &data(n), &mut out);
+            bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(n)), &mut out);
             if n % 37 == 0 {
                 bundler.flush(&envelope, &mut out);
             }
@@ -383,7 +389,7 @@ mod tests {
             let mut bundler = Bundler::new(kind, 1_000);
             let (envelope, mut out) = (envelope(), Vec::new());
             for n in 0..50 {
-                bundler.add(&envelope, Target::One(phys(2)), &data(n), &mut out);
+                bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(n)), &mut out);
             }
             bundler.flush(&envelope, &mut out);
             assert!(out.iter().all(|packet| packet.bytes.len() <= 1_000), "{kind:?}");
@@ -397,8 +403,8 @@ mod tests {
         let (envelope, mut out) = (envelope(), Vec::new());
         let mut ack = Message::empty(Some(member(2))).with_flags(Flags::NO_FC);
         ack.src = Some(member(1));
-        bundler.add(&envelope, Target::One(phys(2)), &data(0), &mut out);
-        bundler.add(&envelope, Target::One(phys(2)), &ack, &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(0)), &mut out);
+        bundler.add(&envelope, Target::One(phys(2)), Cow::Borrowed(&ack), &mut out);
         bundler.flush(&envelope, &mut out);
         assert_eq!(out.iter().map(|packet| packet.lane).collect::<Vec<_>>(), [Lane::Data, Lane::Control]);
     }
@@ -408,7 +414,7 @@ mod tests {
         let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
         let (envelope, mut out) = (envelope(), Vec::new());
         for port in 0..1_000 {
-            bundler.add(&envelope, Target::One(phys(port)), &data(0), &mut out);
+            bundler.add(&envelope, Target::One(phys(port)), Cow::Owned(data(0)), &mut out);
             bundler.flush(&envelope, &mut out);
         }
         assert_eq!((bundler.pending.len(), out.len()), (1, 1_000));

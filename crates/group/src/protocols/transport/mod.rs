@@ -5,6 +5,7 @@
 
 mod bundler;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,11 +133,14 @@ impl Transport {
             return cx.discard(&message, DropReason::WrongCluster);
         };
         self.counters.messages_sent += 1;
-        self.bundler.add(envelope, target, &message, &mut self.ready);
-        self.transmit(cx);
-        if message.is_multicast() && !message.transient.has(Transient::DONT_LOOPBACK) {
-            loop_back(cx, message);
+        let is_looped = message.is_multicast() && !message.transient.has(Transient::DONT_LOOPBACK);
+        if !is_looped {
+            self.bundler.add(envelope, target, Cow::Owned(message), &mut self.ready);
+            return self.transmit(cx);
         }
+        self.bundler.add(envelope, target, Cow::Borrowed(&message), &mut self.ready);
+        self.transmit(cx);
+        loop_back(cx, message);
     }
 
     fn locate(&mut self, cx: &mut Cx<'_>, dest: &Address) -> Located {
