@@ -14,42 +14,54 @@ pub const TARGET: &str = "consort::trace";
 
 /// What a layer's `level` may be: the words of JGroups. Only `trace` makes a difference; warnings and errors are the
 /// subscriber's to filter.
-const LEVELS: [&str; 7] = ["off", "fatal", "error", "warn", "info", "debug", "trace"];
-
-/// A layer's level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Level(&'static str);
-
-impl Default for Level {
-    fn default() -> Self {
-        Self("warn")
-    }
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Level {
+    Off,
+    Fatal,
+    Error,
+    #[default]
+    Warn,
+    Info,
+    Debug,
+    Trace,
 }
 
 impl Level {
+    const ALL: [Self; 7] =
+        [Self::Off, Self::Fatal, Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Fatal => "fatal",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
-        let known = LEVELS.into_iter().find(|level| level.eq_ignore_ascii_case(text));
-        known.map(Self).ok_or_else(|| format!("`{text}` is no level: {}", LEVELS.join(", ")))
+        let known = Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(text));
+        known.ok_or_else(|| format!("`{text}` is no level: {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
-/// A layer's level, and what it says where it costs nothing to look.
+/// A layer's level.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Switch {
-    level: Level,
-    is_on: bool,
-}
+pub struct Switch(Level);
 
 impl Switch {
     /// Whether the layer is traced.
     #[inline]
     pub const fn is_on(&self) -> bool {
-        self.is_on
+        matches!(self.0, Level::Trace)
     }
 
     /// The level's name.
     pub const fn level(&self) -> &'static str {
-        self.level.0
+        self.0.name()
     }
 
     /// Sets the level. The error is for people.
@@ -58,8 +70,7 @@ impl Switch {
     ///
     /// If there is no such level; nothing has changed.
     pub fn set(&mut self, level: &str) -> Result<(), String> {
-        self.level = Level::parse(level)?;
-        self.is_on = self.level.0 == "trace";
+        self.0 = Level::parse(level)?;
         Ok(())
     }
 }

@@ -128,11 +128,10 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let cluster = reader.ascii("cluster name")?.map(|name| ascii_text(&name));
     let count = reader.count("number of messages", 7)?;
     let mut messages = Vec::with_capacity(count);
-    for _ in 0..count {
+    for at in 0..count {
         let kind = reader.i16("message type")?;
         messages.push(Message::empty(None));
-        let Some(message) = messages.last_mut() else { continue };
-        read_body_into(message, &mut reader, kind, (dest.as_ref(), src.as_ref()), own_tp)?;
+        read_body_into(&mut messages[at], &mut reader, kind, (dest.as_ref(), src.as_ref()), own_tp)?;
     }
     reader.end()?;
     Ok(Packet::List { version, is_multicast, dest, src, cluster, messages })
