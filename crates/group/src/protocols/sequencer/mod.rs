@@ -18,8 +18,8 @@ use bytes::Bytes;
 
 use crate::wire;
 use crate::{
-    Address, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Owed, Pass, ProbeOut, Protocol,
-    ProtocolId, SequencerHeader, SequencerKind, TimerKey, Transient, View,
+    Address, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Owed, Pass,
+    ProbeOut, Protocol, ProtocolId, SequencerHeader, SequencerKind, TimerKey, Transient, View,
 };
 
 crate::properties! {
@@ -329,17 +329,18 @@ impl Protocol for Sequencer {
         }
     }
 
+    fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
+        batch.is_multicast() || headers.has(self.id())
+    }
+
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        if batch.messages.iter().all(|message| message.headers.get(ProtocolId::SEQUENCER).is_none()) {
-            if batch.is_multicast() {
-                for message in &batch.messages {
-                    self.owe_sender(message);
-                }
-            }
-            return;
+        let is_ours = |message: &Message| message.headers.get(ProtocolId::SEQUENCER).is_some();
+        let before = batch.messages.iter().position(is_ours).unwrap_or(batch.len());
+        let rest = batch.messages.split_off(before);
+        for message in &batch.messages {
+            self.owe_sender(message);
         }
-        let messages = std::mem::take(&mut batch.messages);
-        for mut message in messages {
+        for mut message in rest {
             let delivered = match message.headers.take(ProtocolId::SEQUENCER) {
                 Some(HeaderBody::Sequencer(header)) => self.receive(cx, header, message),
                 _ => {

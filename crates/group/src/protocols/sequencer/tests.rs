@@ -197,6 +197,23 @@ fn over_flow_control(numbers: &[u64]) -> Harness {
 }
 
 /// To whom credits went.
+#[test]
+fn messages_outside_the_order_stay_one_batch() {
+    let mut harness = harness(&[2, 1]);
+    let outside = || {
+        let mut message = Message::bytes(None, "x").with_flags(Flags::OOB);
+        message.src = Some(member(2));
+        message
+    };
+    harness.up_batch((0..3).map(|_| outside()).collect());
+    let batches: Vec<usize> = harness
+        .take_indications()
+        .into_iter()
+        .map(|indication| if let crate::Indication::Batch(batch) = indication { batch.len() } else { 0 })
+        .collect();
+    assert_eq!(batches, [3]);
+}
+
 fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
     let is_credit = |message: &Message| {
         [ProtocolId::UFC, ProtocolId::MFC].iter().any(|&id| message.headers.get(id).is_some())
