@@ -50,7 +50,8 @@ impl Rng {
 
     /// A duration in `low..=high`.
     pub fn duration(&mut self, low: Duration, high: Duration) -> Duration {
-        Duration::from_nanos(self.between(low.as_nanos() as u64, high.as_nanos() as u64))
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.between(nanos(low), nanos(high)))
     }
 
     /// Reorders `items` at random (Fisher-Yates).

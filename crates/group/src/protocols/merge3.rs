@@ -61,7 +61,7 @@ impl Merge3 {
 
     fn check_interval(&self) -> Duration {
         match self.config.check_interval {
-            Duration::ZERO => self.config.max_interval.mul_f64(1.6),
+            Duration::ZERO => self.config.max_interval.saturating_mul(8) / 5,
             interval => interval,
         }
     }
@@ -298,6 +298,14 @@ mod tests {
         let mut harness = Harness::new(Merge3::new(Merge3Config::default()));
         harness.install(view(4, &[1, 2]));
         harness
+    }
+
+    #[test]
+    fn the_longest_interval_is_no_error() {
+        let config = Merge3Config { max_interval: Duration::MAX, ..Merge3Config::default() };
+        let mut harness = Harness::new(Merge3::new(config));
+        harness.install(view(4, &[1, 2])).advance(Duration::from_secs(3_600));
+        assert_eq!(harness.take_down(), []);
     }
 
     fn from(n: u64, kind: Merge3Kind, id: Option<ViewId>, payload: Payload) -> Message {

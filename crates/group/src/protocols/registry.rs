@@ -34,11 +34,14 @@ impl Making<'_, '_> {
         ValueError { protocol: self.config.short_name().to_owned(), what, position }
     }
 
-    /// About an attribute that has a value of its own.
-    fn fail_at(&self, name: &str, why: String) -> ValueError {
-        let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
-        let position = place.map_or(self.config.position, |(_, _, position)| *position);
+    /// About one attribute.
+    fn fail_at(&self, position: Position, name: &str, why: &str) -> ValueError {
         self.fail(position, format!("attribute {name}: {why}"))
+    }
+
+    /// About attributes that do not fit together, or cannot be as they are.
+    fn check(&self, result: Result<(), String>) -> Result<(), ValueError> {
+        result.map_err(|why| self.fail(self.config.position, why))
     }
 
     /// A config struct with everything set that it knows.
@@ -46,7 +49,7 @@ impl Making<'_, '_> {
         let mut properties = P::default();
         for (name, value, position) in &self.config.attributes {
             if let Some(Err(why)) = properties.set(name, value) {
-                return Err(self.fail(*position, format!("attribute {name}: {why}")));
+                return Err(self.fail_at(*position, name, &why));
             }
         }
         Ok(properties)
@@ -54,9 +57,7 @@ impl Making<'_, '_> {
 
     fn one<V: Property>(&self, name: &str, default: V) -> Result<V, ValueError> {
         match self.config.attributes.iter().find(|(own, _, _)| own == name) {
-            Some((_, value, position)) => {
-                V::parse(value).map_err(|why| self.fail(*position, format!("attribute {name}: {why}")))
-            }
+            Some((_, value, position)) => V::parse(value).map_err(|why| self.fail_at(*position, name, &why)),
             None => Ok(default),
         }
     }
@@ -117,16 +118,8 @@ entries! {
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
-    "FD_SOCK2": [FdSock2Config] |m, c| match c.client_bind_port {
-        0 => Ok(FdSock2::new(c)),
-        port => Err(m.fail_at("client_bind_port", format!(
-            "{port} is refused: connections to one member after the other cannot share a port; leave it at 0"
-        ))),
-    };
-    "FD_ALL3": [FdAll3Config] |m, c| match c.check() {
-        Ok(()) => Ok(FdAll3::new(c)),
-        Err(why) => Err(m.fail(m.config.position, why)),
-    };
+    "FD_SOCK2": [FdSock2Config] |m, c| m.check(c.check()).map(|()| FdSock2::new(c));
+    "FD_ALL3": [FdAll3Config] |m, c| m.check(c.check()).map(|()| FdAll3::new(c));
     "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
     "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
     "BARRIER": [BarrierConfig] |_, c| Ok(Barrier::new(c));
@@ -272,10 +265,7 @@ mod tests {
     fn fd_sock2_connects_from_any_port_only() {
         assert!(made(&config("FD_SOCK2", &[("client_bind_port", "0")])).is_ok());
         let error = made(&config("FD_SOCK2", &[("client_bind_port", "7950")])).err().unwrap();
-        assert!(
-            error.to_string().starts_with("FD_SOCK2: attribute client_bind_port: 7950 is refused"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("FD_SOCK2: client_bind_port (7950) is refused"), "{error}");
         assert_eq!(error.position.line, 3);
     }
 

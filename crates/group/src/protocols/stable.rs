@@ -56,7 +56,7 @@ impl Stable {
     fn arm_gossip(&self, cx: &mut Cx<'_>) {
         let mean = self.config.desired_avg_gossip;
         if !mean.is_zero() {
-            let after = cx.rng().duration(mean, mean * 2);
+            let after = cx.rng().duration(mean, mean.saturating_mul(2));
             cx.arm(GOSSIP, after);
         }
     }
@@ -261,6 +261,14 @@ mod tests {
         let mut harness = Harness::new(Stable::new(config));
         harness.install(view(1, members));
         harness
+    }
+
+    #[test]
+    fn the_longest_interval_is_no_error() {
+        let config = StableConfig { desired_avg_gossip: Duration::MAX, ..StableConfig::default() };
+        let mut harness = Harness::new(Stable::new(config));
+        harness.install(view(1, &[1, 2])).advance(Duration::from_secs(3_600));
+        assert_eq!(harness.take_down(), []);
     }
 
     fn multicast(bytes: usize) -> Message {

@@ -48,8 +48,26 @@ crate::properties! {
         max_port: u32 = 65_536,
         /// How long a neighbour may take for the connection, and for the answer on it.
         connect_timeout: Duration = Duration::from_secs(1),
-        /// How often a suspicion is told again while the suspect is a member.
+        /// How often a suspicion is told again while the suspect is a member. All members need the same: who hears of a
+        /// suspicion forgets it when it is not repeated in three of its own.
         suspect_msg_interval: Duration = Duration::from_secs(5),
+    }
+}
+
+impl FdSock2Config {
+    /// Whether the connections can be made as it says.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot.
+    pub fn check(&self) -> Result<(), String> {
+        match self.client_bind_port {
+            0 => Ok(()),
+            port => Err(format!(
+                "client_bind_port ({port}) is refused: connections to one member after the other cannot share a port; \
+                 leave it at 0"
+            )),
+        }
     }
 }
 
@@ -230,7 +248,7 @@ impl FdSock2 {
         match header {
             FdSock2Header::Suspect(members) => {
                 let local = cx.local().clone();
-                let until = cx.now() + self.tell_interval() * HEARD_INTERVALS;
+                let until = cx.now() + self.tell_interval().saturating_mul(HEARD_INTERVALS);
                 for member in members.into_iter().filter(|member| view.contains(member) && *member != local) {
                     self.heard.insert(member.clone(), until);
                     self.suspects.insert(member);

@@ -188,6 +188,15 @@ fn a_suspicion_that_is_not_told_again_is_forgotten() {
 }
 
 #[test]
+fn the_longest_interval_keeps_what_is_heard_for_ever() {
+    let config = FdSock2Config { suspect_msg_interval: Duration::MAX, ..FdSock2Config::default() };
+    let mut harness = Harness::new(FdSock2::new(config));
+    harness.install(view(1, &[3, 2, 1])).up(heard(FdSock2Header::Suspect(vec![member(2)]), 3));
+    harness.advance(Duration::from_secs(3_600));
+    assert_ne!(harness.stack.attribute("FD_SOCK2", "suspects").unwrap(), "{}");
+}
+
+#[test]
 fn what_was_found_here_does_not_hang_on_what_others_say() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
