@@ -154,7 +154,8 @@ impl Gms {
         for leaver in &pending.leavers {
             Self::leave_rsp(cx, leaver);
         }
-        self.announce(cx, &view, next, None);
+        let awaited = next.members().to_vec();
+        self.announce(cx, &view, next, None, awaited);
         if let (Some(rsp), Some(acks)) = (join_rsp, &mut self.acks) {
             acks.has_joiners = true;
             for joiner in &pending.joiners {
@@ -170,8 +171,15 @@ impl Gms {
         self.acks_may_be_complete(cx);
     }
 
-    /// Installs a view and tells the others; the confirmations begin to be awaited.
-    pub(super) fn announce(&mut self, cx: &mut Cx<'_>, previous: &View, next: View, digest: Option<&Digest>) {
+    /// Installs a view and tells the others; the confirmations of those that are `awaited` begin to be so, but for ours.
+    pub(super) fn announce(
+        &mut self,
+        cx: &mut Cx<'_>,
+        previous: &View,
+        next: View,
+        digest: Option<&Digest>,
+        mut awaited: Vec<Address>,
+    ) {
         let sends_delta = self.config.use_delta_views && self.has_sent_view;
         #[cfg(feature = "planted")]
         let sends_delta = sends_delta || cx.has_planted(crate::Planted::StaleDeltaView);
@@ -181,15 +189,9 @@ impl Gms {
             ViewForm::Full(next.clone())
         };
         let is_merge = next.is_merge();
-        let local = cx.local().clone();
-        let mut missing: Vec<Address> = match is_merge {
-            // Members of the other subgroups confirm to their own coordinators.
-            true => previous.members().iter().filter(|member| next.contains(member)).cloned().collect(),
-            false => next.members().to_vec(),
-        };
-        missing.retain(|member| *member != local);
+        awaited.retain(|member| !cx.is_local(member));
         let has_joiners = self.acks.take().is_some_and(|acks| acks.has_joiners);
-        self.acks = Some(Acks { missing, has_joiners });
+        self.acks = Some(Acks { missing: awaited, has_joiners });
         self.install(cx, next.clone());
         self.has_sent_view = !is_merge;
         if next.len() > 1 {

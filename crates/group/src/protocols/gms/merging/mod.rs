@@ -72,7 +72,7 @@ impl Gms {
     }
 
     fn merge_limit(&self) -> Duration {
-        self.config.merge_timeout * 2
+        self.config.merge_timeout.saturating_mul(2)
     }
 
     pub(super) fn end_merge(&mut self, cx: &mut Cx<'_>) {
@@ -252,11 +252,10 @@ impl Gms {
         if let Some(digest) = digest {
             cx.control(&Control::MergeDigest(digest));
         }
-        self.announce(cx, &previous, view, digest);
         // Members of our last view who have answered elsewhere hear of the merged one there, and confirm it there.
-        if let (Some(merge), Some(acks)) = (&self.merge, &mut self.acks) {
-            acks.missing.retain(|member| merge.confirming.contains(member));
-        }
+        let confirming = self.merge.iter().flat_map(|merge| &merge.confirming);
+        let awaited = confirming.filter(|member| view.contains(member)).cloned().collect();
+        self.announce(cx, &previous, view, digest, awaited);
         self.end_merge(cx);
         self.acks_may_be_complete(cx);
     }
