@@ -28,6 +28,29 @@ pub enum NakAckKind {
     NakAck4,
 }
 
+impl NakAckKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NakAck2 => "NAKACK2",
+            Self::NakAck4 => "NAKACK4",
+        }
+    }
+
+    const fn id(self) -> ProtocolId {
+        match self {
+            Self::NakAck2 => ProtocolId::NAKACK2,
+            Self::NakAck4 => ProtocolId::NAKACK4,
+        }
+    }
+
+    const fn header(self, header: NakAckHeader) -> HeaderBody {
+        match self {
+            Self::NakAck2 => HeaderBody::NakAck2(header),
+            Self::NakAck4 => HeaderBody::NakAck4(header),
+        }
+    }
+}
+
 crate::properties! {
     /// NAKACK2's and NAKACK4's properties.
     NakAckConfig {
@@ -156,13 +179,6 @@ impl NakAck {
         }
     }
 
-    fn header(&self, header: NakAckHeader) -> HeaderBody {
-        match self.kind {
-            NakAckKind::NakAck2 => HeaderBody::NakAck2(header),
-            NakAckKind::NakAck4 => HeaderBody::NakAck4(header),
-        }
-    }
-
     fn peer(&self, delivered: u64) -> Peer {
         Peer::new(delivered, self.capacity())
     }
@@ -190,17 +206,11 @@ fn nakack_of(body: HeaderBody) -> Option<NakAckHeader> {
 
 impl Protocol for NakAck {
     fn name(&self) -> &'static str {
-        match self.kind {
-            NakAckKind::NakAck2 => "NAKACK2",
-            NakAckKind::NakAck4 => "NAKACK4",
-        }
+        self.kind.name()
     }
 
     fn id(&self) -> ProtocolId {
-        match self.kind {
-            NakAckKind::NakAck2 => ProtocolId::NAKACK2,
-            NakAckKind::NakAck4 => ProtocolId::NAKACK4,
-        }
+        self.kind.id()
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {

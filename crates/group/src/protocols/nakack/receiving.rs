@@ -138,7 +138,7 @@ impl NakAck {
         if self.early.len() >= self.config.become_server_queue_size {
             return cx.discard(&message, DropReason::NotServer);
         }
-        message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
+        message.headers.put(self.id(), self.kind.header(NakAckHeader::Msg { seqno }));
         self.early.push_back(message);
     }
 
@@ -227,7 +227,7 @@ impl NakAck {
         }
         let ack = Message::empty(Some(member.clone()))
             .with_flags(Flags::OOB)
-            .with_header(self.id(), self.header(NakAckHeader::Ack { seqno }));
+            .with_header(self.id(), self.kind.header(NakAckHeader::Ack { seqno }));
         cx.send(ack);
     }
 

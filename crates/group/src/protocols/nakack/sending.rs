@@ -58,7 +58,7 @@ impl NakAck {
     fn number(&mut self, cx: &Cx<'_>, message: &mut Message) {
         let seqno = self.sent.highest_sent() + 1;
         message.src.get_or_insert_with(|| cx.local().clone());
-        message.headers.put(self.id(), self.header(NakAckHeader::Msg { seqno }));
+        message.headers.put(self.id(), self.kind.header(NakAckHeader::Msg { seqno }));
         self.has_sent_since_tick = true;
         if !message.transient.has(Transient::DONT_LOOPBACK) {
             self.last_looped = seqno;
@@ -98,12 +98,12 @@ impl NakAck {
                 && let Some(next) = self.sent.get(seqno + 1)
             {
                 message = next.clone();
-                message.headers.put(id, self.header(NakAckHeader::Msg { seqno }));
+                message.headers.put(id, self.kind.header(NakAckHeader::Msg { seqno }));
             }
             if self.config.use_mcast_xmit && message.headers.get(id).is_some() {
                 message.transient |= Transient::DONT_LOOPBACK;
             } else {
-                message.headers.put(id, self.header(NakAckHeader::XmitRsp { seqno }));
+                message.headers.put(id, self.kind.header(NakAckHeader::XmitRsp { seqno }));
                 message.dest = Some(requester.clone());
             }
             self.resent += 1;
@@ -129,7 +129,7 @@ impl NakAck {
         self.announced.1 += 1;
         let mut message = Message::empty(None)
             .with_flags(Flags::OOB | Flags::NO_FC)
-            .with_header(self.id(), self.header(NakAckHeader::HighestSeqno { seqno }));
+            .with_header(self.id(), self.kind.header(NakAckHeader::HighestSeqno { seqno }));
         message.transient |= Transient::DONT_LOOPBACK;
         cx.send(message);
     }
@@ -155,6 +155,6 @@ impl NakAck {
 
     /// The header of a request for lost messages.
     pub(super) fn xmit_request(&self, sender: &Address) -> HeaderBody {
-        self.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
+        self.kind.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
     }
 }
