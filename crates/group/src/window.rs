@@ -1,7 +1,6 @@
 //! Windows of numbered messages: what arrived and waits for its turn, and what was sent and may be asked for again.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 
 use crate::{Message, SeqnoList, Transient};
 
@@ -107,25 +106,16 @@ impl ReceiveWindow {
         }
     }
 
-    /// What has been delivered ahead of its turn, as ranges of which `most` remain at most: what lies between the last
-    /// of them counts as delivered, rather than that anything be delivered twice.
-    pub(crate) fn delivered_ahead(&self, most: usize) -> Vec<RangeInclusive<u64>> {
-        let mut ranges: Vec<RangeInclusive<u64>> = Vec::new();
+    /// What has been delivered ahead of its turn.
+    pub(crate) fn delivered_ahead(&self) -> SeqnoList {
         let ahead = (self.delivered + 1..).zip(&self.slots);
-        for (seqno, _) in ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)) {
-            let is_full = ranges.len() >= most;
-            match ranges.last_mut() {
-                Some(last) if is_full || *last.end() + 1 == seqno => *last = *last.start()..=seqno,
-                _ => ranges.push(seqno..=seqno),
-            }
-        }
-        ranges
+        list_of(ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)).map(|(seqno, _)| seqno))
     }
 
     /// The same window, with these messages delivered before.
-    pub(crate) fn with_delivered(mut self, ranges: &[RangeInclusive<u64>]) -> Self {
+    pub(crate) fn with_delivered(mut self, ahead: &SeqnoList) -> Self {
         let last = self.delivered.saturating_add(self.capacity as u64);
-        for seqno in ranges.iter().flat_map(|range| *range.start()..=(*range.end()).min(last)) {
+        for seqno in ahead.iter().take_while(|&seqno| seqno <= last) {
             let Some(at) = seqno.checked_sub(self.delivered + 1) else { continue };
             while self.slots.len() as u64 <= at {
                 self.slots.push_back(Slot::Missing);
@@ -146,19 +136,23 @@ impl ReceiveWindow {
     /// The gaps up to `limit`.
     fn gaps(&self, limit: u64, most: usize) -> Option<SeqnoList> {
         let first = self.delivered + 1;
-        let mut missing = (first..)
+        let missing = (first..)
             .zip(&self.slots)
             .take_while(|(seqno, _)| *seqno <= limit)
             .filter_map(|(seqno, slot)| matches!(slot, Slot::Missing).then_some(seqno));
-        let start = missing.next()?;
-        let seqnos: Vec<u64> = std::iter::once(start).chain(missing.take(most.saturating_sub(1))).collect();
-        let size = seqnos.last().map_or(1, |last| last - start + 1);
-        let mut list = SeqnoList::new(start, u32::try_from(size).unwrap_or(u32::MAX));
-        seqnos.iter().for_each(|seqno| {
-            list.add(*seqno);
-        });
-        Some(list)
+        Some(list_of(missing.take(most.max(1)))).filter(|list| !list.is_empty())
     }
+}
+
+/// These seqnos, which ascend, with room for no others.
+fn list_of(seqnos: impl Iterator<Item = u64>) -> SeqnoList {
+    let seqnos: Vec<u64> = seqnos.collect();
+    let (Some(first), Some(last)) = (seqnos.first(), seqnos.last()) else { return SeqnoList::default() };
+    let mut list = SeqnoList::new(*first, u32::try_from(last - first + 1).unwrap_or(u32::MAX));
+    for seqno in seqnos {
+        list.add(seqno);
+    }
+    list
 }
 
 /// Messages that were sent and are not known to have arrived everywhere.
@@ -244,21 +238,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_delivered_ahead_is_remembered_in_few_ranges() {
+    fn what_was_delivered_ahead_is_remembered_exactly() {
         let (mut window, mut out) = (ReceiveWindow::new(10, 100), Vec::new());
         for seqno in [13, 14, 16, 19, 22] {
             window.add(seqno, message(seqno).with_flags(Flags::OOB), &mut out);
         }
         window.add(12, message(12), &mut out);
-        assert_eq!(window.delivered_ahead(9), [13..=14, 16..=16, 19..=19, 22..=22]);
-        assert_eq!(window.delivered_ahead(2), [13..=14, 16..=22]);
-        let mut again = ReceiveWindow::new(11, 100).with_delivered(&window.delivered_ahead(9));
+        window.add(23, message(23), &mut out);
+        let ahead = window.delivered_ahead();
+        assert_eq!(ahead.iter().collect::<Vec<_>>(), [13, 14, 16, 19, 22]);
+        assert_eq!((ahead.offset, ahead.size), (13, 10));
+        let mut again = ReceiveWindow::new(11, 100).with_delivered(&ahead);
         assert_eq!(again.add(13, message(13), &mut out), Added::Duplicate);
         out.clear();
         again.add(12, message(12), &mut out);
         assert_eq!((numbers(&out), again.highest_delivered()), (vec![12], 14));
-        let again = ReceiveWindow::new(12, 100).with_delivered(&window.delivered_ahead(9));
-        assert_eq!(again.highest_delivered(), 14);
+        assert_eq!(ReceiveWindow::new(12, 100).with_delivered(&ahead).highest_delivered(), 14);
+        assert_eq!(ReceiveWindow::new(12, 3).with_delivered(&ahead).highest_received(), 14);
+        assert!(ReceiveWindow::new(0, 100).delivered_ahead().is_empty());
     }
 
     #[test]

@@ -8,14 +8,13 @@ mod receiving;
 mod sending;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
-    Protocol, ProtocolId, Query, Time, TimerKey, UnicastHeader, View,
+    Protocol, ProtocolId, Query, SeqnoList, Time, TimerKey, UnicastHeader, View,
 };
 
 /// Which generation's wire and rules.
@@ -25,6 +24,29 @@ pub enum UnicastKind {
     Unicast3,
     /// Windows are fixed.
     Unicast4,
+}
+
+impl UnicastKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unicast3 => "UNICAST3",
+            Self::Unicast4 => "UNICAST4",
+        }
+    }
+
+    const fn id(self) -> ProtocolId {
+        match self {
+            Self::Unicast3 => ProtocolId::UNICAST3,
+            Self::Unicast4 => ProtocolId::UNICAST4,
+        }
+    }
+
+    const fn header(self, header: UnicastHeader) -> HeaderBody {
+        match self {
+            Self::Unicast3 => HeaderBody::Unicast3(header),
+            Self::Unicast4 => HeaderBody::Unicast4(header),
+        }
+    }
 }
 
 crate::properties! {
@@ -60,8 +82,9 @@ const STRANGERS_MAX: usize = 1_000;
 /// Forgotten connections that are remembered by number; senders that go on with one do so within minutes.
 const FORMER_MAX: usize = 1_000;
 
-/// Ranges of out-of-band messages that are remembered of each. Gaps are losses: few, however many messages there were.
-const FORMER_RANGES_MAX: usize = 64;
+/// Words of 64 seqnos in which the out-of-band messages of all of them are remembered: a megabyte, 32 full windows.
+/// What does not fit is forgotten: an out-of-band message that comes twice is better than another that never comes.
+const FORMER_WORDS_MAX: usize = 1 << 17;
 
 /// Connections' numbers are not negative.
 const CONN_IDS: u64 = 1 << 15;
@@ -118,7 +141,18 @@ struct Former {
     /// Everything up to here was delivered.
     delivered: u64,
     /// Out-of-band messages that were delivered ahead of their turn.
-    ahead: Vec<RangeInclusive<u64>>,
+    ahead: SeqnoList,
+}
+
+impl Former {
+    fn of(sender: Address, connection: &ReceiveConnection) -> Self {
+        Self {
+            sender,
+            conn_id: connection.conn_id,
+            delivered: connection.window.highest_delivered(),
+            ahead: connection.window.delivered_ahead(),
+        }
+    }
 }
 
 /// The protocol.
@@ -176,13 +210,6 @@ impl Unicast {
         }
     }
 
-    fn header(&self, header: UnicastHeader) -> HeaderBody {
-        match self.kind {
-            UnicastKind::Unicast3 => HeaderBody::Unicast3(header),
-            UnicastKind::Unicast4 => HeaderBody::Unicast4(header),
-        }
-    }
-
     fn next_timestamp(&mut self) -> i32 {
         self.timestamp = self.timestamp.wrapping_add(1);
         self.timestamp
@@ -231,22 +258,31 @@ impl Unicast {
             let is_forsaken = connection.window.len() > 0 && now.since(connection.last_used) >= close;
             is_forsaken || is_over(connection.last_used, &mut connection.closing_since)
         });
-        for (member, connection) in over {
-            self.former.push_back(Former {
-                sender: member,
-                conn_id: connection.conn_id,
-                delivered: connection.window.highest_delivered(),
-                ahead: connection.window.delivered_ahead(FORMER_RANGES_MAX),
-            });
-        }
-        while self.former.len() > FORMER_MAX {
-            self.former.pop_front();
-        }
+        let over: Vec<Former> = over.map(|(member, connection)| Former::of(member, &connection)).collect();
+        self.remember(over);
         for (member, conn_id) in closed {
             if cx.view().is_some_and(|view| view.contains(&member)) {
                 let close = Message::empty(Some(member))
-                    .with_header(self.id(), self.header(UnicastHeader::Close { conn_id }));
+                    .with_header(self.id(), self.kind.header(UnicastHeader::Close { conn_id }));
                 cx.send(close);
+            }
+        }
+    }
+
+    /// Remembers forgotten connections as far as there is room; the newest go first.
+    fn remember(&mut self, over: Vec<Former>) {
+        if over.is_empty() {
+            return;
+        }
+        self.former.extend(over);
+        while self.former.len() > FORMER_MAX {
+            self.former.pop_front();
+        }
+        let mut room = FORMER_WORDS_MAX;
+        for former in self.former.iter_mut().rev() {
+            match room.checked_sub(former.ahead.words.len()) {
+                Some(left) => room = left,
+                None => former.ahead = SeqnoList::default(),
             }
         }
     }
@@ -261,17 +297,11 @@ fn unicast_of(body: HeaderBody) -> Option<UnicastHeader> {
 
 impl Protocol for Unicast {
     fn name(&self) -> &'static str {
-        match self.kind {
-            UnicastKind::Unicast3 => "UNICAST3",
-            UnicastKind::Unicast4 => "UNICAST4",
-        }
+        self.kind.name()
     }
 
     fn id(&self) -> ProtocolId {
-        match self.kind {
-            UnicastKind::Unicast3 => ProtocolId::UNICAST3,
-            UnicastKind::Unicast4 => ProtocolId::UNICAST4,
-        }
+        self.kind.id()
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {

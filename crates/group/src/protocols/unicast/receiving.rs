@@ -140,11 +140,14 @@ impl Unicast {
         }
         let was_here = |former: &&Former| former.sender == *src && former.conn_id == conn_id;
         let former = self.former.iter().rev().find(was_here);
-        let (before, ahead) = former.map_or((0, &[][..]), |former| (former.delivered, &former.ahead[..]));
-        let delivered = seqno.saturating_sub(1).max(before);
+        let delivered = seqno.saturating_sub(1).max(former.map_or(0, |former| former.delivered));
         #[cfg(feature = "planted")]
         let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
-        let window = ReceiveWindow::new(delivered, self.capacity()).with_delivered(ahead);
+        let window = ReceiveWindow::new(delivered, self.capacity());
+        let window = match former {
+            Some(former) => window.with_delivered(&former.ahead),
+            None => window,
+        };
         let delivered = window.highest_delivered();
         let connection = ReceiveConnection {
             conn_id,
@@ -152,8 +155,8 @@ impl Unicast {
             unacked: 0,
             is_ack_due: false,
             last_used: cx.now(),
-            // Nobody may be there any more, and no view will tell.
             may_go_back: false,
+            // Nobody may be there any more, and no view will tell.
             closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
             consumption: Consumption::from(delivered),
         };
@@ -212,7 +215,7 @@ impl Unicast {
         let timestamp = self.next_timestamp();
         let request = Message::empty(Some(src.clone()))
             .with_flags(Flags::OOB | Flags::NO_FC)
-            .with_header(self.id(), self.header(UnicastHeader::SendFirstSeqno { timestamp }));
+            .with_header(self.id(), self.kind.header(UnicastHeader::SendFirstSeqno { timestamp }));
         cx.send(request);
     }
 
@@ -228,7 +231,7 @@ impl Unicast {
         self.acks_sent += 1;
         let ack = Message::empty(Some(member.clone()))
             .with_flags(Flags::NO_FC)
-            .with_header(self.id(), self.header(header));
+            .with_header(self.id(), self.kind.header(header));
         cx.send(ack);
     }
 
@@ -261,7 +264,7 @@ impl Unicast {
             self.xmit_requests_sent += 1;
             let request = Message::object(Some(sender), Object::SeqnoList(list))
                 .with_flags(Flags::OOB | Flags::NO_FC)
-                .with_header(self.id(), self.header(UnicastHeader::XmitReq));
+                .with_header(self.id(), self.kind.header(UnicastHeader::XmitReq));
             cx.send(request);
         }
     }

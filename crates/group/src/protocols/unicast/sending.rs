@@ -3,18 +3,16 @@
 use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
 
-use super::{SendConnection, Unicast, is_ours};
+use super::{SendConnection, Unicast, UnicastKind, is_ours};
 use crate::window::SendWindow;
-use crate::{
-    Address, Cx, HeaderBody, Message, MessageBatch, Object, Payload, Protocol, ProtocolId, UnicastHeader,
-};
+use crate::{Address, Cx, Message, MessageBatch, Object, Payload, UnicastHeader};
 
 /// Messages resent for one request at most; what is left is asked for again.
 const RESEND_MAX: usize = 1024;
 
 impl Unicast {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        let (id, is_fixed, capacity) = (self.id(), self.is_fixed(), self.capacity());
+        let (kind, is_fixed, capacity) = (self.kind, self.is_fixed(), self.capacity());
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let Some(dest) = message.dest.clone().filter(|_| is_ours(cx, message)) else { return true };
@@ -24,7 +22,7 @@ impl Unicast {
                 connection.waiting.push_back(std::mem::replace(message, Message::empty(None)));
                 return false;
             }
-            Self::number((id, is_fixed), cx.local(), connection, message);
+            Self::number(kind, cx.local(), connection, message);
             true
         });
         batch.messages = messages;
@@ -60,21 +58,11 @@ impl Unicast {
         connection
     }
 
-    /// The header of this generation.
-    fn body(is_fixed: bool, header: UnicastHeader) -> HeaderBody {
-        if is_fixed { HeaderBody::Unicast4(header) } else { HeaderBody::Unicast3(header) }
-    }
-
-    fn number(
-        (id, is_fixed): (ProtocolId, bool),
-        local: &Address,
-        connection: &mut SendConnection,
-        message: &mut Message,
-    ) {
+    fn number(kind: UnicastKind, local: &Address, connection: &mut SendConnection, message: &mut Message) {
         let seqno = connection.window.highest_sent() + 1;
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: seqno == 1 };
         message.src.get_or_insert_with(|| local.clone());
-        message.headers.put(id, Self::body(is_fixed, header));
+        message.headers.put(kind.id(), kind.header(header));
         connection.window.push(message.clone());
     }
 
@@ -96,7 +84,7 @@ impl Unicast {
         timestamp: i32,
     ) {
         self.acks_received += 1;
-        let (id, is_fixed, capacity) = (self.id(), self.is_fixed(), self.capacity());
+        let (kind, capacity) = (self.kind, self.capacity());
         let Some(connection) = self.senders.get_mut(member) else { return };
         if connection.conn_id != conn_id || !Self::is_newer(connection, timestamp) {
             return;
@@ -112,15 +100,14 @@ impl Unicast {
         {
             connection.waiting_bytes = connection.waiting_bytes.saturating_sub(message.length() as u64);
             let mut message = message;
-            Self::number((id, is_fixed), cx.local(), connection, &mut message);
+            Self::number(kind, cx.local(), connection, &mut message);
             cx.send(message);
         }
     }
 
     /// The receiver lacks the start: the oldest message we have is sent as the first of the connection.
     pub(super) fn send_first(&mut self, cx: &mut Cx<'_>, member: &Address, timestamp: i32) {
-        let id = self.id();
-        let is_fixed = self.is_fixed();
+        let kind = self.kind;
         let Some(connection) = self.senders.get_mut(member) else { return };
         if !Self::is_newer(connection, timestamp) {
             return;
@@ -129,7 +116,7 @@ impl Unicast {
         let Some(kept) = connection.window.get(seqno) else { return };
         let mut message = kept.clone();
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: true };
-        message.headers.put(id, Self::body(is_fixed, header));
+        message.headers.put(kind.id(), kind.header(header));
         self.resent += 1;
         cx.send(message);
     }

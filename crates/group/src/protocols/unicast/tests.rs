@@ -228,6 +228,45 @@ fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     assert_eq!(values(&harness.take_up()), [2, 5]);
 }
 
+/// Every other message is out of band, so that none lies beside another that was delivered.
+#[test]
+fn a_forgotten_connection_loses_no_message_between_out_of_band_ones() {
+    const LAST: u64 = 400;
+    let mut harness = harness();
+    let any = |seqno| {
+        let flags = if seqno % 2 == 0 { Flags::OOB } else { Flags::NONE };
+        data(seqno, 0, seqno == 1).with_flags(flags)
+    };
+    harness.up(any(1));
+    (4..=LAST).for_each(|seqno| {
+        harness.up(any(seqno));
+    });
+    let oob: Vec<i64> = (4..=LAST as i64).step_by(2).collect();
+    assert_eq!(values(&harness.take_up())[1..], oob);
+    harness.install(view(2, &[1, 3])).advance(Duration::from_secs(241));
+    harness.take_down();
+    harness.up(data(2, 0, true));
+    (3..=LAST + 1).for_each(|seqno| {
+        harness.up(any(seqno));
+    });
+    let rest: Vec<i64> = std::iter::once(2).chain((3..=LAST as i64 + 1).step_by(2)).collect();
+    assert_eq!(values(&harness.take_up()), rest);
+}
+
+#[test]
+fn what_was_delivered_ahead_is_remembered_of_the_newest_connections() {
+    let mut unicast = Unicast::new(UnicastKind::Unicast3, UnicastConfig::default());
+    let full = SeqnoList::new(1, WINDOW_MAX as u32);
+    let fits = FORMER_WORDS_MAX / full.words.len();
+    let former = |n| Former { sender: member(n), conn_id: 0, delivered: 7, ahead: full.clone() };
+    for n in 0..=fits as u64 {
+        unicast.remember(vec![former(n)]);
+    }
+    let kept: Vec<_> =
+        unicast.former.iter().map(|former| (former.delivered, former.ahead.size > 0)).collect();
+    assert_eq!(kept, [vec![(7, false)], vec![(7, true); fits]].concat());
+}
+
 /// A process that starts again under its old address neither goes on with an old connection nor is held to the
 /// timestamps and numbers of its predecessor.
 #[test]
