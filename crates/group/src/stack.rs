@@ -1,8 +1,9 @@
 //! The stack: layers, the sweep that moves batches through them, and the edge towards driver and simulator.
 //!
 //! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: bottom to top over what goes up, each batch as far
-//! as it gets before the next, past layers that have nothing to do for it; top to bottom over what goes down, until everything is quiet, and flushes the transport. Call it after one input or after a
-//! group of them: the more inputs a sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
+//! as it gets before the next, past layers that have nothing to do for it; top to bottom over what goes down, until
+//! everything is quiet, and flushes the transport. Call it after one input or after a group of them: the more inputs a
+//! sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -323,7 +323,6 @@ mod tests {
     use super::*;
     use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-    /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.
     /// The largest head that is put together beside the packet fits, and its bytes are those of any other.
     #[test]
     fn the_longest_short_head_fits() {
@@ -354,6 +353,7 @@ mod tests {
         assert_eq!(short, plain);
     }
 
+    /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.
     #[test]
     fn a_message_is_written_into_one_buffer_of_its_size() {
         for size in [10, 10_000, 1_000_000] {
