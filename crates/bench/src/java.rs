@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use consort_jgroups::Jar;
+use consort_jgroups::{Jar, Killed};
 use hdrhistogram::Histogram;
 use serde_json::Value;
 
@@ -140,7 +140,7 @@ impl JavaCluster {
 
 /// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
 pub(crate) struct Jvm {
-    child: Child,
+    child: Killed,
     input: ChildStdin,
     answers: Receiver<Value>,
     log: PathBuf,
@@ -166,7 +166,7 @@ impl Jvm {
         let logs = jvms.jar.directory().join("logs");
         std::fs::create_dir_all(&logs)?;
         let log = logs.join(log);
-        let mut child = Command::new(&jvms.jdk.java)
+        let child = Command::new(&jvms.jdk.java)
             .arg(format!("-Xms{}", jvms.heap))
             .arg(format!("-Xmx{}", jvms.heap))
             .args(properties)
@@ -177,7 +177,8 @@ impl Jvm {
             .stderr(File::create(&log)?)
             .spawn()
             .with_context(|| format!("starting {}", jvms.jdk.java.display()))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let mut child = Killed(child);
+        let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         let (input, output) = input.zip(output).context("a JVM's pipes")?;
         let (told, answers) = channel();
         std::thread::spawn(move || {
@@ -205,17 +206,11 @@ impl Jvm {
     }
 
     fn peak_memory_mb(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
         kilobytes.unwrap_or_default() / 1_000.0
-    }
-}
-
-impl Drop for Jvm {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use consort_jgroups::Killed;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -26,7 +27,7 @@ pub enum Kind {
 pub struct Member {
     name: String,
     kind: Kind,
-    child: Child,
+    child: Killed,
     input: ChildStdin,
     answers: mpsc::Receiver<Value>,
     /// Counts views.
@@ -48,14 +49,15 @@ impl Member {
                 command
             }
         };
-        let mut child = command
+        let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let input = child.stdin.take().expect("its input");
-        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let mut child = Killed(child);
+        let input = child.0.stdin.take().expect("its input");
+        let output = BufReader::new(child.0.stdout.take().expect("its output"));
         // A command has one answer, and the next command waits for it.
         let (told, answers) = mpsc::channel(1);
         let (viewed, views) = watch::channel(0);
@@ -132,23 +134,16 @@ impl Member {
     ///
     /// If it has ended already.
     pub fn kill(mut self) {
-        let ended = self.child.try_wait().expect("its status");
+        let ended = self.child.0.try_wait().expect("its status");
         assert!(ended.is_none(), "{} ended by itself: {ended:?}", self.name);
-        self.child.kill().expect("killed");
-        let _ = self.child.wait();
+        self.child.0.kill().expect("killed");
+        let _ = self.child.0.wait();
     }
 
     /// Ends the member gracefully.
     pub async fn exit(mut self) {
         self.run("exit").await;
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.child.0.wait();
     }
 }
 

@@ -1,9 +1,11 @@
 //! The `consort` command and JGroups' own demos as processes that are talked to by lines.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
+
+use consort_jgroups::Killed;
 
 use crate::jgroups::classpath;
 use crate::member::built;
@@ -11,7 +13,7 @@ use crate::{PATIENCE, Setting};
 
 /// A process. Dropped, it is killed.
 pub struct Tool {
-    child: Child,
+    child: Killed,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     /// Everything that it has said so far.
@@ -55,14 +57,15 @@ impl Tool {
     }
 
     fn start(mut command: Command) -> Self {
-        let mut child = command
+        let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let mut child = Killed(child);
+        let input = child.0.stdin.take();
+        let output = BufReader::new(child.0.stdout.take().expect("its output"));
         let (say, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
@@ -115,14 +118,7 @@ impl Tool {
             self.said.push(line);
         }
         assert!(Instant::now() < until, "it goes on after:\n{}", self.said.join("\n"));
-        let status = self.child.wait().expect("its end");
+        let status = self.child.0.wait().expect("its end");
         assert!(status.success(), "{status} after:\n{}", self.said.join("\n"));
-    }
-}
-
-impl Drop for Tool {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -10,11 +10,12 @@ mod tcp;
 mod udp;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use consort_jgroups::Killed;
 use serde::{Deserialize, Serialize};
 
 /// Moves the bytes of a multicast test over bare sockets, and prints what that costs as one line of JSON.
@@ -114,36 +115,30 @@ fn wait_for_all() -> anyhow::Result<()> {
 
 /// A member process. Dropped, it is killed.
 struct Member {
-    child: Child,
+    _child: Killed,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Member {
     fn start(nth: usize) -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let child = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
             .arg(format!("--member={nth}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("starting a member")?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let mut child = Killed(child);
+        let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         let (input, output) = input.zip(output).context("a member's pipes")?;
-        Ok(Self { child, input, output: BufReader::new(output) })
+        Ok(Self { _child: child, input, output: BufReader::new(output) })
     }
 
     fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         if line.is_empty() { bail!("a member ended early") } else { Ok(line) }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,0 +1,14 @@
+//! A process that ends with whoever started it.
+
+use std::process::Child;
+
+/// A process that is killed when dropped.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
