@@ -1,17 +1,14 @@
 //! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
 //! control. What fills the edge's queues counts as well: NAKACK4 and UNICAST4 bound messages, not bytes, and what does
-//! not fit into a queue comes only after it was missed. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
+//! not fit into a queue comes only after it was missed. Counted per destination, so that one slow member does not hold
+//! up messages to the others (S000-4).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use consort_group::protocols::flow::HOLD_LIMIT;
 use consort_group::{Address, Stack};
 use tokio::sync::Notify;
-
-/// Bytes that may be ahead of flow control per destination where the stack sets no limit of its own. Enough to fill
-/// packets while the application goes on; small beside the credits (2 MB and 4 MB in the stock stacks), so that a
-/// sender without credits waits almost at once.
-pub const SEND_AHEAD_BYTES: u64 = 1_000_000;
 
 /// What one message counts at least: a flood of empty messages has to wait as well.
 const MESSAGE_BYTES_MIN: u64 = 64;
@@ -67,7 +64,7 @@ impl Gate {
             return Passage::Closed;
         }
         let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
-        let limit = limit.unwrap_or(SEND_AHEAD_BYTES);
+        let limit = limit.unwrap_or(HOLD_LIMIT);
         match lanes.lanes.get_mut(dest) {
             Some(lane) => {
                 let ahead = lane.submitted.saturating_add(lane.held);

@@ -26,10 +26,10 @@ pub mod rpc;
 
 pub use builder::ChannelBuilder;
 pub use channel::Channel;
+pub use consort_group::protocols::flow::HOLD_LIMIT;
 pub use consort_group::{
     Address, Flags, Message, Object, Payload, PhysAddr, Primitive, StateError, Transient, View, ViewId,
 };
 pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
-pub use gate::SEND_AHEAD_BYTES;
 pub use receiver::{Delivery, Receiver, Silent};

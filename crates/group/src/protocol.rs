@@ -104,8 +104,8 @@ pub trait Protocol: Send {
         0
     }
 
-    /// How many bytes may wait in this layer before the application has to (the non-blocking flow controls);
-    /// `None` if this layer has no say.
+    /// How many bytes may wait in this layer before the application has to (flow control); `None` if this layer has
+    /// no say.
     fn hold_limit(&self, _is_multicast: bool) -> Option<u64> {
         None
     }

@@ -3,9 +3,9 @@
 //! A sender has `max_credits` bytes per receiver; what the receiver's application has consumed comes back. No layer
 //! blocks: messages without credits wait here in order, and [`Protocol::held`] tells the channel how much that is, so
 //! that it can make senders wait. It cannot refuse what has been sent, so the bound of its queue is [`HOLD_LIMIT`] as
-//! whoever drives the stack keeps to it ([`crate::Stack::hold_limit`]; the channel's gate does). UFC_NB and MFC_NB let `max_queue_size` bytes wait before that happens; nothing else
-//! about them differs. A multicast flagged DONT_BLOCK is dropped rather than made to wait, with MFC_NB when the queue
-//! is full.
+//! whoever drives the stack keeps to it ([`crate::Stack::hold_limit`]; the channel's gate does). UFC_NB and MFC_NB let
+//! `max_queue_size` bytes wait before that happens; nothing else about them differs. A multicast flagged DONT_BLOCK is
+//! dropped rather than made to wait, with MFC_NB when the queue is full.
 
 mod granting;
 mod multicast;
@@ -68,8 +68,9 @@ impl FlowKind {
     }
 }
 
-/// Bytes that may wait for credits per destination before senders have to. Enough to go on at once when credits come;
-/// small beside the credits of the stock stacks (2 MB and 4 MB), so that a sender without any waits almost at once.
+/// Bytes that may wait for credits per destination before senders have to; the channel's gate keeps to it also in
+/// stacks without flow control. Enough to fill packets and to go on at once when credits come; small beside the
+/// credits of the stock stacks (2 MB and 4 MB), so that a sender without any waits almost at once.
 pub const HOLD_LIMIT: u64 = 1_000_000;
 
 const BLOCKED: TimerKey = TimerKey(1);
