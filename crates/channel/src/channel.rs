@@ -411,14 +411,14 @@ impl Upcalls {
     }
 }
 
-/// What the edge has too much of for a destination. Multicasts go at the pace of the slowest member.
-fn excess(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> u64 {
+/// Whether the edge's queue to a destination is crowded. Multicasts go at the pace of the slowest member.
+fn is_crowded(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
-    let of = |member: &Address| shared.book.phys(member).map_or(0, |peer| edge.excess(peer));
+    let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_crowded(peer));
     match (dest, &shared.view) {
-        (Some(member), _) => of(member),
-        (None, Some(view)) => view.members().iter().map(of).max().unwrap_or(0),
-        (None, None) => 0,
+        (Some(member), _) => to(member),
+        (None, Some(view)) => view.members().iter().any(to),
+        (None, None) => false,
     }
 }
 
@@ -450,7 +450,8 @@ impl Application for Upcalls {
     }
 
     fn after_cycle(&mut self, stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
-        self.shared.gate.settle(&mut self.handed, stack, |dest| excess(stack, edge, dest));
+        let is_crowded = |dest: Option<&Address>| is_crowded(stack, edge, dest);
+        self.shared.gate.settle(&mut self.handed, stack, edge.burst_bytes(), is_crowded);
         let book = &stack.shared().book;
         if book.changes() != self.book_changes {
             self.book_changes = book.changes();

@@ -1,7 +1,9 @@
 //! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
-//! control. What fills the edge's queues counts as well: NAKACK4 and UNICAST4 bound messages, not bytes, and what does
-//! not fit into a queue comes only after it was missed. Counted per destination, so that one slow member does not hold
-//! up messages to the others (S000-4).
+//! control. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
+//!
+//! Nobody passes either while the edge's queue to the destination is crowded, and never more at once than such a queue
+//! has room for: NAKACK4 and UNICAST4 bound messages, not bytes, and what does not fit into a queue is dropped and comes
+//! only after it was missed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,16 +22,43 @@ type Dest = Option<Address>;
 struct Lane {
     /// Sent by the application, not yet handed to the stack.
     submitted: u64,
-    /// Waiting inside the stack, or beyond what should wait in the edge.
+    /// Waiting inside the stack.
     held: u64,
+    /// So much waits in the edge that more should wait here.
+    is_crowded: bool,
 }
 
-#[derive(Default, Debug)]
+impl Lane {
+    fn has_room(&self, bytes: u64, limit: u64, burst: u64) -> bool {
+        // A message larger than the whole limit passes when nothing is ahead of it.
+        let fits = |ahead: u64, limit| ahead == 0 || ahead.saturating_add(bytes) <= limit;
+        !self.is_crowded
+            && fits(self.submitted, burst)
+            && fits(self.submitted.saturating_add(self.held), limit)
+    }
+}
+
+#[derive(Debug)]
 struct Lanes {
     lanes: BTreeMap<Dest, Lane>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
+    /// What may be submitted at once, for the edge's sake.
+    burst: u64,
     is_closed: bool,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            lanes: BTreeMap::new(),
+            limit_unicast: None,
+            limit_multicast: None,
+            // There is no edge before the first cycle.
+            burst: u64::MAX,
+            is_closed: false,
+        }
+    }
 }
 
 /// Lets messages pass while there is room for their destination.
@@ -56,25 +85,23 @@ impl Gate {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for `bytes`, if there is any. A message larger than the whole limit passes when nothing is ahead
-    /// of it.
+    /// Reserves room for `bytes`, if there is any.
     pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> Passage {
         let mut lanes = self.lock();
         if lanes.is_closed {
             return Passage::Closed;
         }
         let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
-        let limit = limit.unwrap_or(HOLD_LIMIT);
+        let (limit, burst) = (limit.unwrap_or(HOLD_LIMIT), lanes.burst);
         match lanes.lanes.get_mut(dest) {
             Some(lane) => {
-                let ahead = lane.submitted.saturating_add(lane.held);
-                if ahead > 0 && ahead.saturating_add(bytes) > limit {
+                if !lane.has_room(bytes, limit, burst) {
                     return Passage::Full;
                 }
                 lane.submitted += bytes;
             }
             None => {
-                lanes.lanes.insert(dest.clone(), Lane { submitted: bytes, held: 0 });
+                lanes.lanes.insert(dest.clone(), Lane { submitted: bytes, ..Lane::default() });
             }
         }
         Passage::Open
@@ -97,17 +124,19 @@ impl Gate {
         }
     }
 
-    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds; `excess` tells
-    /// what the edge has too much of.
+    /// After a cycle of the driver: `handed` were given to the stack, which tells what it still holds; the edge takes
+    /// `burst` bytes at once for whom it is not crowded.
     pub(crate) fn settle(
         &self,
         handed: &mut BTreeMap<Dest, u64>,
         stack: &Stack,
-        excess: impl Fn(Option<&Address>) -> u64,
+        burst: u64,
+        is_crowded: impl Fn(Option<&Address>) -> bool,
     ) {
         let mut lanes = self.lock();
         lanes.limit_unicast = stack.hold_limit(false);
         lanes.limit_multicast = stack.hold_limit(true);
+        lanes.burst = burst;
         let mut has_freed = false;
         while let Some((dest, bytes)) = handed.pop_first() {
             if let Some(lane) = lanes.lanes.get_mut(&dest) {
@@ -116,10 +145,11 @@ impl Gate {
             }
         }
         lanes.lanes.retain(|dest, lane| {
-            let held = stack.held(dest.as_ref()).saturating_add(excess(dest.as_ref()));
-            has_freed |= held < lane.held;
-            lane.held = held;
-            lane.submitted + lane.held > 0
+            let held = stack.held(dest.as_ref());
+            let is_crowded = is_crowded(dest.as_ref());
+            has_freed |= held < lane.held || (lane.is_crowded && !is_crowded);
+            (lane.held, lane.is_crowded) = (held, is_crowded);
+            lane.submitted + lane.held > 0 || lane.is_crowded
         });
         drop(lanes);
         if has_freed {

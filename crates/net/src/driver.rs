@@ -77,9 +77,15 @@ impl EdgeState<'_> {
         self.edge.peers()
     }
 
-    /// Bytes that wait for a peer beyond half of what may wait for it before more is dropped.
-    pub fn excess(&self, peer: PhysAddr) -> u64 {
-        self.edge.excess(peer)
+    /// Whether more than half of the data that may wait for a peer waits. When that is over, there is a cycle.
+    pub fn is_crowded(&self, peer: PhysAddr) -> bool {
+        self.edge.is_crowded(peer)
+    }
+
+    /// Bytes of messages that are safe to send to a peer that is not crowded before it is asked about again: a quarter
+    /// of its queue. Headers make small messages up to twice as long, and then the queue is full.
+    pub fn burst_bytes(&self) -> u64 {
+        self.edge.queue_bytes() as u64 / 4
     }
 }
 

@@ -1,7 +1,7 @@
 //! The edge between a stack and the network: which sockets carry its packets.
 //!
-//! An edge is bound first ([`BoundEdge::bind`]), because the stack needs to know where it is reached; the driver then puts
-//! it to work.
+//! An edge is bound first ([`BoundEdge::bind`]), because the stack needs to know where it is reached; the driver then
+//! puts it to work.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -86,11 +86,11 @@ pub(crate) trait Edge: Send {
     fn complaints(&self) -> Vec<(&'static str, u64)>;
     /// Peers with a connection that stands.
     fn peers(&self) -> Vec<PhysAddr>;
-    /// Bytes that wait for a peer beyond half of what may wait for it: whoever makes more should wait now, because
-    /// soon it would be dropped. An edge with no queue per peer has none.
-    fn excess(&self, _peer: PhysAddr) -> u64 {
-        0
-    }
+    /// Whether more than half of the data that may wait for a peer waits: whoever makes more should wait now, because
+    /// soon it would be dropped. When that is over, a source names itself.
+    fn is_crowded(&self, peer: PhysAddr) -> bool;
+    /// How many bytes of data may wait before more is dropped: for each peer, or for all where they share a queue.
+    fn queue_bytes(&self) -> usize;
 }
 
 /// Sockets that are bound and wait for a driver.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use bytes::Bytes;
 use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
@@ -13,7 +14,7 @@ use consort_group::{PhysAddr, Time, Transmit, TransmitDest};
 use crate::complaints::Complaints;
 use crate::config::TransportConfig;
 use crate::edge::{Edge, Inbound};
-use crate::inbox::Inbox;
+use crate::inbox::{BYTES_MAX, Inbox};
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 
@@ -54,9 +55,11 @@ impl BoundShared {
 
     pub(crate) fn open(self, signals: &Arc<Signals>) -> SharedEdge {
         let waker = SourceWaker::waker(signals, Key { owner: Owner::Edge, index: 0 });
-        self.inbox.set_waker(Some(waker));
+        self.inbox.set_waker(Some(waker.clone()));
         SharedEdge {
             bound: self,
+            waker,
+            crowded: Vec::new(),
             has_more: true,
             taken: Vec::new(),
             outbox: Vec::new(),
@@ -73,6 +76,8 @@ impl Drop for BoundShared {
         if members.get(&key).is_some_and(|inbox| Arc::ptr_eq(inbox, &self.inbox)) {
             members.remove(&key);
         }
+        drop(members);
+        self.inbox.close();
     }
 }
 
@@ -83,6 +88,9 @@ fn own(port: u16) -> PhysAddr {
 /// The edge of one member.
 pub(crate) struct SharedEdge {
     bound: BoundShared,
+    waker: Waker,
+    /// Members whose queues were more than half full when we last sent to them or looked.
+    crowded: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,
     outbox: Vec<Transmit>,
@@ -101,10 +109,14 @@ impl SharedEdge {
         }
     }
 
-    fn deliver(&mut self, now: Time, to: &Inbox, packet: Bytes) {
+    fn deliver(&mut self, now: Time, port: u16, to: &Arc<Inbox>, packet: Bytes) {
         self.stats.packets_out += 1;
         self.stats.bytes_out += packet.len() as u64;
-        if to.push([(self.bound.own(), packet)]) > 0 {
+        let pushed = to.push([(self.bound.own(), packet)]);
+        if pushed.is_crowded && !self.crowded.iter().any(|(_, known)| Arc::ptr_eq(known, to)) {
+            self.crowded.push((port, to.clone()));
+        }
+        if pushed.dropped > 0 {
             self.stats.dropped += 1;
             self.complaints.count(now, "peer_queue_full", || "a member does not take its packets".into());
         }
@@ -145,23 +157,25 @@ impl Edge for SharedEdge {
             match dest {
                 TransmitDest::One(peer) => {
                     if let Some(inbox) = self.find(peer) {
-                        self.deliver(now, &inbox, bytes);
+                        self.deliver(now, peer.port, &inbox, bytes);
                     }
                 }
                 TransmitDest::Many(peers) => {
                     for &peer in peers.iter() {
                         if let Some(inbox) = self.find(peer) {
-                            self.deliver(now, &inbox, bytes.clone());
+                            self.deliver(now, peer.port, &inbox, bytes.clone());
                         }
                     }
                 }
                 TransmitDest::Multicast => {
-                    for (_, inbox) in self.others() {
-                        self.deliver(now, &inbox, bytes.clone());
+                    for (port, inbox) in self.others() {
+                        self.deliver(now, port, &inbox, bytes.clone());
                     }
                 }
             }
         }
+        let waker = &self.waker;
+        self.crowded.retain(|(_, inbox)| inbox.is_crowded(waker));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -170,7 +184,10 @@ impl Edge for SharedEdge {
 
     fn handle_timeout(&mut self, _now: Time, _inbound: Inbound<'_>) {}
 
-    fn retain_peers(&mut self, _now: Time, _peers: &[PhysAddr]) {}
+    fn retain_peers(&mut self, _now: Time, peers: &[PhysAddr]) {
+        // Who is no longer a member may never take what waits for it.
+        self.crowded.retain(|&(port, _)| peers.contains(&own(port)));
+    }
 
     fn begin_close(&mut self, now: Time) {
         self.flush(now, &mut |_, _| {});
@@ -191,5 +208,13 @@ impl Edge for SharedEdge {
 
     fn peers(&self) -> Vec<PhysAddr> {
         self.others().into_iter().map(|(port, _)| own(port)).collect()
+    }
+
+    fn is_crowded(&self, peer: PhysAddr) -> bool {
+        self.crowded.iter().any(|(port, _)| *port == peer.port)
+    }
+
+    fn queue_bytes(&self) -> usize {
+        BYTES_MAX
     }
 }

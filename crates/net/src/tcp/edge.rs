@@ -166,8 +166,12 @@ impl Edge for TcpEdge {
         self.links.peers().collect()
     }
 
-    fn excess(&self, peer: PhysAddr) -> u64 {
-        self.links.excess(peer) as u64
+    fn is_crowded(&self, peer: PhysAddr) -> bool {
+        self.links.is_crowded(peer)
+    }
+
+    fn queue_bytes(&self) -> usize {
+        self.links.queue_bytes()
     }
 }
 

@@ -163,18 +163,22 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn push(&mut self, lane: Lane, to: SockAddr, bytes: Bytes, (control, data): (usize, usize)) -> bool {
-        let cost = bytes.len() + DATAGRAM_OVERHEAD;
+    fn has_room(&self, lane: Lane, bytes: &Bytes, (control, data): (usize, usize)) -> bool {
         let (queue, length, limit) = match lane {
-            Lane::Control => (&mut self.control, &mut self.control_len, control),
-            Lane::Data => (&mut self.data, &mut self.data_len, data),
+            Lane::Control => (&self.control, self.control_len, control),
+            Lane::Data => (&self.data, self.data_len, data),
         };
-        if *length + cost > limit && !queue.is_empty() {
-            return false;
-        }
-        *length += cost;
+        // An empty lane takes any datagram: a limit below its size must not mean silence.
+        length + bytes.len() + DATAGRAM_OVERHEAD <= limit || queue.is_empty()
+    }
+
+    fn push(&mut self, lane: Lane, to: SockAddr, bytes: Bytes) {
+        let (queue, length) = match lane {
+            Lane::Control => (&mut self.control, &mut self.control_len),
+            Lane::Data => (&mut self.data, &mut self.data_len),
+        };
+        *length += bytes.len() + DATAGRAM_OVERHEAD;
         queue.push_back((to, bytes));
-        true
     }
 
     fn is_empty(&self) -> bool {
@@ -273,7 +277,14 @@ impl UdpEdge {
             (SocketAddr::V4(to), true) => SocketAddr::new(IpAddr::V6(to.ip().to_ipv6_mapped()), to.port()),
             _ => to,
         };
-        if !self.outbox.push(lane, SockAddr::from(to), bytes, self.limits) {
+        if !self.outbox.has_room(lane, &bytes, self.limits) {
+            // A single cycle may bring more than may wait, such as copies for many members: only what the socket does
+            // not take is too much.
+            self.write(now);
+        }
+        if self.outbox.has_room(lane, &bytes, self.limits) {
+            self.outbox.push(lane, SockAddr::from(to), bytes);
+        } else {
             self.stats.dropped += 1;
             self.complaints.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
         }
@@ -384,5 +395,56 @@ impl Edge for UdpEdge {
 
     fn peers(&self) -> Vec<PhysAddr> {
         Vec::new()
+    }
+
+    /// One queue serves all peers. What is for ourselves does not come by it.
+    fn is_crowded(&self, peer: PhysAddr) -> bool {
+        self.outbox.data_len > self.queue_bytes() / 2 && !self.own.contains(&peer)
+    }
+
+    fn queue_bytes(&self) -> usize {
+        self.limits.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(dest: TransmitDest, bytes: usize) -> Transmit {
+        Transmit { dest, bytes: vec![0; bytes].into(), lane: Lane::Data }
+    }
+
+    /// A peer with a socket, and an edge with a queue for 100,000 bytes.
+    async fn peer_and_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let config = TransportConfig { ip_mcast: false, send_queue_bytes: 100_000, ..TransportConfig::udp() };
+        let chosen = Interface { name: "lo".into(), ip, index: 0 };
+        let edge = BoundUdp::bind(&config, &chosen).unwrap().open(&Arc::new(Signals::default())).unwrap();
+        edge.unicast.socket.writable().await.unwrap();
+        let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
+        let peer = socket.local_addr().unwrap().into();
+        (socket, peer, edge)
+    }
+
+    #[tokio::test]
+    async fn over_half_a_queue_crowds_every_peer_but_ourselves() {
+        let (_socket, peer, mut edge) = peer_and_edge().await;
+        let other = PhysAddr { port: peer.port ^ 1, ..peer };
+        edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
+        assert!(!edge.is_crowded(peer));
+        edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
+        let own = edge.own[1];
+        assert_eq!([peer, other, own].map(|peer| edge.is_crowded(peer)), [true, true, false]);
+        edge.flush(Time::ZERO, &mut |_, _| ());
+        assert!(!edge.is_crowded(peer), "the socket has taken it");
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_written_before_anything_is_dropped() {
+        let (_socket, peer, mut edge) = peer_and_edge().await;
+        edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
+        assert_eq!((edge.stats().packets_out, edge.stats().dropped), (10, 0));
+        assert!(edge.stats().writes > 0 && !edge.outbox.is_empty());
     }
 }

@@ -57,7 +57,7 @@ async fn read(socket: Arc<UdpSocket>, inbox: Arc<Inbox>) {
             receiver.try_receive(&socket, |from, packet| packets.push((PhysAddr::from(from), packet)));
         match result {
             Ok(_) => {
-                let dropped = inbox.push(packets.drain(..));
+                let dropped = inbox.push(packets.drain(..)).dropped;
                 if dropped > 0 {
                     tracing::debug!(dropped, "the driver does not keep up");
                 }

@@ -201,15 +201,20 @@ impl Links {
         is_taken
     }
 
-    /// What waits for a peer beyond half of what may wait.
-    pub(crate) fn excess(&self, peer: PhysAddr) -> usize {
+    /// Whether more than half of the data that may wait for a peer waits.
+    pub(crate) fn is_crowded(&self, peer: PhysAddr) -> bool {
         let slot = self.find(peer).and_then(|index| self.slots.get(index));
         let waiting = slot.map_or(0, |slot| match &slot.state {
             State::Connecting(attempt) => attempt.queue.data_len(),
             State::Open(connection) => connection.framed.queue.data_len(),
             _ => 0,
         });
-        waiting.saturating_sub(self.settings.limits.data / 2)
+        waiting > self.queue_bytes() / 2
+    }
+
+    /// How much data may wait for each peer.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.settings.limits.data
     }
 
     /// Ends a connection, or an attempt to open one. Nothing more is told of it.

@@ -1,0 +1,141 @@
+//! Senders wait before an edge's queue is full, over every transport and whatever its size.
+
+mod cluster;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use cluster::apart::Apart;
+use cluster::{Cluster, Inbox, PATIENCE, one_view};
+use consort_channel::{Address, Channel, Message, SendError, Silent};
+
+/// Bytes of a message.
+const SIZE: usize = 10_000;
+
+/// What this thread has been warned of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Warnings {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Warnings {
+    fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
+        let warnings = Self::default();
+        let writer = warnings.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("warn")
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (warnings, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn assert_no_full_queue(&self) {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        assert!(!text.contains("queue_full"), "{text}");
+    }
+}
+
+fn message(dest: Option<&Address>) -> Message {
+    Message::bytes(dest.cloned(), vec![7; SIZE])
+}
+
+/// Sends as much at once as there is room for, again and again until there is none. Returns how many messages.
+async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
+    let mut sent = 0;
+    loop {
+        let before = sent;
+        while from.try_send(message(dest)).is_ok() {
+            sent += 1;
+        }
+        // What has been sent goes as far as it gets.
+        from.with_stack(|_, _| ()).await.expect("an open channel");
+        if sent == before {
+            return sent;
+        }
+    }
+}
+
+/// Floods a member that has stopped reading; then one more send waits until the member goes on, and all arrives.
+async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool) {
+    let (warnings, _guard) = Warnings::begin();
+    let inbox = Arc::new(Inbox::default());
+    let sender = cluster.join("A", Silent).await;
+    let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
+    one_view(&[&sender, &stalled.channel]).await;
+    stalled.stall().await;
+    let to_it = stalled.channel.address().clone();
+    let dest = (!is_multicast).then_some(&to_it);
+    let sent = flood(&sender, dest).await;
+    warnings.assert_no_full_queue();
+    assert!(matches!(sender.try_send(message(dest)), Err(SendError::Full)));
+    let waiting = tokio::spawn({
+        let (sender, last) = (sender.clone(), message(dest));
+        async move { sender.send(last).await }
+    });
+    sender.with_stack(|_, _| ()).await;
+    assert!(!waiting.is_finished(), "it waits");
+    stalled.go_on();
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it is told of room").unwrap().expect("sent");
+    inbox.from(sender.address(), sent + 1).await;
+    warnings.assert_no_full_queue();
+    sender.close().await;
+}
+
+const SMALL_TCP: &str = "send_queue_bytes=\"1M\" recv_buf_size=\"20K\" send_buf_size=\"20K\"";
+
+#[tokio::test]
+async fn over_tcp_senders_wait_before_a_small_queue_is_full() {
+    a_flood_waits_for_a_stalled_member(Cluster::new("tcp.xml").transport("TCP", SMALL_TCP), false).await;
+    a_flood_waits_for_a_stalled_member(Cluster::new("tcp.xml").transport("TCP", SMALL_TCP), true).await;
+}
+
+/// However much may wait for credits.
+#[tokio::test]
+async fn over_tcp_the_limit_of_flow_control_does_not_matter() {
+    let cluster = Cluster::new("tcp.xml").transport("TCP", SMALL_TCP);
+    let cluster = cluster.edited(&[("<UFC ", "<UFC_NB ")]);
+    a_flood_waits_for_a_stalled_member(cluster, false).await;
+}
+
+/// A socket for datagrams takes what it is given, but a burst comes at once: windows that are counted in messages do
+/// not bound it.
+#[tokio::test]
+async fn over_udp_a_burst_is_no_larger_than_a_small_queue() {
+    let (warnings, _guard) = Warnings::begin();
+    let cluster = Cluster::new("udp-new.xml").transport("UDP", "send_queue_bytes=\"200K\"");
+    let inbox = Arc::new(Inbox::default());
+    let sender = cluster.join("A", Silent).await;
+    let receiver = cluster.join("B", inbox.clone()).await;
+    one_view(&[&sender, &receiver]).await;
+    let mut sent = 0;
+    while sent < 500 {
+        while sender.try_send(message(None)).is_ok() {
+            sent += 1;
+        }
+        sender.send(message(None)).await.expect("sent");
+        sent += 1;
+    }
+    inbox.from(sender.address(), sent).await;
+    warnings.assert_no_full_queue();
+    sender.close().await;
+    receiver.close().await;
+}
+
+#[tokio::test]
+async fn within_a_process_senders_wait_before_a_members_queue_is_full() {
+    for is_multicast in [false, true] {
+        let transport = "<include file=\"${transport-config:udp-default.xml}\"/>";
+        let edits = [(transport, "<SHARED_LOOPBACK/>"), ("capacity=\"2048\"", "capacity=\"6000\"")];
+        let cluster = Cluster::new("udp-new.xml").edited(&edits);
+        a_flood_waits_for_a_stalled_member(cluster, is_multicast).await;
+    }
+}
