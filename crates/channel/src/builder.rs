@@ -165,15 +165,18 @@ impl ChannelBuilder {
         for on_open in self.on_open {
             on_open(channel.downgrade());
         }
-        let _ = driver.submit(Command::Connect(cluster.to_owned()));
-        let outcome = wait.await;
-        if !matches!(outcome, Ok(Ok(()))) {
+        // A driver that has ended already tells nobody again.
+        let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
+            Ok(()) => wait.await.ok(),
+            Err(_) => None,
+        };
+        if !matches!(outcome, Some(Ok(()))) {
             driver.shutdown().await;
         }
         match outcome {
-            Ok(Ok(())) => Ok(channel),
-            Ok(Err(reason)) => Err(ConnectError::Join { cluster: cluster.to_owned(), reason }),
-            Err(_) => Err(ConnectError::Closed),
+            Some(Ok(())) => Ok(channel),
+            Some(Err(reason)) => Err(ConnectError::Join { cluster: cluster.to_owned(), reason }),
+            None => Err(ConnectError::Closed),
         }
     }
 }

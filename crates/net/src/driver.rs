@@ -52,7 +52,9 @@ pub trait Application: Send {
     /// That time has come.
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    /// The driver is closing; nothing is indicated after this. Commands that were not taken are dropped.
+    /// The driver is closing, or it has ended some other way: its runtime was shut down, or something it called has
+    /// panicked, this application perhaps. Called once in any case, and it must not panic. Nothing is indicated
+    /// after this; commands that were not taken are dropped.
     fn closed(&mut self) {}
 }
 
@@ -327,6 +329,9 @@ impl Drop for Task {
     fn drop(&mut self) {
         // Commands may hold handles of this very driver; they are dropped here, outside the mailbox' lock.
         drop(self.signals.retire());
+        if !matches!(self.phase, Phase::Closing(_)) {
+            self.app.closed();
+        }
     }
 }
 
@@ -456,8 +461,8 @@ impl Task {
         self.transmit(now);
         self.edge.begin_close(now);
         self.side.begin_close(now);
-        self.app.closed();
         self.phase = Phase::Closing(now + CLOSE_TIME_MAX);
+        self.app.closed();
     }
 
     /// Lets the sockets finish. What still arrives is of no interest.
