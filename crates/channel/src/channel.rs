@@ -258,6 +258,11 @@ impl Channel {
         }
     }
 
+    /// Makes the driver ask for the application's deadline, which may have become an earlier one.
+    pub(crate) fn remind(&self) {
+        let _ = self.owner.driver.submit(Command::Call(Box::new(|_, _| ())));
+    }
+
     fn ticket(&self, message: &mut Message) -> oneshot::Receiver<bool> {
         let (done, wait) = oneshot::channel();
         let mut waits = self.shared().waits();

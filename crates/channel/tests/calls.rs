@@ -2,14 +2,14 @@
 
 mod cluster;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Slow, fill};
 use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher, RpcHandler};
 use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Payload, RpcError, SendError, View};
 use consort_conf::{Variables, parse_stack};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -19,10 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// No call waits for so long in these tests: something else ends it.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A stack with little credit.
+/// One test at a time: the members of all tests share one loopback, and a driver that another test wakes looks at its
+/// deadlines, too.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+const CREDITS: usize = 100_000;
+
+/// A stack with little credit, which does nothing by itself for an hour, nor gives up an acknowledgement before.
 fn builder(name: &str) -> ChannelBuilder {
-    let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/><GMS/>\
-                <MFC max_credits=\"100000\"/><UFC max_credits=\"100000\"/><RSVP/><FRAG2/></config>";
+    let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2 xmit_interval=\"3600000\"/>\
+                <UNICAST3 xmit_interval=\"3600000\"/><STABLE desired_avg_gossip=\"0\"/>\
+                <GMS join_timeout=\"500\" view_ack_collection_timeout=\"500\"/>\
+                <MFC max_credits=\"100000\"/><UFC max_credits=\"100000\" max_block_time=\"3600000\"/>\
+                <RSVP timeout=\"3600000\" resend_interval=\"3000000\"/><FRAG2/></config>";
     let stack = parse_stack("calls.xml", text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
     Channel::from_config(stack.config).name(name)
 }
@@ -30,7 +39,7 @@ fn builder(name: &str) -> ChannelBuilder {
 /// Answers when it is told to.
 #[derive(Clone, Default)]
 struct Later {
-    asked: Arc<Mutex<Vec<Responder>>>,
+    asked: Arc<std::sync::Mutex<Vec<Responder>>>,
     count: watch::Sender<usize>,
 }
 
@@ -64,19 +73,9 @@ fn at(dispatcher: &RpcDispatcher) -> Address {
     dispatcher.channel().address().clone()
 }
 
-/// A member whose receiver is not done with what it has got, and has no room for more from `caller`.
-async fn full(
-    cluster: &str,
-    name: &str,
-    caller: &RpcDispatcher,
-    handler: impl RpcHandler,
-) -> (RpcDispatcher, Arc<Slow>) {
-    let slow = Slow::new();
-    let dispatcher = join(cluster, builder(name).receiver(slow.clone()), handler).await;
-    members(caller, dispatcher.channel().view().expect("joined").len()).await;
-    let message = Message::bytes(Some(at(&dispatcher)), vec![7; 10_000]);
-    fill(caller.channel(), &message).await;
-    (dispatcher, slow)
+/// Sends as much to a member whose receiver is not done as there is room for.
+async fn fill_up(caller: &RpcDispatcher, member: &RpcDispatcher) {
+    fill(caller.channel(), &Message::bytes(Some(at(member)), vec![7; 10_000])).await;
 }
 
 fn one() -> Payload {
@@ -90,10 +89,12 @@ fn hour() -> RequestOptions {
 /// Calls, and messages that wait for room or for acknowledgements, end with the driver when something in it panics.
 #[tokio::test]
 async fn whoever_waits_is_told_when_the_driver_panics() {
+    let _alone = ALONE.lock().await;
     let a = join("panic", builder("A"), Later::default()).await;
     let b = join("panic", builder("B"), Later::default()).await;
-    members(&a, 2).await;
-    let (c, _slow) = full("panic", "C", &a, Later::default()).await;
+    let c = join("panic", builder("C").receiver(Slow::new()), Later::default()).await;
+    members(&a, 3).await;
+    fill_up(&a, &c).await;
     let acknowledged = Message::bytes(Some(at(&b)), "x").with_flags(Flags::RSVP);
     let too_much = Message::bytes(Some(at(&c)), vec![7; 10_000]);
     let (to_b, to_all) = (at(&b), hour());
@@ -118,6 +119,7 @@ async fn whoever_waits_is_told_when_the_driver_panics() {
 /// A call ends when the runtime that its member runs on is shut down, whatever runtime the caller is on.
 #[tokio::test]
 async fn a_call_ends_with_the_runtime_of_its_member() {
+    let _alone = ALONE.lock().await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let later = Later::default();
     let b = join("runtime", builder("B"), later.clone()).await;
@@ -128,6 +130,66 @@ async fn a_call_ends_with_the_runtime_of_its_member() {
     later.asked(1).await;
     runtime.shutdown_background();
     assert_eq!(end(call).await, Err(RpcError::Closed));
+}
+
+const SOON: Duration = Duration::from_millis(50);
+
+/// A call to a member without room ends when its time is over, and is not carried out when there is room again.
+#[tokio::test]
+async fn a_call_that_waits_for_room_ends_in_time_and_is_not_sent_late() {
+    let _alone = ALONE.lock().await;
+    let (slow, later) = (Slow::new(), Later::default());
+    // The coordinator comes first: it has a timer for the view, which would wake the driver.
+    let b = join("room", builder("B").receiver(slow.clone()), later.clone()).await;
+    let a = join("room", builder("A"), Later::default()).await;
+    fill_up(&a, &b).await;
+    let (dest, options) = (at(&b), RequestOptions::all(SOON));
+    let called = timeout(PATIENCE, a.call(&dest, one(), &options)).await.expect("no longer than it may");
+    assert_eq!(called, Err(RpcError::TimedOut(SOON)));
+    let (to, options) = ([dest], options.with_anycast());
+    let called =
+        timeout(PATIENCE, a.call_members(&to, one(), &options)).await.expect("no longer than it may");
+    assert_eq!(called.expect("a row")[0].result, Err(RpcError::TimedOut(SOON)));
+    slow.kept.lock().unwrap().take();
+    let last = tokio::spawn({
+        let (a, b) = (a.clone(), at(&b));
+        async move { a.call(&b, Payload::Long(2), &hour()).await }
+    });
+    // A member's requests come in the order in which they were sent.
+    later.asked(1).await;
+    later.asked.lock().unwrap().pop().expect("a responder").reply(Ok(Payload::Long(3)));
+    assert_eq!(end(last).await, Ok(Payload::Long(3)));
+}
+
+/// The same for one that waits until its request is acknowledged.
+#[tokio::test]
+async fn a_call_that_waits_for_an_acknowledgement_ends_in_time() {
+    let _alone = ALONE.lock().await;
+    let a = join("rsvp", builder("A"), Later::default()).await;
+    let b = join("rsvp", builder("B").receiver(Slow::new()), Later::default()).await;
+    members(&a, 2).await;
+    // There is room for more, but it goes no further than to flow control.
+    a.channel().send(Message::bytes(Some(at(&b)), vec![7; CREDITS])).await.unwrap();
+    let options = RequestOptions::all(SOON).with_flags(Flags::RSVP);
+    let called = timeout(PATIENCE, a.call(&at(&b), one(), &options)).await.expect("no longer than it may");
+    assert_eq!(called, Err(RpcError::TimedOut(SOON)));
+}
+
+/// An anycast that has the answer it wants does not wait for a member without room.
+#[tokio::test]
+async fn an_anycast_that_has_its_answer_waits_for_no_room() {
+    let _alone = ALONE.lock().await;
+    let a = join("first", builder("A"), Later::default()).await;
+    let echo = |request: &Message| Ok(request.payload.clone());
+    let b = join("first", builder("B"), echo).await;
+    let c = join("first", builder("C").receiver(Slow::new()), Later::default()).await;
+    members(&a, 3).await;
+    fill_up(&a, &c).await;
+    let options = RequestOptions::first(HOUR).with_anycast();
+    let members = [at(&b), at(&c)];
+    let rows = timeout(PATIENCE, a.call_members(&members, one(), &options)).await.expect("it ends").unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0].member, &rows[0].result), (&at(&b), &Ok(one())));
 }
 
 async fn end<T>(waiting: JoinHandle<T>) -> T {

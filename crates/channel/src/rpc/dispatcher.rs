@@ -1,13 +1,16 @@
 //! The dispatcher: sends requests, answers those of others, and completes the futures of callers.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Instant;
 
 use consort_group::{
     Address, Flags, HeaderBody, Message, Object, Payload, ProtocolId, RpcHeader, RpcKind, RpcMultiHeader,
     View,
 };
+use tokio::sync::oneshot;
 
 use super::correlator::{Correlator, GroupCall, RoundTrip};
 use super::request::{RequestOptions, Response, ResponseMode, Responses};
@@ -169,8 +172,8 @@ impl RpcDispatcher {
         let open = correlator.open_one(dest.clone(), options.timeout, stats.has_details());
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
-        self.transmit(Some(dest.clone()), request, id, options).await?;
-        wait.await.unwrap_or(Err(RpcError::Closed))
+        let sending = self.transmit(Some(dest.clone()), request, id, options);
+        self.outcome(wait, sending).await?.unwrap_or(Err(RpcError::Closed))
     }
 
     /// Calls everybody in the view, ourselves included, except the exclusion list.
@@ -217,19 +220,21 @@ impl RpcDispatcher {
         }
         let id = open.as_ref().map_or(0, |(id, _)| *id);
         let _pending = Pending { correlator, id };
-        if options.anycast {
-            for member in &wanted {
-                self.transmit(Some(member.clone()), request.clone(), id, options).await?;
+        let sending = async {
+            if options.anycast {
+                for member in &wanted {
+                    self.transmit(Some(member.clone()), request.clone(), id, options).await?;
+                }
+                return Ok(());
             }
-        } else {
             let mut options = options.clone();
             options.exclusion =
                 view.members().iter().filter(|member| !wanted.contains(member)).cloned().collect();
-            self.transmit(None, request, id, &options).await?;
-        }
+            self.transmit(None, request, id, &options).await
+        };
         match open {
-            Some((_, wait)) => Ok(wait.await.unwrap_or_default()),
-            None => Ok(Vec::new()),
+            Some((_, wait)) => Ok(self.outcome(wait, sending).await?.unwrap_or_default()),
+            None => sending.await.map(|()| Vec::new()),
         }
     }
 
@@ -247,6 +252,32 @@ impl RpcDispatcher {
         let kind = if dest.is_some() { CallKind::Unicast } else { CallKind::Multicast };
         self.inner.stats.count(kind, false);
         self.transmit(dest.cloned(), request, 0, options).await
+    }
+
+    /// What comes of a call whose request `sending` sends; `None` if the channel is closed before. A call that is over
+    /// sends nothing more: what has waited for room does not go out late.
+    async fn outcome<T>(
+        &self,
+        mut wait: oneshot::Receiver<T>,
+        sending: impl Future<Output = Result<(), RpcError>>,
+    ) -> Result<Option<T>, RpcError> {
+        let mut sending = pin!(sending);
+        let mut has_waited = false;
+        let over = poll_fn(|cx| {
+            if let Poll::Ready(outcome) = Pin::new(&mut wait).poll(cx) {
+                return Poll::Ready(outcome.map(Some).map_err(|_| RpcError::Closed));
+            }
+            let sent = sending.as_mut().poll(cx);
+            if sent.is_pending() && !std::mem::replace(&mut has_waited, true) {
+                // No message that was sent has told the driver of the call's deadline.
+                self.channel.remind();
+            }
+            sent.map_ok(|()| None)
+        });
+        match over.await? {
+            Some(outcome) => Ok(Some(outcome)),
+            None => Ok(wait.await.ok()),
+        }
     }
 
     async fn transmit(
