@@ -2,14 +2,16 @@
 
 use serde::Serialize;
 
+use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::plan::Load;
-use crate::progress::Progress;
 use crate::report::{markdown, number};
 use crate::sample::{Runs, Sample, Samples};
-use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
+use crate::turns::{self, Turn};
+
+const NAME: &str = "bundlers";
 
 /// The default, then the others, as configurations name them.
 const BUNDLERS: [&str; 3] = ["per-destination", "transfer-queue", "no-bundler"];
@@ -20,7 +22,7 @@ const NOISE: f64 = 0.05;
 
 /// One load with one bundler.
 #[derive(Serialize)]
-pub(crate) struct Entry {
+struct Entry {
     load: Load,
     bundler: &'static str,
     consort: Samples,
@@ -37,43 +39,51 @@ impl Entry {
     }
 
     /// What can be compared with an earlier release.
-    pub(crate) fn row(&self) -> Row {
+    fn row(&self) -> Row {
         let cost = match self.load {
             Load::Uperf { .. } => CPU_PER_CALL,
             Load::Mperf { .. } => CPU_PER_MESSAGE,
         };
-        let of = (format!("{}, {}", self.load.name(), self.bundler), cost);
-        Row::alone(of, &self.runs(), None)
+        Row::alone((self.name(), cost), &self.runs(), None)
+    }
+}
+
+impl Turn for Entry {
+    fn name(&self) -> String {
+        format!("{}, {}", self.load.name(), self.bundler)
     }
 
     fn sample(&self, options: &Options) -> anyhow::Result<Sample> {
         let bundler = format!("-Djgroups.bundler.type={}", self.bundler);
         tools::consort(&self.load, options.members, options, &[bundler])
     }
+
+    fn samples(&mut self) -> &mut Samples {
+        &mut self.consort
+    }
 }
 
 /// Measures calls, and multicasts over every transport, with all bundlers in turn.
-pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Entry>> {
+pub(crate) fn measure(options: &Options, findings: &mut Findings<'_>) {
     let mut entries: Vec<Entry> = Vec::new();
     let multicasts = options.configs.iter().map(|config| Load::multicasts(config, options));
     for load in std::iter::once(Load::calls(options)).chain(multicasts) {
         let entry = |bundler| Entry { load: load.clone(), bundler, consort: Samples::default() };
         entries.extend(BUNDLERS.map(entry));
     }
-    let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
-    let mut progress = Progress::new(planned * (entries.len() * options.runs()) as u32);
-    for run in 1..=options.runs() {
-        for entry in &mut entries {
-            progress.step(&format!("{}, {}, run {run}", entry.load.name(), entry.bundler));
-            entry.consort.samples.push(shown(entry.sample(options)?));
-            progress.finish(planned);
-        }
-    }
-    Ok(entries)
+    let measured = turns::measure(&mut entries, options);
+    let outcome = Outcome {
+        rows: entries.iter().map(Entry::row).collect(),
+        errors: entries.iter().map(|entry| entry.consort.errors()).sum(),
+        is_broken: !print(&entries),
+        failures: measured.err().into_iter().collect(),
+    };
+    findings.keep(NAME, &entries);
+    findings.add(NAME, outcome);
 }
 
-/// Prints a row for each, and says whether nothing failed and the default is the cheapest everywhere.
-pub(crate) fn print(entries: &[Entry]) -> bool {
+/// Prints a row for each, and says whether the default is the cheapest everywhere.
+fn print(entries: &[Entry]) -> bool {
     let head = ["load", "bundler", "CPU us", "to the default", "spread", "a second and member", "p99.9 us"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let (mut is_best, mut default) = (true, None);
@@ -83,7 +93,6 @@ pub(crate) fn print(entries: &[Entry]) -> bool {
         }
         let ratio = entry.cost().zip(default).map(|(own, default)| own / default);
         is_best &= ratio.is_none_or(|ratio| ratio >= 1.0 - NOISE);
-        is_best &= entry.consort.samples.iter().all(|sample| sample.errors == 0);
         let spread = entry.runs().spread();
         table.push(vec![
             entry.load.name(),

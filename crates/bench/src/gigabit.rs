@@ -10,13 +10,13 @@ use std::process::Stdio;
 use anyhow::Context;
 use consort_jgroups::{Host, Hosts, Killed, Links};
 
+use crate::findings::Outcome;
 use crate::options::Options;
 use crate::plan::Load;
-use crate::progress::Progress;
 use crate::sample::{Runs, Sample, Samples};
-use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{CPU_PER_MESSAGE, Rival, Row, Target};
-use crate::tools;
+use crate::turns::{self, Turn};
+use crate::{report, tools};
 
 const CONFIG: &str = "udp.xml";
 
@@ -31,55 +31,70 @@ const TARGET: f64 = 0.84;
 
 const MB_PER_MEMBER: &str = "MB/s/member";
 
-pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
-    let (load, size) = (Load::multicasts(CONFIG, options), options.first_size());
-    let networks = [Network::start(options, Some(LIMIT))?, Network::start(options, None)?];
-    let mut samples = [Samples::default(), Samples::default()];
-    let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
-    let mut progress = Progress::new(planned * (options.runs() * networks.len()) as u32);
-    for run in 1..=options.runs() {
-        for (network, samples) in networks.iter().zip(&mut samples) {
-            progress.step(&format!("{}, run {run}", network.name()));
-            samples.samples.push(shown(network.mperf(&load, options)?));
-            progress.finish(planned);
-        }
-    }
-    let bound = LINK_MB * options.members as f64 / (options.members as f64 - 1.0);
-    let mut rows = Vec::new();
-    for (network, samples) in networks.iter().zip(&samples) {
-        let subject = format!("{}, {}", load.name(), network.name());
-        let rates = samples.runs(|sample| Some(sample.rate));
-        let received = Runs(rates.0.iter().map(|rate| rate * size as f64 / 1e6).collect());
-        let of = (subject.clone(), MB_PER_MEMBER);
-        rows.push(if network.links.limit.is_some() {
-            Row::beside(Rival::Wire, of, &received, Some(&Runs(vec![bound])), Some(Target::AtLeast(TARGET)))
-        } else {
-            Row::alone(of, &received, None)
-        });
-        let cost = samples.runs(|sample| Some(sample.cpu_us));
-        rows.push(Row::alone((subject, CPU_PER_MESSAGE), &cost, None));
-    }
-    Ok(rows)
+/// Says whether this machine has such networks to give.
+pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
+    networks(options).map(drop).context("gigabit cannot be measured (--only leaves it out)")
+}
+
+pub(crate) fn measure(options: &Options) -> anyhow::Result<Outcome> {
+    let mut networks = networks(options)?;
+    let measured = turns::measure(&mut networks, options);
+    let rows: Vec<Row> = networks.iter().flat_map(|network| network.rows(options)).collect();
+    report::print_rows(&rows);
+    Ok(Outcome {
+        rows,
+        errors: networks.iter().map(|network| network.samples.errors()).sum(),
+        failures: measured.err().into_iter().collect(),
+        ..Outcome::default()
+    })
+}
+
+fn networks(options: &Options) -> anyhow::Result<[Network; 2]> {
+    Ok([Network::start(options, Some(LIMIT))?, Network::start(options, None)?])
 }
 
 /// A member on every host.
 struct Network {
     hosts: Hosts,
     links: Links,
+    samples: Samples,
 }
 
 impl Network {
     fn start(options: &Options, limit: Option<&'static str>) -> anyhow::Result<Self> {
         let links = Links { mtu: options.mtu, limit };
-        Ok(Self { hosts: Hosts::start(options.members, links)?, links })
+        let hosts = Hosts::start(options.members, links)?;
+        Ok(Self { hosts, links, samples: Samples::default() })
     }
 
+    fn rows(&self, options: &Options) -> [Row; 2] {
+        let subject = format!("{}, {}", Load::multicasts(CONFIG, options).name(), self.name());
+        let bytes = options.first_size() as f64;
+        let rates = self.samples.runs(|sample| Some(sample.rate));
+        let received = Runs(rates.0.iter().map(|rate| rate * bytes / 1e6).collect());
+        let of = (subject.clone(), MB_PER_MEMBER);
+        let received = if self.links.limit.is_some() {
+            let bound = LINK_MB * options.members as f64 / (options.members as f64 - 1.0);
+            Row::beside(Rival::Wire, of, &received, Some(&Runs(vec![bound])), Some(Target::AtLeast(TARGET)))
+        } else {
+            Row::alone(of, &received, None)
+        };
+        let cost = self.samples.runs(|sample| Some(sample.cpu_us));
+        [received, Row::alone((subject, CPU_PER_MESSAGE), &cost, None)]
+    }
+}
+
+impl Turn for Network {
     fn name(&self) -> String {
         let limit = if self.links.limit.is_some() { "1 Gbit/s" } else { "no limit" };
         format!("{} hosts, MTU {}, {limit}", self.hosts.all().len(), self.links.mtu)
     }
 
-    fn mperf(&self, load: &Load, options: &Options) -> anyhow::Result<Sample> {
+    fn samples(&mut self) -> &mut Samples {
+        &mut self.samples
+    }
+
+    fn sample(&self, options: &Options) -> anyhow::Result<Sample> {
         let (first, others) = self.hosts.all().split_first().context("hosts")?;
         let program = tools::program("consort")?;
         let own = |host: &Host, nth: usize| [format!("--bind={}", host.address()), format!("--name=M{nth}")];
@@ -90,6 +105,7 @@ impl Network {
             members.push(Killed(member.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?));
         }
         let more = [&["--start-none".to_owned()][..], &own(first, 0)].concat();
-        tools::consort_by(first.command(&program), load, others.len() + 1, options, &more)
+        let load = Load::multicasts(CONFIG, options);
+        tools::consort_by(first.command(&program), &load, others.len() + 1, options, &more)
     }
 }

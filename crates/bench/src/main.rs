@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bundlers;
+mod findings;
 mod gigabit;
 mod java;
 mod micro;
@@ -19,6 +20,7 @@ mod series;
 mod session;
 mod targets;
 mod tools;
+mod turns;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -27,10 +29,10 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use consort_jgroups::{Jar, Network, own_network};
 
-use crate::bundlers::Entry;
+use crate::findings::{Findings, Outcome};
 use crate::options::{Options, Part};
 use crate::report::Machine;
-use crate::series::{Growing, Series};
+use crate::series::Growing;
 use crate::session::Session;
 
 /// As in the `consort` command.
@@ -76,56 +78,34 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     Err(error).context("`unshare` (util-linux) gives this program a network of its own, and does not start")
 }
 
+/// What this machine cannot do is said first; then the parts follow each other, whatever becomes of one.
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);
     let previous = options.previous.as_deref().map(previous::read).transpose()?;
+    let session = options.has_session().then(|| Session::new(options, jar.clone())).transpose()?;
+    if options.has(Part::Gigabit) {
+        gigabit::check(options)?;
+    }
     let machine = Machine::look();
     println!("{}", machine.text());
-    let mut content = serde_json::Map::from_iter([("machine".to_owned(), serde_json::to_value(&machine)?)]);
-    let (mut rows, mut is_good) = (Vec::new(), true);
-    if options.has_session() {
-        let record = Session::new(options, jar.clone())?.run()?;
-        report::print(&record);
-        rows.extend(targets::rows(&record.points));
-        is_good &= record.points.iter().all(|point| point.errors() == 0);
-        content.insert("record".to_owned(), serde_json::to_value(&record)?);
+    let mut findings = Findings::new(options, &machine)?;
+    if let Some(session) = session {
+        let outcome = session.run(|record| findings.keep("record", record));
+        findings.add("calls and multicasts", outcome);
     }
     if options.has(Part::Micro) {
-        rows.extend(micro::measure(options, jar.as_ref())?);
+        findings.add("micro", micro::measure(options, jar.as_ref()));
     }
     if options.has(Part::Gigabit) {
-        rows.extend(gigabit::measure(options)?);
+        findings.add("gigabit", gigabit::measure(options).unwrap_or_else(Outcome::failed));
     }
-    if !is_good {
-        eprintln!("bench: calls failed, or messages were lost");
-    }
-    if !rows.is_empty() {
-        report::print_rows(&rows);
-    }
-    let mut as_promised = true;
     if options.has(Part::Bundlers) {
-        let entries = bundlers::measure(options)?;
-        as_promised &= bundlers::print(&entries);
-        rows.extend(entries.iter().map(Entry::row));
-        content.insert("bundlers".to_owned(), serde_json::to_value(&entries)?);
+        bundlers::measure(options, &mut findings);
     }
     for (part, growing) in [(Part::Senders, Growing::Senders), (Part::Members, Growing::Members)] {
         if options.has(part) {
-            let series = Series::measure(growing, options)?;
-            as_promised &= series.print();
-            rows.extend(series.rows());
-            content.insert(growing.name().to_owned(), serde_json::to_value(&series)?);
+            series::measure(growing, options, &mut findings);
         }
     }
-    content.insert("rows".to_owned(), serde_json::to_value(&rows)?);
-    if let Some(file) = &options.json {
-        report::write(file, &content.into())?;
-    }
-    if let Some(previous) = previous {
-        is_good &= previous.compare(&rows, options.tolerance);
-    }
-    if options.check {
-        is_good &= as_promised && rows.iter().all(|row| row.is_met() != Some(false));
-    }
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(findings.verdict(previous.as_ref()))
 }

@@ -64,7 +64,7 @@ pub(crate) fn print(record: &Record) {
     }
 }
 
-/// Prints a table for each contestant, and how many targets are met.
+/// Prints a table for each contestant.
 pub(crate) fn print_rows(rows: &[Row]) {
     for rival in Rival::ALL {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.rival == rival).collect();
@@ -72,6 +72,10 @@ pub(crate) fn print_rows(rows: &[Row]) {
             println!("\n{}", markdown(&table(rival.name(), &rows), 2));
         }
     }
+}
+
+/// Prints how many targets are met.
+pub(crate) fn print_met(rows: &[Row]) {
     let met = |wanted| rows.iter().filter(|row| row.is_met() == Some(wanted)).count();
     println!("\n{} targets met, {} missed", met(true), met(false));
 }

@@ -54,6 +54,11 @@ impl Samples {
         self.runs(figure).median()
     }
 
+    /// Of all runs.
+    pub(crate) fn errors(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.errors).sum()
+    }
+
     /// A figure of all runs.
     pub(crate) fn runs(&self, figure: Figure) -> Runs {
         Runs(self.samples.iter().filter_map(figure).collect())

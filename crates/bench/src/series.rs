@@ -4,13 +4,14 @@
 
 use serde::Serialize;
 
+use crate::findings::{Findings, Outcome};
 use crate::options::Options;
 use crate::plan::Load;
-use crate::progress::Progress;
 use crate::report::{markdown, number};
 use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
+use crate::turns::{self, Turn};
 
 /// How far the operations per CPU second may fall behind the first step.
 const FALL_MAX: f64 = 0.1;
@@ -34,7 +35,7 @@ impl Growing {
     }
 
     /// The word for several of it.
-    pub(crate) const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Members => "members",
             Self::Senders => "senders",
@@ -48,18 +49,13 @@ impl Growing {
             Self::Senders => ("messages", CPU_PER_MESSAGE),
         }
     }
-
-    fn sample(self, count: usize, options: &Options) -> anyhow::Result<Sample> {
-        match self {
-            Self::Members => tools::consort(&Load::calls(options), count, options, &[]),
-            Self::Senders => tools::senders(count, options),
-        }
-    }
 }
 
 /// One step.
 #[derive(Serialize)]
 struct Step {
+    #[serde(skip)]
+    growing: Growing,
     count: usize,
     consort: Samples,
 }
@@ -71,33 +67,48 @@ impl Step {
     }
 }
 
+impl Turn for Step {
+    fn name(&self) -> String {
+        format!("{}: {}", self.growing.name(), self.count)
+    }
+
+    fn sample(&self, options: &Options) -> anyhow::Result<Sample> {
+        match self.growing {
+            Growing::Members => tools::consort(&Load::calls(options), self.count, options, &[]),
+            Growing::Senders => tools::senders(self.count, options),
+        }
+    }
+
+    fn samples(&mut self) -> &mut Samples {
+        &mut self.consort
+    }
+}
+
 /// All steps.
 #[derive(Serialize)]
-pub(crate) struct Series {
+struct Series {
     growing: Growing,
     steps: Vec<Step>,
 }
 
-impl Series {
-    /// Measures every step in turn, `runs` times.
-    pub(crate) fn measure(growing: Growing, options: &Options) -> anyhow::Result<Self> {
-        let steps = growing.steps().iter().map(|&count| Step { count, consort: Samples::default() });
-        let mut steps: Vec<Step> = steps.collect();
-        let planned = options.time() + options.lead() + crate::session::CONSORT_OVERHEAD;
-        let mut progress = Progress::new(planned * (steps.len() * options.runs()) as u32);
-        for run in 1..=options.runs() {
-            for step in &mut steps {
-                progress.step(&format!("{}: {}, run {run}", growing.name(), step.count));
-                let sample = growing.sample(step.count, options)?;
-                step.consort.samples.push(crate::session::shown(sample));
-                progress.finish(planned);
-            }
-        }
-        Ok(Self { growing, steps })
-    }
+/// Measures every step in turn.
+pub(crate) fn measure(growing: Growing, options: &Options, findings: &mut Findings<'_>) {
+    let steps = growing.steps().iter().map(|&count| Step { growing, count, consort: Samples::default() });
+    let mut series = Series { growing, steps: steps.collect() };
+    let measured = turns::measure(&mut series.steps, options);
+    let outcome = Outcome {
+        rows: series.rows().collect(),
+        errors: series.steps.iter().map(|step| step.consort.errors()).sum(),
+        is_broken: !series.print(),
+        failures: measured.err().into_iter().collect(),
+    };
+    findings.keep(growing.name(), &series);
+    findings.add(growing.name(), outcome);
+}
 
-    /// Prints the series, and says whether nothing failed and a CPU does as much at every step.
-    pub(crate) fn print(&self) -> bool {
+impl Series {
+    /// Prints the series, and says whether a CPU does as much at every step.
+    fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);
         let head = [
@@ -112,7 +123,7 @@ impl Series {
         let mut stays = true;
         for step in &self.steps {
             let ratio = step.per_cpu_second() / first;
-            stays &= ratio >= 1.0 - FALL_MAX && step.consort.samples.iter().all(|sample| sample.errors == 0);
+            stays &= ratio >= 1.0 - FALL_MAX;
             table.push(vec![
                 step.count.to_string(),
                 number(step.consort.median(|sample| Some(sample.rate))),
@@ -129,11 +140,11 @@ impl Series {
     }
 
     /// The cost of every step.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+    fn rows(&self) -> impl Iterator<Item = Row> {
         let (_, cost) = self.growing.operation();
         self.steps.iter().map(move |step| {
             let runs: Runs = step.consort.runs(|sample| Some(sample.cpu_us));
-            Row::alone((format!("{}: {}", self.growing.name(), step.count), cost), &runs, None)
+            Row::alone((step.name(), cost), &runs, None)
         })
     }
 }
@@ -145,7 +156,11 @@ mod tests {
     fn series(steps: &[(usize, f64)]) -> Series {
         let step = |&(count, cpu_us): &(usize, f64)| {
             let sample = Sample { rate: 1.0, cpu_us, latency: None, rss_mb: 1.0, errors: 0 };
-            Step { count, consort: Samples { warmup: Vec::new(), samples: vec![sample] } }
+            Step {
+                growing: Growing::Members,
+                count,
+                consort: Samples { warmup: Vec::new(), samples: vec![sample] },
+            }
         };
         Series { growing: Growing::Members, steps: steps.iter().map(step).collect() }
     }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use consort_jgroups::Jar;
 use serde::Serialize;
 
+use crate::findings::Outcome;
 use crate::java::{self, JavaCluster, Jdk, Jvms};
 use crate::options::{Options, Threads};
 use crate::plan::{Group, Load, groups};
 use crate::progress::Progress;
 use crate::sample::{Sample, Samples};
-use crate::tools;
+use crate::{report, targets, tools};
 
 /// All figures of one load.
 #[derive(Serialize)]
@@ -26,7 +27,7 @@ pub(crate) struct Point {
 impl Point {
     pub(crate) fn errors(&self) -> u64 {
         let all = [Some(&self.consort), self.jgroups.as_ref(), self.sockets.as_ref()];
-        all.into_iter().flatten().flat_map(|samples| &samples.samples).map(|sample| sample.errors).sum()
+        all.into_iter().flatten().map(Samples::errors).sum()
     }
 }
 
@@ -56,43 +57,50 @@ pub(crate) struct Session<'a> {
     groups: Vec<Group>,
     java: Option<(Jar, Jdk)>,
     progress: Progress,
-    version: Option<String>,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(options: &'a Options, jar: Option<Jar>) -> anyhow::Result<Self> {
         let java = jar.map(|jar| java::find().map(|jdk| (jar, jdk))).transpose()?;
-        let mut session = Self {
-            options,
-            groups: groups(options),
-            java,
-            progress: Progress::new(Duration::ZERO),
-            version: None,
-        };
+        let mut session =
+            Self { options, groups: groups(options), java, progress: Progress::new(Duration::ZERO) };
         let total = session.groups.iter().map(|group| session.planned(group)).sum();
         session.progress = Progress::new(total);
         Ok(session)
     }
 
-    pub(crate) fn run(mut self) -> anyhow::Result<Record> {
+    /// Measures all groups, and tells of everything so far after each. Where one fails, the next has its turn.
+    pub(crate) fn run(mut self, mut keep: impl FnMut(&Record)) -> Outcome {
         if let Some((_, jdk)) = &self.java {
             eprintln!("JGroups runs on the JDK {} in {}", jdk.version, jdk.java.display());
         }
-        let mut points = Vec::new();
-        for group in std::mem::take(&mut self.groups) {
-            points.extend(self.group(&group)?);
-        }
-        Ok(Record {
-            java: self.version,
+        let mut record = Record {
+            java: None,
             members: self.options.members,
             runs: self.options.runs(),
             seconds: self.options.time().as_secs_f64(),
             quick: self.options.quick,
-            points,
-        })
+            points: Vec::new(),
+        };
+        let mut failures = Vec::new();
+        for group in std::mem::take(&mut self.groups) {
+            if let Err(error) = self.group(&group, &mut record) {
+                failures.push(error.context(format!("{} over {}", group.test, group.config)));
+            }
+            keep(&record);
+        }
+        report::print(&record);
+        let rows = targets::rows(&record.points);
+        report::print_rows(&rows);
+        Outcome {
+            rows,
+            errors: record.points.iter().map(Point::errors).sum(),
+            failures,
+            ..Outcome::default()
+        }
     }
 
-    fn group(&mut self, group: &Group) -> anyhow::Result<Vec<Point>> {
+    fn group(&mut self, group: &Group, record: &mut Record) -> anyhow::Result<()> {
         let mut cluster = None;
         if let Some((jar, jdk)) = self.java.as_ref().filter(|_| group.with_java) {
             self.progress.step(&format!(
@@ -101,29 +109,37 @@ impl<'a> Session<'a> {
             ));
             let jvms = Jvms { jdk, jar, heap: &self.options.java_heap, members: self.options.members };
             let started = JavaCluster::start(&jvms, group.test, &group.config)?;
-            self.version = Some(started.version.clone());
+            record.java = Some(started.version.clone());
             cluster = Some(started);
             self.progress.finish(JAVA_START);
         }
-        group.loads.iter().map(|load| self.load(group, load, cluster.as_mut())).collect()
+        for load in &group.loads {
+            let mut point =
+                Point { load: load.clone(), consort: Samples::default(), jgroups: None, sockets: None };
+            let measured = self.load(group, cluster.as_mut(), &mut point);
+            // What there is of it, if it did not get through.
+            if !point.consort.samples.is_empty() {
+                record.points.push(point);
+            }
+            measured?;
+        }
+        Ok(())
     }
 
     fn load(
         &mut self,
         group: &Group,
-        load: &Load,
         mut cluster: Option<&mut JavaCluster>,
-    ) -> anyhow::Result<Point> {
-        let mut point =
-            Point { load: load.clone(), consort: Samples::default(), jgroups: None, sockets: None };
+        point: &mut Point,
+    ) -> anyhow::Result<()> {
+        let load = &point.load;
         if let Some(cluster) = cluster.as_deref_mut() {
-            let mut jgroups = Samples::default();
+            let jgroups = point.jgroups.insert(Samples::default());
             if !self.options.quick {
                 self.progress.step(&format!("{}: JGroups warms up", load.name()));
                 jgroups.warmup = self.warm_up(load, cluster)?;
                 self.progress.finish(self.planned_warmup());
             }
-            point.jgroups = Some(jgroups);
         }
         if group.with_sockets {
             point.sockets = Some(Samples::default());
@@ -132,7 +148,8 @@ impl<'a> Session<'a> {
             let runs = self.options.runs();
             let name = load.name();
             self.progress.step(&format!("{name}: Consort, run {run} of {runs}"));
-            point.consort.samples.push(shown(tools::consort(load, self.options.members, self.options, &[])?));
+            let sample = tools::consort(load, self.options.members, self.options, &[])?;
+            point.consort.samples.push(shown(sample));
             self.progress.finish(self.planned_sample() + CONSORT_OVERHEAD);
             if let Some((cluster, jgroups)) = cluster.as_deref_mut().zip(point.jgroups.as_mut()) {
                 self.progress.step(&format!("{name}: JGroups, run {run} of {runs}"));
@@ -145,7 +162,7 @@ impl<'a> Session<'a> {
                 self.progress.finish(self.planned_sample());
             }
         }
-        Ok(point)
+        Ok(())
     }
 
     /// Slices of the load until several in a row bring no new best. Returns their rates.

@@ -8,13 +8,19 @@ mod trace;
 
 use consort_jgroups::Jar;
 
+use crate::findings::Outcome;
 use crate::options::Options;
-use crate::targets::Row;
+use crate::report;
 
 /// Measures all of them, `runs` times in turn.
-pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> anyhow::Result<Vec<Row>> {
-    let mut rows = marshal::measure(options, jar)?;
+pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> Outcome {
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    match marshal::measure(options, jar) {
+        Ok(measured) => rows.extend(measured),
+        Err(error) => failures.push(error),
+    }
     rows.extend(layers::measure(options));
     rows.extend(trace::measure(options));
-    Ok(rows)
+    report::print_rows(&rows);
+    Outcome { rows, failures, ..Outcome::default() }
 }

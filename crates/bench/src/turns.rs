@@ -1,0 +1,66 @@
+//! Consort under several loads in turn, with nobody beside it.
+
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::sample::{Sample, Samples};
+use crate::session::{CONSORT_OVERHEAD, shown};
+
+/// Something to be measured, and what was.
+pub(crate) trait Turn {
+    /// As it is announced.
+    fn name(&self) -> String;
+    /// Measures it once.
+    fn sample(&self, options: &Options) -> anyhow::Result<Sample>;
+    /// What came of it so far.
+    fn samples(&mut self) -> &mut Samples;
+}
+
+/// Measures each in turn, as often as there are runs. What was measured before an error stays.
+pub(crate) fn measure<T: Turn>(turns: &mut [T], options: &Options) -> anyhow::Result<()> {
+    let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
+    let mut progress = Progress::new(planned * (turns.len() * options.runs()) as u32);
+    for run in 1..=options.runs() {
+        for turn in &mut *turns {
+            progress.step(&format!("{}, run {run}", turn.name()));
+            let sample = shown(turn.sample(options)?);
+            turn.samples().samples.push(sample);
+            progress.finish(planned);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+    use clap::Parser;
+
+    use super::*;
+
+    /// Works so many times.
+    struct Fragile(usize, Samples);
+
+    impl Turn for Fragile {
+        fn name(&self) -> String {
+            "fragile".to_owned()
+        }
+        fn sample(&self, _options: &Options) -> anyhow::Result<Sample> {
+            if self.1.samples.len() == self.0 {
+                bail!("broken");
+            }
+            Ok(Sample { rate: 1.0, cpu_us: 1.0, latency: None, rss_mb: 1.0, errors: 2 })
+        }
+        fn samples(&mut self) -> &mut Samples {
+            &mut self.1
+        }
+    }
+
+    #[test]
+    fn what_was_measured_before_an_error_stays() {
+        let options = Options::parse_from(["bench", "--runs=3"]);
+        let mut turns = [Fragile(3, Samples::default()), Fragile(1, Samples::default())];
+        assert!(measure(&mut turns, &options).is_err());
+        assert_eq!(turns.each_ref().map(|turn| turn.1.samples.len()), [2, 1]);
+        assert_eq!(turns.each_ref().map(|turn| turn.1.errors()), [4, 2]);
+    }
+}
