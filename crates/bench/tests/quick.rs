@@ -73,3 +73,26 @@ fn small_steps_and_senders_are_measured() {
     let steps = figures["senders"]["steps"].as_array().expect("steps");
     assert!(steps.iter().all(|step| step["consort"]["samples"][0]["errors"] == 0), "{steps:?}");
 }
+
+/// S001-3, S003-5: calls and multicasts with every bundler, and multicasts between hosts, come to figures without any of
+/// them lost.
+#[test]
+fn bundlers_and_hosts_around_a_switch_are_measured() {
+    let figures = figures(
+        "hosts",
+        &["--only=bundlers,gigabit", "--members=2", "--callers=5", "--senders=5", "--configs=tcp.xml"],
+    );
+    let rows = figures["rows"].as_array().expect("rows");
+    let subjects = [
+        "uperf, 5 callers, per-destination",
+        "mperf, tcp.xml, 1000 B, no-bundler",
+        "mperf, udp.xml, 1000 B, 2 hosts, MTU 1500, 1 Gbit/s",
+        "mperf, udp.xml, 1000 B, 2 hosts, MTU 1500, no limit",
+    ];
+    for subject in subjects {
+        let mut own = rows.iter().filter(|row| row["subject"] == subject).peekable();
+        assert!(own.peek().is_some(), "no {subject}");
+        assert!(own.all(|row| row["consort"].as_f64() > Some(0.0)), "{subject}: {rows:?}");
+    }
+    assert!(figures["failures"].is_null(), "{}", figures["failures"]);
+}
