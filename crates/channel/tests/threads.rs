@@ -4,19 +4,45 @@
 mod cluster;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Channel, Delivery, Flags, Message, Receiver};
+use tokio::sync::watch;
 
 const WORKERS: usize = 3;
 const MESSAGES: usize = 500;
 
-/// The threads of this process.
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+/// The system's numbers of threads.
+type Threads = BTreeSet<String>;
+
+/// All threads of this process.
+fn threads() -> Threads {
+    let entries = std::fs::read_dir("/proc/self/task").expect("the process");
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn own_thread() -> String {
+    let path = std::fs::read_link("/proc/thread-self").expect("a thread");
+    path.file_name().expect("a number").to_string_lossy().into_owned()
+}
+
+/// The runtime's threads.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Pool {
+    live: Threads,
+    /// Those that have ended as well.
+    ever: Threads,
+}
+
+static POOL: LazyLock<watch::Sender<Pool>> = LazyLock::new(Default::default);
+
+/// Waits until the runtime has its workers and no thread besides.
+async fn only_workers() -> Pool {
+    let mut pool = POOL.subscribe();
+    let settled = tokio::time::timeout(PATIENCE, pool.wait_for(|pool| pool.live.len() == WORKERS)).await;
+    settled.expect("threads for what blocks end").expect("a pool").clone()
 }
 
 /// Notes in which tasks and on which threads it is called.
@@ -24,13 +50,13 @@ fn threads() -> usize {
 struct Noting {
     inbox: Inbox,
     tasks: Mutex<BTreeSet<String>>,
-    threads: Mutex<Vec<ThreadId>>,
+    threads: Mutex<Threads>,
 }
 
 impl Receiver for Noting {
     fn receive_batch(&self, delivery: Delivery) {
         self.tasks.lock().unwrap().insert(own_task());
-        self.threads.lock().unwrap().push(std::thread::current().id());
+        self.threads.lock().unwrap().insert(own_thread());
         self.inbox.receive_batch(delivery);
     }
 }
@@ -39,8 +65,8 @@ fn own_task() -> String {
     tokio::task::try_id().map_or_else(|| "none".to_owned(), |id| id.to_string())
 }
 
-/// Four members send regular and out-of-band messages to all. Returns the most threads that there were meanwhile.
-async fn traffic(policy: &str, before: usize) -> usize {
+/// Four members send regular and out-of-band messages to all.
+async fn traffic(policy: &str, before: &Threads) {
     let cluster = Cluster::new("tcp.xml").with("mpp", policy);
     let notes: Vec<Arc<Noting>> = (0..4).map(|_| Arc::default()).collect();
     let mut channels: Vec<Channel> = Vec::new();
@@ -48,24 +74,27 @@ async fn traffic(policy: &str, before: usize) -> usize {
         channels.push(cluster.join(name, noting.clone()).await);
     }
     one_view(&channels.iter().collect::<Vec<_>>()).await;
-    // Sockets are opened, and names looked up, on threads for what blocks. They go when they have nothing to do.
-    let until = Instant::now() + PATIENCE;
-    while threads() > before + WORKERS && Instant::now() < until {
-        tokio::task::yield_now().await;
-    }
-    let mut most = threads();
+    // Stacks are put together on threads for what blocks. They go when they have nothing to do.
+    let pool = only_workers().await;
+    let nobody_else = || {
+        let strangers: Vec<String> = threads()
+            .into_iter()
+            .filter(|thread| !before.contains(thread) && !pool.ever.contains(thread))
+            .collect();
+        assert!(strangers.is_empty(), "{policy}: {strangers:?} beside {pool:?}");
+    };
     for number in 0..MESSAGES {
         for channel in &channels {
             let flags = if number % 2 == 0 { Flags::NONE } else { Flags::OOB };
             channel.send(Message::bytes(None, vec![1; 100]).with_flags(flags)).await.expect("sent");
         }
-        most = most.max(threads());
+        nobody_else();
     }
     for (noting, channel) in notes.iter().zip(&channels) {
         for sender in &channels {
             noting.inbox.from(sender.address(), MESSAGES).await;
         }
-        most = most.max(threads());
+        nobody_else();
         let stacks_own = channel.with_stack(|_, _| own_task()).await.expect("open");
         let tasks = noting.tasks.lock().unwrap().clone();
         if policy == "direct" {
@@ -73,17 +102,14 @@ async fn traffic(policy: &str, before: usize) -> usize {
         } else {
             assert!(!tasks.contains(&stacks_own), "{policy}: the stack does not wait for the application");
         }
-        let used: Vec<ThreadId> = noting.threads.lock().unwrap().clone();
-        assert!(used.iter().all(|thread| WORKER_THREADS.lock().unwrap().contains(thread)), "{policy}");
+        let used = noting.threads.lock().unwrap().clone();
+        assert!(used.is_subset(&pool.live), "{policy}: {used:?} of {pool:?}");
     }
+    assert_eq!(*POOL.borrow(), pool, "{policy}: no thread was started");
     for channel in channels {
         channel.close().await;
     }
-    most
 }
-
-/// The threads that the runtime has started.
-static WORKER_THREADS: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
 
 /// S000-73: one pool for all messages, the runtime that the application has connected on; with the policy `direct`
 /// there is none, and whoever reads calls the application.
@@ -93,12 +119,23 @@ fn the_runtime_of_the_application_is_the_only_pool() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_keep_alive(Duration::from_millis(1))
-        .on_thread_start(|| WORKER_THREADS.lock().unwrap().push(std::thread::current().id()))
+        .on_thread_start(|| {
+            POOL.send_modify(|pool| {
+                pool.live.insert(own_thread());
+                pool.ever.insert(own_thread());
+            });
+        })
+        .on_thread_stop(|| {
+            POOL.send_modify(|pool| {
+                pool.live.remove(&own_thread());
+            });
+        })
         .enable_all()
         .build()
         .expect("a runtime");
+    // All of them have begun before anything else does.
+    runtime.block_on(only_workers());
     for policy in ["max", "submit", "unbatch", "direct"] {
-        let most = runtime.block_on(traffic(policy, before));
-        assert_eq!(most, before + WORKERS, "{policy}");
+        runtime.block_on(traffic(policy, &before));
     }
 }

@@ -66,7 +66,7 @@ async fn three_members(config: &str, host: &str) {
     }
     // Probe's multicast comes to them as well; in tcp.xml they also listen for it on ports.
     let all = ["3 responses (3 matches, 0 non matches)"];
-    Tool::consort(&["probe"]).wait_for(&all);
+    Tool::consort(&["probe", "--timeout=3000"]).wait_for(&all);
     if config == "tcp.xml" {
         Tool::consort(&["probe", "--addr", host.trim_matches(['[', ']'])]).wait_for(&all);
     }
