@@ -13,6 +13,8 @@ use crate::perf::{member, member_name, start_others, uperf};
 
 /// Starts four members on this host, lets them call each other, kills one, and goes on.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  consort demo\n  consort demo --config udp.xml --time 2\n\n\
+    The exit code is 1 if a call has failed.")]
 pub(crate) struct Demo {
     #[command(flatten)]
     join: Join,
@@ -27,7 +29,7 @@ const FIRST_PORT: u16 = 18_800;
 impl Demo {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
         self.join.on_this_host(FIRST_PORT, MEMBERS)?;
-        self.join.name = Some(member_name(0));
+        let own = self.join.name.get_or_insert_with(|| member_name(0)).clone();
         println!(
             "Starting {MEMBERS} members of cluster `{}` on this host ({}).",
             self.join.cluster, self.join.config
@@ -37,7 +39,7 @@ impl Demo {
         member::wait_for_members(dispatcher.channel(), MEMBERS).await?;
         println!("They have found each other: {}\n", dispatcher.channel().view_text());
         println!(
-            "Member A calls the others: 25 callers, 80 % reads of 1 KB, 20 % writes of 1 KB to two members."
+            "Member {own} calls the others: 25 callers, 80 % reads of 1 KB, 20 % writes of 1 KB to two members."
         );
         let before = self.round(&dispatcher).await?;
 

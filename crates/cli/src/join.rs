@@ -14,20 +14,19 @@ pub(crate) fn introduction(channel: &Channel) -> String {
 /// Which cluster to join, and how.
 #[derive(Args, Clone)]
 pub(crate) struct Join {
-    /// The stack: a file, or one that comes along (tcp.xml, udp.xml, tcp-new.xml, udp-new.xml, tcp-nio.xml,
-    /// sequencer.xml).
+    /// The stack: a file, or a stock one such as tcp.xml, udp.xml, sequencer.xml.
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
     pub(crate) config: String,
     /// The cluster's name.
     #[arg(long, value_name = "NAME", default_value = "consort")]
     pub(crate) cluster: String,
-    /// This member's logical name; without it, the host's and a number.
+    /// This member's name; without it, the host's and a number.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The address to bind to: an IP, an interface pattern, or loopback, site_local and the like.
+    /// Where to bind: an address, a pattern of one, or loopback, site_local and the like.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<String>,
-    /// Sets a variable of the configuration, such as jgroups.tcpping.initial_hosts.
+    /// Sets a variable of the configuration, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     pub(crate) define: Vec<String>,
 }

@@ -21,7 +21,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Group communication that speaks JGroups: try it, measure it, look into it.
 #[derive(Parser)]
-#[command(name = "consort", version, max_term_width = 100)]
+#[command(
+    name = "consort",
+    version,
+    after_help = "To begin with: consort demo. Every command has --help with an example.\n\n\
+        Variables of a configuration come from -D NAME=VALUE or from the environment: jgroups.bind_addr is\n\
+        JGROUPS_BIND_ADDR. What goes wrong is told on standard error; CONSORT_LOG=debug tells more."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -13,10 +13,10 @@ use consort_capture as capture;
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
-    consort parse jgroups.pcap"
+    consort parse jgroups.pcap\n\nThe exit code is 1 if there is no JGroups message."
 )]
 pub(crate) struct Parse {
-    /// A capture of tcpdump or Wireshark (pcap, not pcapng), or a text with one packet per line as hex digits.
+    /// A capture (pcap, not pcapng), or a text with a packet per line in hex digits.
     file: PathBuf,
 }
 

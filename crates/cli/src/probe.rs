@@ -20,24 +20,27 @@ const GROUP_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 75, 75));
     consort probe --addr localhost jmx=UFC             flow control's attributes\n  \
     consort probe jmx=FD_ALL3.timeout                  one attribute\n  \
     consort probe 'op=TCP.bundler[\"nb\"]'               an operation\n  \
-    consort probe rpcs rpcs-details                    calls and round trips")]
+    consort probe rpcs rpcs-details                    calls and round trips\n  \
+    consort probe jmx=NAKACK2.level=trace              traces a layer while it runs\n\n\
+    Members answer whose transport has diag.enabled, as in the stock stacks.\n\
+    The exit code is 1 if nobody answers.")]
 pub(crate) struct Probe {
-    /// Asks this member over TCP and then all members that it names, instead of a multicast.
+    /// Asks this member over TCP, then all that it names; no multicast.
     #[arg(long, visible_alias = "address", value_name = "HOST")]
     addr: Option<String>,
-    /// The port.
+    /// The port at which members listen for it.
     #[arg(long, value_name = "PORT", default_value_t = 7500)]
     port: u16,
     /// The multicast group, if not 224.0.75.75 and ff0e::75:75.
     #[arg(long, value_name = "GROUP")]
     group: Option<IpAddr>,
-    /// How long to wait for answers, in milliseconds.
+    /// How long to wait for answers (over TCP, a second at least).
     #[arg(long, value_name = "MILLIS", default_value_t = 500)]
     timeout: u64,
-    /// Only answers that contain this.
+    /// Shows only answers that contain this.
     #[arg(long = "match", value_name = "TEXT")]
     matching: Option<String>,
-    /// Only members of clusters that this pattern matches.
+    /// Asks only members of clusters that this pattern matches.
     #[arg(long, value_name = "PATTERN")]
     cluster: Option<String>,
     /// The passcode, where members want one.

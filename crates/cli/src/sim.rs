@@ -12,7 +12,8 @@ use consort_sim::{Growth, Mix, Plan, Report, grow, replay, run};
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  consort sim --stack udp.xml --members 5 --seeds 1000\n  \
-    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64"
+    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64\n\n\
+    The exit code is 1 if a cluster has broken a rule; how to replay it is printed."
 )]
 pub(crate) struct Sim {
     #[command(subcommand)]
@@ -29,54 +30,53 @@ enum Command {
 
 #[derive(Args)]
 struct Swarm {
-    /// A stock stack.
-    #[arg(long, default_value = "tcp.xml")]
+    /// A stock stack, such as tcp.xml, udp.xml or sequencer.xml.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
     stack: String,
     /// Members at the beginning.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4)]
     members: usize,
-    /// How many seeds.
-    #[arg(long, default_value_t = 100)]
+    /// How many seeds, a cluster each.
+    #[arg(long, value_name = "N", default_value_t = 100)]
     seeds: u64,
     /// The first of them.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
-    /// Replays this seed, and tells its faults and views.
-    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    /// Replays this one, and tells its faults and views.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// What goes wrong.
-    #[arg(long, value_enum, default_value_t = Faults::All)]
+    /// What goes wrong: whatever the seed draws, or nothing.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
-    /// Results as JSON.
+    /// Prints results as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Faults {
-    /// Whatever the seed draws.
     All,
-    /// Nothing.
     None,
 }
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  consort sim growth --stack udp.xml --members 4,16,64,256,1000")]
 struct GrowthOf {
-    /// A stock stack.
-    #[arg(long, default_value = "tcp.xml")]
+    /// A stock stack, such as tcp.xml, udp.xml or sequencer.xml.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
     stack: String,
-    /// Sizes to measure.
-    #[arg(long, value_delimiter = ',', default_value = "4,16,64,256", value_parser = size)]
+    /// Members of each cluster, from 4 on.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = size)]
     members: Vec<usize>,
-    /// The seed.
-    #[arg(long, default_value_t = 1)]
+    /// The seed that every cluster gets.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Results as JSON.
+    /// Prints results as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// A cluster that can be split has two members.
+/// A cluster that can be split into halves that merge has two members in each.
 fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&size| size >= 4).ok_or_else(|| "a number from 4 on".to_owned())
 }

@@ -20,7 +20,7 @@ use crate::join::Join;
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) join: Join,
-    /// Members; all are started on this host, unless --start-none says that the others come from elsewhere.
+    /// How many members; started on this host, unless --start-none.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) members: usize,
     /// Concurrent senders per member.
@@ -35,13 +35,13 @@ pub(crate) struct Common {
     /// Bytes per message.
     #[arg(long, value_name = "BYTES", default_value_t = 1_000)]
     pub(crate) size: usize,
-    /// Prints one line of JSON instead of a table.
+    /// Prints one line of JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only takes part: joins the cluster and works for whoever starts the test, until that member leaves.
+    /// Only takes part: works for whoever starts the test, until that member leaves.
     #[arg(long)]
     pub(crate) join_only: bool,
-    /// Starts no other members on this host: waits for --members of them to join from elsewhere.
+    /// Starts no members: waits until there are --members, who join from elsewhere.
     #[arg(long, conflicts_with = "join_only")]
     pub(crate) start_none: bool,
 }

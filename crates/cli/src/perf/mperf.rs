@@ -24,14 +24,14 @@ use super::{Cluster, Common};
 /// Nothing may be lost, duplicated or reordered; the command fails if something is.
 #[derive(Args)]
 #[command(
-    after_help = "Example, on one host:\n  consort mperf --members 4 --threads 100 --size 1000 --time 10\n  \
+    after_help = "The exit code is 1 if a message was lost, duplicated or reordered.\n\nExamples, on one host:\n  consort mperf --members 4 --threads 100 --size 1000 --time 10\n  \
     consort mperf --config udp.xml --size 20000\n\n\
     Example, as JGroups' MPerf counts:\n  consort mperf --messages 1000000"
 )]
 pub(crate) struct Mperf {
     #[command(flatten)]
     common: Common,
-    /// Ends when this many messages of every member have come everywhere, instead of after --time; without warm-up.
+    /// Ends when this many of every member have come to all, not after --time; no warm-up.
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup"])]
     messages: Option<u64>,
 }

@@ -25,23 +25,25 @@ use super::{Cluster, Common, menu};
 /// Every member calls random others: a read fetches --size bytes from one, a write sends as many to two at once and
 /// waits for both.
 #[derive(Args)]
-#[command(after_help = "Example, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
+#[command(after_help = "A read fetches --size bytes from one member; a write sends as many to --anycast\n\
+    members at once and waits for all. Peak memory is that of each round.\n\
+    The exit code is 1 if a call has failed.\n\nExample, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
     Example, on three hosts:\n  consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
     consort uperf --start-none --members 3                                     (on the first)\n\n\
     Example, by hand:\n  consort uperf --menu")]
 pub(crate) struct Uperf {
     #[command(flatten)]
     pub(super) common: Common,
-    /// The part of calls that read.
+    /// The part of the calls that are reads.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.8)]
     pub(super) read: f64,
     /// Members that a write goes to.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(super) anycast: usize,
-    /// Whether calls are out of band, so that they do not wait for each other.
-    #[arg(long, value_name = "YES", default_value_t = true, action = clap::ArgAction::Set)]
+    /// Out-of-band calls do not wait for each other.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) oob: bool,
-    /// Asks what to do, as often as you like, instead of measuring once.
+    /// Asks what to do instead of measuring once.
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
     menu: bool,
 }
