@@ -49,7 +49,7 @@ pub trait Application: Send {
         None
     }
 
-    /// That time has come.
+    /// That time has come, and what has come in by now was indicated before.
     fn handle_timeout(&mut self, _now: Instant) {}
 
     /// The driver is closing, or it has ended some other way: its runtime was shut down, or something it called has
@@ -342,6 +342,7 @@ impl Task {
         let mut has_more = self.take_commands(now);
         self.fire_timers(now);
         has_more |= self.work(now);
+        self.fire_timer_of_app(now);
         self.tell_edge_of_view(now);
         has_more |= self.transmit(now);
         self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
@@ -372,7 +373,7 @@ impl Task {
     }
 
     fn fire_timers(&mut self, now: Time) {
-        let Self { stack, edge, side, app, clock, .. } = self;
+        let Self { stack, edge, side, .. } = self;
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if is_due(edge.poll_timeout()) {
             edge.handle_timeout(now, &mut |from, packet| stack.handle_receive(now, from, packet));
@@ -383,9 +384,12 @@ impl Task {
         if is_due(stack.poll_timeout()) {
             stack.handle_timeout(now);
         }
-        let instant = clock.instant(now);
-        if app.poll_timeout().is_some_and(|at| at <= instant) {
-            app.handle_timeout(instant);
+    }
+
+    fn fire_timer_of_app(&mut self, now: Time) {
+        let instant = self.clock.instant(now);
+        if self.app.poll_timeout().is_some_and(|at| at <= instant) {
+            self.app.handle_timeout(instant);
         }
     }
 

@@ -2,11 +2,14 @@
 
 mod member;
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use consort_group::PhysAddr;
-use consort_net::{BoundEdge, Command, EdgeKind, SubmitError, TransportConfig};
+use consort_group::{Indication, PhysAddr, Stack, Time, Version};
+use consort_net::{Application, BoundEdge, Command, EdgeKind, SubmitError, TransportConfig};
 use member::{Member, PATIENCE, tcp};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn dropping_the_last_handle_closes_the_driver() {
@@ -16,7 +19,7 @@ async fn dropping_the_last_handle_closes_the_driver() {
     drop(handle);
     clone.submit(Command::Call(Box::new(|_, _| ()))).unwrap();
     drop(clone);
-    let end = tokio::time::timeout(PATIENCE, packets.recv()).await.expect("the driver ends");
+    let end = timeout(PATIENCE, packets.recv()).await.expect("the driver ends");
     assert_eq!(end, None);
 }
 
@@ -46,7 +49,7 @@ async fn commands_submitted_before_the_shutdown_are_carried_out() {
 
 #[tokio::test]
 async fn a_bound_edge_that_is_not_used_frees_its_port() {
-    let edge = BoundEdge::bind(&tcp(), consort_group::Version::V5_5_7).unwrap();
+    let edge = BoundEdge::bind(&tcp(), Version::V5_5_7).unwrap();
     let port = edge.phys_addr().port;
     drop(edge);
     let config = TransportConfig { bind_port: port, port_range: 0, ..tcp() };
@@ -62,7 +65,7 @@ async fn a_peer_that_hangs_does_not_hold_up_the_shutdown() {
     // Accepted, never read, never closed.
     let _hanging = listener.accept().await.unwrap();
     member.until(|seen| seen.peers.len() == 1).await;
-    tokio::time::timeout(Duration::from_secs(2), member.handle.shutdown()).await.expect("it ends by itself");
+    timeout(Duration::from_secs(2), member.handle.shutdown()).await.expect("it ends by itself");
 }
 
 #[tokio::test]
@@ -79,4 +82,45 @@ async fn members_of_one_process_share_a_loopback() {
     other.send(own, "to myself");
     other.handle.shutdown().await;
     assert_eq!(other.packets.recv().await, None);
+}
+
+/// Notes what the driver tells it.
+struct Patient {
+    deadline: Arc<Mutex<Option<Instant>>>,
+    told: mpsc::UnboundedSender<&'static str>,
+}
+
+impl Application for Patient {
+    fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {
+        let _ = self.told.send("packet");
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        *self.deadline.lock().unwrap()
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {
+        *self.deadline.lock().unwrap() = None;
+        let _ = self.told.send("timeout");
+    }
+}
+
+/// What has come in counts although the application's time is over: a member that was stopped for a while finds both
+/// when it goes on.
+#[tokio::test]
+async fn what_has_come_in_is_told_before_the_time_is_over() {
+    let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let deadline = Arc::new(Mutex::new(None));
+    let app = Patient { deadline: deadline.clone(), told };
+    let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
+    let b = Member::start(&config);
+    b.send(a.phys, "so that both are at rest");
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
+    // One cycle of the sender, and with it one of the receiver: the packet wakes it, and by then it is late.
+    b.send(a.phys, "in time");
+    let late = move |_: &mut Stack, _| *deadline.lock().unwrap() = Some(Instant::now());
+    b.handle.submit(Command::Call(Box::new(late))).unwrap();
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("timeout"));
 }

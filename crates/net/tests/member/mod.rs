@@ -133,8 +133,16 @@ impl Member {
 
     pub fn over(edge: BoundEdge) -> Self {
         let (packets_in, packets) = mpsc::channel(UNREAD_MAX);
-        let (outcomes_in, outcomes) = mpsc::channel(UNREAD_MAX);
         let (seen_in, seen) = watch::channel(Seen::default());
+        let app = Recorder { packets: packets_in, seen: seen_in };
+        Self { packets, seen, ..Self::with(edge, app) }
+    }
+
+    /// One with an application of its own; it does not tell of packets.
+    pub fn with(edge: BoundEdge, app: impl Application + 'static) -> Self {
+        let (_, packets) = mpsc::channel(1);
+        let (_, seen) = watch::channel(Seen::default());
+        let (outcomes_in, outcomes) = mpsc::channel(UNREAD_MAX);
         let phys = edge.phys_addr();
         let setup = StackSetup {
             local: Address::random(&mut Rng::new(u64::from(phys.port))),
@@ -145,7 +153,6 @@ impl Member {
             version: Version::V5_5_7,
         };
         let stack = Stack::new(setup, vec![Box::new(Raw { outcomes: outcomes_in })]);
-        let app = Recorder { packets: packets_in, seen: seen_in };
         let handle = Driver::spawn(stack, edge, app).unwrap();
         Self { handle, phys, packets, outcomes, seen }
     }
