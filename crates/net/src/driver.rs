@@ -1,8 +1,9 @@
 //! The driver: one task that owns a stack, its edge and the clock.
 //!
-//! Each cycle reads the clock once, takes what has come in (packets, commands, timers), runs the stack once over all
-//! of it, and hands out what comes of it, so that whatever arrives together is worked on and sent together. Every
-//! part is bounded, so that a flood of one kind starves no other. Nothing is awaited within.
+//! Each cycle reads the clock once, takes what has come in (packets, commands, timers), runs the stack over all of it,
+//! and again for what the application or the world answers at once, and hands out what comes of it, so that whatever
+//! arrives together is worked on and sent together. Every part is bounded, so that a flood of one kind starves no
+//! other. Nothing is awaited within.
 
 use std::collections::VecDeque;
 use std::future::Future;
