@@ -6,10 +6,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use consort_group::{Address, Payload, View};
+use consort_group::{Address, Payload, View, ViewId};
 use tokio::sync::oneshot;
 
-use super::request::{Response, ResponseFilter, ResponseMode, Responses, Verdict};
+use super::request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
 use crate::error::RpcError;
 
 /// One member's answer, or why there is none.
@@ -26,12 +26,12 @@ struct Call {
 }
 
 /// For whose answers, and who is told.
-enum Wait {
+pub(super) enum Wait {
     One { member: Address, done: oneshot::Sender<Answer> },
     Group(Box<Group>),
 }
 
-struct Group {
+pub(super) struct Group {
     /// Who has not answered yet.
     missing: Vec<Address>,
     responses: Responses,
@@ -74,10 +74,24 @@ impl Group {
 }
 
 impl Wait {
-    fn concerns(&self, is_lost: impl Fn(&Address) -> bool) -> bool {
+    /// For the answers that `options` want of several members.
+    pub(super) fn group(
+        members: Vec<Address>,
+        options: &RequestOptions,
+        done: oneshot::Sender<Responses>,
+    ) -> Self {
+        let (mode, filter) = (options.mode, options.filter.clone());
+        Self::Group(Box::new(Group { missing: members, responses: Vec::new(), mode, filter, done }))
+    }
+
+    /// Who is lost will not answer any more. Returns whether nobody else is waited for.
+    fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
-            Self::Group(group) => group.missing.iter().any(is_lost),
+            Self::Group(group) => {
+                group.lose(is_lost, suspected);
+                group.missing.is_empty()
+            }
         }
     }
 
@@ -95,11 +109,8 @@ impl Wait {
     }
 }
 
-/// What a group call waits for.
-pub(super) struct GroupCall {
-    pub(super) members: Vec<Address>,
-    pub(super) mode: ResponseMode,
-    pub(super) filter: Option<ResponseFilter>,
+fn suspected(member: &Address) -> RpcError {
+    RpcError::Suspected(member.clone())
 }
 
 /// A finished round trip, for statistics.
@@ -132,6 +143,8 @@ impl Hasher for IdHasher {
 struct Calls {
     next_id: u64,
     calls: HashMap<u64, Call, BuildHasherDefault<IdHasher>>,
+    /// The last view.
+    view: Option<View>,
     /// No call's time is over before.
     next_deadline: Option<Instant>,
     is_closed: bool,
@@ -151,43 +164,35 @@ impl Correlator {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a call to one member; `None` if the channel is closed.
-    pub(super) fn open_one(
+    /// Opens a call; `None` if the channel is closed. Members that are not in the last view are lost at once, so that
+    /// no call waits for one whose end was told before. `known` names a view that has all of them.
+    pub(super) fn open<T>(
         &self,
-        member: Address,
         timeout: Duration,
         is_timed: bool,
-    ) -> Option<(u64, oneshot::Receiver<Answer>)> {
-        let (done, wait) = oneshot::channel();
-        Some((self.open(Wait::One { member, done }, timeout, is_timed)?, wait))
-    }
-
-    /// Opens a call to several members; `None` if the channel is closed.
-    pub(super) fn open_group(
-        &self,
-        call: GroupCall,
-        timeout: Duration,
-        is_timed: bool,
-    ) -> Option<(u64, oneshot::Receiver<Responses>)> {
-        let (done, wait) = oneshot::channel();
-        let GroupCall { members, mode, filter } = call;
-        let group = Group { missing: members, responses: Vec::new(), mode, filter, done };
-        Some((self.open(Wait::Group(Box::new(group)), timeout, is_timed)?, wait))
-    }
-
-    fn open(&self, wait: Wait, timeout: Duration, is_timed: bool) -> Option<u64> {
+        known: Option<&ViewId>,
+        wait: impl FnOnce(oneshot::Sender<T>) -> Wait,
+    ) -> Option<(u64, oneshot::Receiver<T>)> {
+        let (done, outcome) = oneshot::channel();
+        let mut wait = wait(done);
         let now = Instant::now();
         let deadline = now.checked_add(timeout);
-        let call = Call { wait, timeout, deadline, sent: is_timed.then_some(now) };
         let mut calls = self.lock();
         if calls.is_closed {
             return None;
         }
         calls.next_id += 1;
         let id = calls.next_id;
-        calls.calls.insert(id, call);
-        calls.next_deadline = earlier(calls.next_deadline, deadline);
-        Some(id)
+        let view = calls.view.as_ref();
+        let is_known = known.is_some() && known == view.map(View::id);
+        if !is_known && wait.lose(|member| view.is_none_or(|view| !view.contains(member))) {
+            drop(calls);
+            wait.end(suspected);
+        } else {
+            calls.calls.insert(id, Call { wait, timeout, deadline, sent: is_timed.then_some(now) });
+            calls.next_deadline = earlier(calls.next_deadline, deadline);
+        }
+        Some((id, outcome))
     }
 
     /// The caller waits no longer.
@@ -221,26 +226,23 @@ impl Correlator {
 
     /// These members will not answer any more.
     pub(super) fn lose(&self, is_lost: impl Fn(&Address) -> bool) {
-        let mut calls = self.lock();
-        let concerned = calls.calls.iter().filter(|(_, call)| call.wait.concerns(&is_lost));
-        let ids: Vec<u64> = concerned.map(|(&id, _)| id).collect();
-        let suspected = |member: &Address| RpcError::Suspected(member.clone());
-        for id in ids {
-            if let Some(Call { wait: Wait::Group(group), .. }) = calls.calls.get_mut(&id) {
-                group.lose(&is_lost, suspected);
-                if !group.missing.is_empty() {
-                    continue;
-                }
-            }
-            if let Some(call) = calls.calls.remove(&id) {
-                call.wait.end(suspected);
-            }
-        }
+        Self::lose_of(self.lock(), is_lost);
     }
 
     /// Members that are not in the view will not answer any more.
     pub(super) fn view(&self, view: &View) {
-        self.lose(|member| !view.contains(member));
+        let mut calls = self.lock();
+        calls.view = Some(view.clone());
+        Self::lose_of(calls, |member| !view.contains(member));
+    }
+
+    fn lose_of(mut calls: MutexGuard<'_, Calls>, is_lost: impl Fn(&Address) -> bool) {
+        let over = calls.calls.extract_if(|_, call| call.wait.lose(&is_lost));
+        let over: Vec<Call> = over.map(|(_, call)| call).collect();
+        drop(calls);
+        for call in over {
+            call.wait.end(suspected);
+        }
     }
 
     /// When [`Correlator::expire`] wants to be called.
@@ -295,16 +297,33 @@ mod tests {
         Address::Uuid(Uuid { most: n, least: n })
     }
 
-    fn group(members: &[u64]) -> GroupCall {
-        let members = members.iter().map(|&n| member(n)).collect();
-        GroupCall { members, mode: ResponseMode::All, filter: None }
+    fn view(id: u64, members: &[u64]) -> View {
+        View::new(ViewId { creator: member(1), id }, members.iter().map(|&n| member(n)).collect::<Vec<_>>())
+    }
+
+    /// One that has seen a view of members 1 and 2.
+    fn correlator() -> Correlator {
+        let correlator = Correlator::default();
+        correlator.view(&view(1, &[1, 2]));
+        correlator
+    }
+
+    type Opened<T> = (u64, oneshot::Receiver<T>);
+
+    fn one(correlator: &Correlator, n: u64, timeout: Duration, is_timed: bool) -> Opened<Answer> {
+        correlator.open(timeout, is_timed, None, |done| Wait::One { member: member(n), done }).unwrap()
+    }
+
+    fn both(correlator: &Correlator, options: &RequestOptions) -> Opened<Responses> {
+        let wait = |done| Wait::group(vec![member(1), member(2)], options, done);
+        correlator.open(options.timeout, false, Some(view(1, &[1, 2]).id()), wait).unwrap()
     }
 
     #[test]
     fn a_call_ends_when_its_time_is_over_and_not_before() {
-        let correlator = Correlator::default();
-        let (_, mut late) = correlator.open_one(member(1), 3 * SECOND, false).unwrap();
-        let (id, mut soon) = correlator.open_group(group(&[1, 2]), SECOND, false).unwrap();
+        let correlator = correlator();
+        let (_, mut late) = one(&correlator, 1, 3 * SECOND, false);
+        let (id, mut soon) = both(&correlator, &RequestOptions::all(SECOND));
         correlator.answer(id, &member(2), Ok(Payload::Empty));
         let due = correlator.next_deadline().unwrap();
         correlator.expire(due.checked_sub(Duration::from_nanos(1)).unwrap());
@@ -324,8 +343,8 @@ mod tests {
 
     #[test]
     fn a_call_without_end_has_no_deadline() {
-        let correlator = Correlator::default();
-        let (_, _wait) = correlator.open_one(member(1), Duration::MAX, false).unwrap();
+        let correlator = correlator();
+        let (_, _wait) = one(&correlator, 1, Duration::MAX, false);
         assert_eq!(correlator.next_deadline(), None);
         correlator.expire(Instant::now());
         assert_eq!(correlator.len(), 1);
@@ -333,8 +352,8 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_member_or_call_is_ignored() {
-        let correlator = Correlator::default();
-        let (id, mut wait) = correlator.open_one(member(1), SECOND, true).unwrap();
+        let correlator = correlator();
+        let (id, mut wait) = one(&correlator, 1, SECOND, true);
         assert!(correlator.answer(id, &member(2), Ok(Payload::Empty)).is_none());
         assert!(correlator.answer(id + 1, &member(1), Ok(Payload::Empty)).is_none());
         assert!(wait.try_recv().is_err());
@@ -345,13 +364,32 @@ mod tests {
 
     #[test]
     fn members_that_are_lost_end_the_calls_that_wait_for_them_alone() {
-        let correlator = Correlator::default();
-        let (_, mut one) = correlator.open_one(member(1), SECOND, false).unwrap();
-        let (id, mut both) = correlator.open_group(group(&[1, 2]), SECOND, false).unwrap();
+        let correlator = correlator();
+        let (_, mut one) = one(&correlator, 1, SECOND, false);
+        let (id, mut both) = both(&correlator, &RequestOptions::all(SECOND));
         correlator.lose(|lost| *lost == member(1));
         assert_eq!(one.try_recv().unwrap(), Err(RpcError::Suspected(member(1))));
         assert!(both.try_recv().is_err());
         correlator.answer(id, &member(2), Ok(Payload::Empty));
         assert_eq!(both.try_recv().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_member_that_left_before_the_call_was_opened_is_lost_at_once() {
+        let correlator = Correlator::default();
+        let (_, mut early) = one(&correlator, 1, SECOND, false);
+        assert_eq!(early.try_recv().unwrap(), Err(RpcError::Suspected(member(1))));
+        correlator.view(&view(2, &[1, 3]));
+        let (_, mut gone) = one(&correlator, 2, SECOND, false);
+        assert_eq!(gone.try_recv().unwrap(), Err(RpcError::Suspected(member(2))));
+        // Its members were chosen by the view before.
+        let (id, mut rest) = both(&correlator, &RequestOptions::all(SECOND));
+        assert!(rest.try_recv().is_err() && correlator.len() == 1);
+        correlator.answer(id, &member(1), Ok(Payload::Empty));
+        let rows = rest.try_recv().unwrap().into_iter().map(|row| (row.member, row.result));
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [(member(2), Err(RpcError::Suspected(member(2)))), (member(1), Ok(Payload::Empty))]
+        );
     }
 }

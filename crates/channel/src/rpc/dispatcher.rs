@@ -12,7 +12,7 @@ use consort_group::{
 };
 use tokio::sync::oneshot;
 
-use super::correlator::{Correlator, GroupCall, RoundTrip};
+use super::correlator::{Correlator, RoundTrip, Wait};
 use super::request::{RequestOptions, Response, ResponseMode, Responses};
 use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
@@ -165,11 +165,9 @@ impl RpcDispatcher {
             return Ok(Payload::Empty);
         }
         self.inner.stats.count(CallKind::Unicast, true);
-        if !self.channel.has_member(dest) {
-            return Err(RpcError::Suspected(dest.clone()));
-        }
         let Inner { correlator, stats, .. } = &*self.inner;
-        let open = correlator.open_one(dest.clone(), options.timeout, stats.has_details());
+        let wait = |done| Wait::One { member: dest.clone(), done };
+        let open = correlator.open(options.timeout, stats.has_details(), None, wait);
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
         let sending = self.transmit(Some(dest.clone()), request, id, options);
@@ -213,9 +211,8 @@ impl RpcDispatcher {
         let Inner { correlator, stats, .. } = &*self.inner;
         let mut open = None;
         if is_sync {
-            let call =
-                GroupCall { members: wanted.clone(), mode: options.mode, filter: options.filter.clone() };
-            let opened = correlator.open_group(call, options.timeout, stats.has_details());
+            let wait = |done| Wait::group(wanted.clone(), options, done);
+            let opened = correlator.open(options.timeout, stats.has_details(), Some(view.id()), wait);
             open = Some(opened.ok_or(RpcError::Closed)?);
         }
         let id = open.as_ref().map_or(0, |(id, _)| *id);
