@@ -192,6 +192,23 @@ async fn an_anycast_that_has_its_answer_waits_for_no_room() {
     assert_eq!((&rows[0].member, &rows[0].result), (&at(&b), &Ok(one())));
 }
 
+/// What a filter breaks is its caller's, not the member's.
+#[tokio::test]
+async fn a_filter_that_panics_ends_its_call_alone() {
+    let _alone = ALONE.lock().await;
+    let echo = |request: &Message| Ok(request.payload.clone());
+    let a = join("filter", builder("A"), echo).await;
+    let options =
+        RequestOptions::all(HOUR).with_filter(|_, _| panic!("as an application would that has a bug"));
+    let caller = a.clone();
+    let call = tokio::spawn(async move { caller.call_all(one(), &options).await });
+    let ended = timeout(PATIENCE, call).await.expect("it ends");
+    assert!(ended.expect_err("the filter has panicked").is_panic());
+    assert_eq!(a.pending(), 0);
+    let (to_itself, options) = (at(&a), hour());
+    assert_eq!(timeout(PATIENCE, a.call(&to_itself, one(), &options)).await.expect("it works on"), Ok(one()));
+}
+
 async fn end<T>(waiting: JoinHandle<T>) -> T {
     timeout(PATIENCE, waiting).await.expect("it ends").expect("no panic")
 }

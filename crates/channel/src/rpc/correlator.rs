@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use crate::error::RpcError;
 
 /// One member's answer, or why there is none.
 type Answer = Result<Payload, RpcError>;
+
+/// What comes of a group call, or how the caller's filter has panicked.
+type Outcome = std::thread::Result<Responses>;
 
 /// A call that waits.
 struct Call {
@@ -37,19 +41,15 @@ pub(super) struct Group {
     responses: Responses,
     mode: ResponseMode,
     filter: Option<ResponseFilter>,
-    done: oneshot::Sender<Responses>,
+    done: oneshot::Sender<Outcome>,
 }
 
 impl Group {
     /// Takes an answer. Returns whether it was waited for, and whether the call is over with it.
-    fn answer(&mut self, member: &Address, result: &mut Answer) -> (bool, bool) {
+    fn answer(&mut self, member: &Address, result: &mut Answer, verdict: Verdict) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
         let result = std::mem::replace(result, Ok(Payload::Empty));
-        let verdict = match (&self.filter, &result) {
-            (Some(filter), Ok(payload)) => filter(member, payload),
-            _ => Verdict::Take,
-        };
         let is_good = result.is_ok();
         if verdict != Verdict::Skip {
             self.responses.push(Response { member: member.clone(), result });
@@ -78,10 +78,18 @@ impl Wait {
     pub(super) fn group(
         members: Vec<Address>,
         options: &RequestOptions,
-        done: oneshot::Sender<Responses>,
+        done: oneshot::Sender<Outcome>,
     ) -> Self {
         let (mode, filter) = (options.mode, options.filter.clone());
         Self::Group(Box::new(Group { missing: members, responses: Vec::new(), mode, filter, done }))
+    }
+
+    /// Who looks at this member's answer first.
+    fn filter(&self, member: &Address) -> Option<ResponseFilter> {
+        match self {
+            Self::One { .. } => None,
+            Self::Group(group) => group.filter.clone().filter(|_| group.missing.contains(member)),
+        }
     }
 
     /// Who is lost will not answer any more. Returns whether nobody else is waited for.
@@ -103,7 +111,7 @@ impl Wait {
             }
             Self::Group(mut group) => {
                 group.lose(|_| true, error);
-                let _ = group.done.send(group.responses);
+                let _ = group.done.send(Ok(group.responses));
             }
         }
     }
@@ -197,16 +205,37 @@ impl Correlator {
 
     /// The caller waits no longer.
     pub(super) fn forget(&self, id: u64) {
-        self.lock().calls.remove(&id);
+        drop(self.remove(id));
+    }
+
+    /// The call is dropped by whoever asked, not under the lock: its filter is the application's.
+    fn remove(&self, id: u64) -> Option<Call> {
+        self.lock().calls.remove(&id)
     }
 
     /// An answer has come.
     pub(super) fn answer(&self, id: u64, member: &Address, mut result: Answer) -> Option<RoundTrip> {
         let mut calls = self.lock();
+        let mut verdict = Verdict::Take;
+        if let (Some(filter), Ok(payload)) = (calls.calls.get(&id)?.wait.filter(member), &result) {
+            drop(calls);
+            // It may use the dispatcher, and what it breaks is its caller's.
+            match catch_unwind(AssertUnwindSafe(|| filter(member, payload))) {
+                Ok(judged) => verdict = judged,
+                Err(panic) => {
+                    if let Some(Call { wait: Wait::Group(group), .. }) = self.remove(id) {
+                        let _ = group.done.send(Err(panic));
+                    }
+                    return None;
+                }
+            }
+            drop(filter);
+            calls = self.lock();
+        }
         let Entry::Occupied(mut call) = calls.calls.entry(id) else { return None };
         let (was_awaited, is_over) = match &mut call.get_mut().wait {
             Wait::One { member: one, .. } => (one == member, one == member),
-            Wait::Group(group) => group.answer(member, &mut result),
+            Wait::Group(group) => group.answer(member, &mut result, verdict),
         };
         if !was_awaited {
             return None;
@@ -218,7 +247,7 @@ impl Correlator {
             drop(calls);
             match call.wait {
                 Wait::One { done, .. } => drop(done.send(result)),
-                Wait::Group(group) => drop(group.done.send(group.responses)),
+                Wait::Group(group) => drop(group.done.send(Ok(group.responses))),
             }
         }
         sent.map(|sent| RoundTrip { sent, is_group })
@@ -287,6 +316,8 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use consort_group::Uuid;
 
     use super::*;
@@ -314,7 +345,7 @@ mod tests {
         correlator.open(timeout, is_timed, None, |done| Wait::One { member: member(n), done }).unwrap()
     }
 
-    fn both(correlator: &Correlator, options: &RequestOptions) -> Opened<Responses> {
+    fn both(correlator: &Correlator, options: &RequestOptions) -> Opened<Outcome> {
         let wait = |done| Wait::group(vec![member(1), member(2)], options, done);
         correlator.open(options.timeout, false, Some(view(1, &[1, 2]).id()), wait).unwrap()
     }
@@ -329,7 +360,7 @@ mod tests {
         correlator.expire(due.checked_sub(Duration::from_nanos(1)).unwrap());
         assert!(soon.try_recv().is_err() && correlator.len() == 2);
         correlator.expire(due);
-        let results = soon.try_recv().unwrap().into_iter().map(|row| (row.member, row.result));
+        let results = soon.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
         assert_eq!(
             results.collect::<Vec<_>>(),
             [(member(2), Ok(Payload::Empty)), (member(1), Err(RpcError::TimedOut(SECOND)))]
@@ -371,7 +402,7 @@ mod tests {
         assert_eq!(one.try_recv().unwrap(), Err(RpcError::Suspected(member(1))));
         assert!(both.try_recv().is_err());
         correlator.answer(id, &member(2), Ok(Payload::Empty));
-        assert_eq!(both.try_recv().unwrap().len(), 2);
+        assert_eq!(both.try_recv().unwrap().unwrap().len(), 2);
     }
 
     #[test]
@@ -386,10 +417,26 @@ mod tests {
         let (id, mut rest) = both(&correlator, &RequestOptions::all(SECOND));
         assert!(rest.try_recv().is_err() && correlator.len() == 1);
         correlator.answer(id, &member(1), Ok(Payload::Empty));
-        let rows = rest.try_recv().unwrap().into_iter().map(|row| (row.member, row.result));
+        let rows = rest.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
         assert_eq!(
             rows.collect::<Vec<_>>(),
             [(member(2), Err(RpcError::Suspected(member(2)))), (member(1), Ok(Payload::Empty))]
         );
+    }
+
+    #[test]
+    fn a_filter_may_ask_for_the_calls_that_wait() {
+        let correlator = Arc::new(correlator());
+        let (told, pending) = std::sync::mpsc::channel();
+        let asking = correlator.clone();
+        let options = RequestOptions::all(SECOND).with_filter(move |_, _| {
+            let _ = told.send(asking.len());
+            Verdict::TakeAndStop
+        });
+        let (id, wait) = both(&correlator, &options);
+        // On a thread of its own, so that the test ends where that one waits for itself.
+        std::thread::spawn(move || correlator.answer(id, &member(2), Ok(Payload::Empty)).is_some());
+        assert_eq!(pending.recv_timeout(20 * SECOND), Ok(1));
+        assert_eq!(wait.blocking_recv().unwrap().unwrap().len(), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The dispatcher: sends requests, answers those of others, and completes the futures of callers.
 
 use std::future::poll_fn;
+use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -230,7 +231,11 @@ impl RpcDispatcher {
             self.transmit(None, request, id, &options).await
         };
         match open {
-            Some((_, wait)) => Ok(self.outcome(wait, sending).await?.unwrap_or_default()),
+            Some((_, wait)) => match self.outcome(wait, sending).await? {
+                Some(Ok(responses)) => Ok(responses),
+                Some(Err(panic)) => resume_unwind(panic),
+                None => Ok(Vec::new()),
+            },
             None => sending.await.map(|()| Vec::new()),
         }
     }

@@ -31,7 +31,8 @@ pub enum Verdict {
     TakeAndStop,
 }
 
-/// Looks at answers as they come.
+/// Looks at answers as they come. It is called by the member's own task, so it must not wait; if it panics, the call
+/// does.
 pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> Verdict + Send + Sync>;
 
 /// Options of a call. Cheap to clone.
