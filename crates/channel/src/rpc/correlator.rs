@@ -132,10 +132,8 @@ pub(super) struct RoundTrip {
 struct IdHasher(u64);
 
 impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(self.0 ^ u64::from(byte));
-        }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("numbers are hashed");
     }
 
     fn write_u64(&mut self, id: u64) {
@@ -161,7 +159,8 @@ struct Calls {
 /// All calls of a dispatcher that wait for answers. Bounded by the callers: each waits for its own.
 ///
 /// There is no timer per call: almost all calls end long before their time is over, and whoever owns the clock asks
-/// for the earliest deadline ([`Correlator::next_deadline`]) after every call that was sent.
+/// for the earliest deadline ([`Correlator::next_deadline`]) after every call that was sent. Calls end outside the lock:
+/// who is woken may run at once, and takes it, too.
 #[derive(Default)]
 pub(super) struct Correlator {
     calls: Mutex<Calls>,
@@ -283,22 +282,23 @@ impl Correlator {
     pub(super) fn expire(&self, now: Instant) {
         let mut calls = self.lock();
         let is_over = |call: &Call| call.deadline.is_some_and(|deadline| deadline <= now);
-        let over: Vec<u64> =
-            calls.calls.iter().filter(|(_, call)| is_over(call)).map(|(&id, _)| id).collect();
-        for id in over {
-            if let Some(call) = calls.calls.remove(&id) {
-                call.wait.end(|_| RpcError::TimedOut(call.timeout));
-            }
-        }
+        let over = calls.calls.extract_if(|_, call| is_over(call));
+        let over: Vec<Call> = over.map(|(_, call)| call).collect();
         calls.next_deadline = calls.calls.values().filter_map(|call| call.deadline).min();
+        drop(calls);
+        for Call { wait, timeout, .. } in over {
+            wait.end(|_| RpcError::TimedOut(timeout));
+        }
     }
 
     /// No call is answered any more.
     pub(super) fn close(&self) {
         let mut calls = self.lock();
+        let over = std::mem::take(&mut calls.calls);
         calls.is_closed = true;
-        calls.calls.clear();
         calls.next_deadline = None;
+        drop(calls);
+        drop(over);
     }
 
     /// How many calls wait.
