@@ -31,7 +31,7 @@ fn granted(reported: usize) -> usize {
 
 #[cfg(target_os = "linux")]
 fn force(socket: &Socket, size: usize) -> io::Result<()> {
-    super::mmsg::force_receive_buffer(std::os::fd::AsFd::as_fd(socket), size)
+    Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, size)?)
 }
 
 #[cfg(not(target_os = "linux"))]

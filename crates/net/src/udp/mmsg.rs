@@ -1,5 +1,5 @@
-//! System calls on datagram sockets that no library offers safely: many datagrams per call (`recvmmsg`, `sendmmsg`),
-//! and a receive buffer beyond the system's limit (`SO_RCVBUFFORCE`).
+//! Many datagrams per system call: `recvmmsg`, which neither socket2 nor rustix has, and `sendmmsg`, which rustix has,
+//! but with addresses and control buffers of its own to be made for every datagram.
 //!
 //! The only `unsafe` code of this crate. Each block states why it is sound; what all rely on: the arrays handed to the
 //! kernel live on this function's stack or in the caller's buffers, are not moved between being pointed at and the
@@ -89,23 +89,6 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> i
         )
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// Makes the receive buffer this large, whatever the system's limit is. Refused (`EPERM`) without `CAP_NET_ADMIN`.
-pub(super) fn force_receive_buffer(socket: BorrowedFd<'_>, size: usize) -> io::Result<()> {
-    let size = libc::c_int::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the option's value is an int, and `size` is one that lives beyond the call; the kernel only reads it. The
-    // descriptor is open while borrowed.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const size).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The address in a name that the kernel has written; `None` for other families.
