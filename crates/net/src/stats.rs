@@ -18,7 +18,8 @@ pub struct EdgeStats {
     pub writes: u64,
     /// Packets dropped: a full queue, a failed connection.
     pub dropped: u64,
-    /// Our own datagrams, which the group gave back; none where the system filters them.
+    /// Our own datagrams, which the group gave back. None where the system filters them: Linux has them among the
+    /// socket's `drops` and in `InErrors` then.
     pub own: u64,
     /// Connections opened by us.
     pub connected: u64,

@@ -6,7 +6,9 @@ use socket2::Socket;
 
 /// Asks for receive and send buffers of so many bytes; 0 leaves the system's default. A member that may (on Linux, one
 /// with `CAP_NET_ADMIN`) gets past the system's limit (`net.core.rmem_max`); others get that limit, and a warning says
-/// so: a burst that does not fit is lost and has to be sent again.
+/// so: a burst that does not fit is lost and has to be sent again. Linux counts losses in `RcvbufErrors` (of `Udp:` in
+/// `/proc/net/snmp`); its other counters of what is dropped have our own multicasts in them
+/// ([`drop_own`](super::own_filter::drop_own)).
 pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
     if receive > 0 {
         let asked = force(socket, receive).or_else(|_| socket.set_recv_buffer_size(receive));
@@ -14,7 +16,8 @@ pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
         if asked.is_err() || granted < receive {
             tracing::warn!(
                 "a receive buffer of {receive} bytes was asked for, the system gives {granted}: bursts may be lost \
-                 (on Linux, raise net.core.rmem_max)"
+                 (on Linux, raise net.core.rmem_max; RcvbufErrors in /proc/net/snmp counts losses, \
+                 InErrors and drops count our own multicasts as well)"
             );
         }
     }

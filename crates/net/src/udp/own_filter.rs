@@ -4,6 +4,10 @@
 //! would receive, copy and throw away a quarter of all datagrams, and its receive buffer would fill with them. A packet
 //! filter on the group's socket (classic BPF) compares source address and port instead. Where there are no such
 //! filters, or the kernel refuses one, the edge compares sources itself.
+//!
+//! Linux counts what a filter drops as an error of the socket (measured with 6.18): in the column `drops` of
+//! `/proc/net/udp`, and in `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that are lost for want of room in a
+//! receive buffer count there, too, and in `RcvbufErrors`; that one tells of losses, and of nothing else.
 
 use std::net::SocketAddr;
 
