@@ -2,17 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use consort_channel::probe::{GROUP_V6, passcode_prefix};
+use consort_channel::probe::{GROUPS, passcode_prefix};
 use socket2::{Domain, Protocol, Socket, Type};
-
-/// The group that members on IPv4 addresses are in unless they are told another.
-const GROUP_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 75, 75));
 
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
 #[derive(Args)]
@@ -79,7 +76,7 @@ impl Probe {
     fn by_multicast(&self, text: &str) -> anyhow::Result<Vec<String>> {
         let request = self.request(text);
         let interfaces = if_addrs::get_if_addrs().context("this host's interfaces")?;
-        let groups = self.group.map_or_else(|| vec![GROUP_V4, GROUP_V6], |group| vec![group]);
+        let groups = self.group.map_or_else(|| GROUPS.to_vec(), |group| vec![group]);
         let mut asked: Vec<UdpSocket> = Vec::new();
         for group in groups {
             let to = SocketAddr::new(group, self.port);

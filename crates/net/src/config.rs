@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::bind_addr::{BindAddr, IpVersion};
+use crate::groups::DefaultGroups;
 
 /// Which edge carries the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +72,7 @@ impl Default for DiagConfig {
             enabled: false,
             enable_udp: true,
             enable_tcp: false,
-            mcast_addr: IpAddr::from([224, 0, 75, 75]),
+            mcast_addr: DefaultGroups::PROBE.v4,
             port: 7500,
             port_range: 50,
             ttl: 8,
@@ -198,7 +199,7 @@ impl Default for TransportConfig {
             max_length: 0,
             send_queue_bytes: 16 * 1024 * 1024,
             control_queue_bytes: 8 * 1024 * 1024,
-            mcast_addr: IpAddr::from([239, 8, 8, 8]),
+            mcast_addr: DefaultGroups::TRANSPORT.v4,
             mcast_port: 45588,
             ip_mcast: true,
             ip_ttl: 8,

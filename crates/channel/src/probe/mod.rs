@@ -7,8 +7,13 @@ mod answer;
 mod passcode;
 mod serve;
 
+use std::net::IpAddr;
+
+use consort_net::DefaultGroups;
+
 pub use answer::{ANSWER_LEN_MAX, Answerer};
 pub use passcode::{PASSCODE_PREFIX, checked, passcode_prefix};
-
-pub use serve::GROUP_V6;
 pub(crate) use serve::{Responder, start};
+
+/// The groups that members listen on unless they are told another.
+pub const GROUPS: [IpAddr; 2] = [DefaultGroups::PROBE.v4, DefaultGroups::PROBE.v6];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_group::PhysAddr;
-use consort_net::{Command, DiagConfig, Submitter};
+use consort_net::{Command, DefaultGroups, DiagConfig, Submitter};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -21,9 +21,6 @@ const REQUEST_MAX: usize = 10_000;
 
 /// The largest datagram that can carry an answer.
 const DATAGRAM_MAX: usize = 65_507;
-
-/// The group of members on IPv6 addresses that are given none.
-pub const GROUP_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0x75, 0x75));
 
 /// TCP requests that are served at once; more wait for these.
 const CLIENTS_MAX: usize = 16;
@@ -75,9 +72,7 @@ fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
 }
 
 fn udp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<UdpSocket> {
-    let is_default = config.mcast_addr == DiagConfig::default().mcast_addr;
-    let is_v6 = own.ip.is_some_and(|ip| ip.is_ipv6());
-    let group = if is_default && is_v6 { GROUP_V6 } else { config.mcast_addr };
+    let group = DefaultGroups::PROBE.choose(config.mcast_addr, own.ip);
     let domain = if group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;

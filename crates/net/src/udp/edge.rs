@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -20,6 +20,7 @@ use crate::bind_addr::Interface;
 use crate::complaints::Complaints;
 use crate::config::TransportConfig;
 use crate::edge::{BindError, Edge, Inbound, advertised};
+use crate::groups::DefaultGroups;
 use crate::inbox::Inbox;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
@@ -30,9 +31,6 @@ const BATCHES_PER_CYCLE: usize = 8;
 
 /// What a datagram costs beside its bytes.
 const DATAGRAM_OVERHEAD: usize = 64;
-
-/// The group for members on IPv6 addresses that are given none.
-const GROUP_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 8, 8, 8));
 
 const UNICAST: u32 = 0;
 const GROUP: u32 = 1;
@@ -138,8 +136,7 @@ fn first_free(config: &TransportConfig, chosen: &Interface, options: MulticastOp
 }
 
 fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, SocketAddr)> {
-    let is_default = config.mcast_addr == TransportConfig::default().mcast_addr;
-    let ip = if chosen.ip.is_ipv6() && is_default { GROUP_V6 } else { config.mcast_addr };
+    let ip = DefaultGroups::TRANSPORT.choose(config.mcast_addr, Some(chosen.ip));
     let index = if chosen.index == 0 { interface_index(chosen.ip) } else { chosen.index };
     let socket = group_socket(PhysAddr::new(ip, config.mcast_port), chosen.ip, index)?;
     buffers::ask(&socket, config.mcast_recv_buf_size, 0);
