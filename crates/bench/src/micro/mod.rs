@@ -12,8 +12,9 @@ use crate::findings::Outcome;
 use crate::options::Options;
 use crate::report;
 
-/// Measures all of them, `runs` times in turn.
+/// Measures all of them, `runs` times in turn, with the subscriber that the `consort` command has.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> Outcome {
+    trace::subscribe();
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     match marshal::measure(options, jar) {
         Ok(measured) => rows.extend(measured),

@@ -1,17 +1,22 @@
-//! What a trace point costs that is off (S000-80): the look at a layer's switch, which the stack takes once per batch
-//! and layer, and a point of the crate `tracing` that no subscriber wants.
+//! What tracing costs that is off: the look at a layer's switch, which the stack takes once per batch and layer, and
+//! which S000-80 is about; and beside it a point of the crate `tracing`, as layers would have had them.
+//!
+//! Both are measured as they are in the `consort` command, whose subscriber lets the lines of the layers' switches pass.
+//! Their level is TRACE, so a point of `tracing` is not over with one look at the level of the whole process, as it
+//! would be with no subscriber: it looks at its own place, too.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-use consort_group::trace::Switch;
+use consort_group::trace::{Switch, TARGET};
+use tracing_subscriber::EnvFilter;
 
 use super::timing::nanos;
 use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// What a point may take.
+/// What a layer's trace may take.
 const NANOS_MAX: f64 = 1.0;
 
 /// Measurements with and without the point in turn, within one run.
@@ -20,23 +25,25 @@ const TURNS: u32 = 10;
 /// Points between two looks at the loop's own counter.
 const POINTS: usize = 1_000;
 
-pub(super) fn measure(options: &Options) -> Vec<Row> {
-    let target = Some(Target::AtMost(NANOS_MAX));
+/// Gives this process a subscriber with the filter of the `consort` command, unless it has one.
+pub(super) fn subscribe() {
+    let filter = EnvFilter::new(format!("warn,{TARGET}=trace"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+pub(super) fn measure(options: &Options) -> [Row; 2] {
     let of = |subject: &str| (subject.to_owned(), NANOS_ADDED);
-    vec![
-        Row::alone(of("a layer's trace that is off"), &runs(options, layer), target),
-        Row::alone(
-            of("a point of `tracing` that is off"),
-            &runs(options, |_| tracing::trace!("never")),
-            target,
-        ),
+    let (layer, point) = (runs(options, layer), runs(options, |_| tracing::trace!("never")));
+    [
+        Row::alone(of("a layer's trace that is off"), &layer, Some(Target::AtMost(NANOS_MAX))),
+        Row::alone(of("a point of `tracing` that is off"), &point, None),
     ]
 }
 
 /// What is left of the loop without the point is not the point's. Both are measured in turn.
 fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     let time = options.time() / 10 / TURNS;
-    let turn = |_| (each(time, &point) - each(time, |_| {})).max(0.0);
+    let turn = |_| each(time, &point) - each(time, |_| {});
     let run = |_| Runs((0..TURNS).map(turn).collect()).median().unwrap_or_default();
     Runs((0..options.runs()).map(run).collect())
 }
@@ -61,4 +68,18 @@ fn layer(switch: &Switch) {
 #[cold]
 fn tell() {
     black_box(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S000-80: what is measured is a point that is off while the layers' traces can be switched on.
+    #[test]
+    fn only_the_traces_of_layers_may_pass() {
+        subscribe();
+        assert!(tracing::enabled!(target: TARGET, tracing::Level::TRACE));
+        assert!(!tracing::enabled!(tracing::Level::TRACE));
+        assert!(tracing::enabled!(tracing::Level::WARN));
+    }
 }
