@@ -80,10 +80,10 @@ impl Runs {
         }
     }
 
-    /// Largest less smallest, in percent of the median.
+    /// Largest less smallest, in percent of the median's size.
     pub(crate) fn spread(&self) -> Option<f64> {
         let values = self.sorted();
-        Some((values.last()? - values.first()?) / self.median()? * 100.0)
+        Some((values.last()? - values.first()?) / self.median()?.abs() * 100.0)
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -112,6 +112,7 @@ mod tests {
     #[test]
     fn the_spread_is_in_percent_of_the_median() {
         assert_eq!(Runs(vec![8.0, 12.0, 10.0]).spread(), Some(40.0));
+        assert_eq!(Runs(vec![-1.0, -3.0, -2.0]).spread(), Some(100.0));
         assert_eq!(Runs::default().spread(), None);
     }
 }

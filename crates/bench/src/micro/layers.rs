@@ -1,7 +1,7 @@
 //! What a layer adds to messages on their way up: the open BARRIER (S003-1).
 //!
-//! A stack of a source and a sink hands the same messages round, with nothing between them, with a layer that does
-//! nothing, and with BARRIER: the stack's own work for a layer is told from the layer's.
+//! A stack of a source and a sink hands the same messages round, with nothing between them, with BARRIER, and with layers
+//! that do nothing: one that batches pass by, as they do an open BARRIER, and one that wants to see them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::protocols::{Barrier, BarrierConfig};
 use consort_group::{
-    Address, Cx, Message, MessageBatch, PhysAddr, Protocol, ProtocolId, Stack, StackSetup, Time, Uuid,
-    Version,
+    Address, Cx, HeaderIds, Message, MessageBatch, PhysAddr, Protocol, ProtocolId, Stack, StackSetup, Time,
+    Uuid, Version,
 };
 
 use super::timing::nanos;
@@ -24,6 +24,23 @@ const COUNTS: [usize; 3] = [1, 10, 100];
 /// What an open BARRIER may take for a message.
 const BARRIER_NANOS_MAX: f64 = 5.0;
 
+/// A layer that is measured.
+struct Layer {
+    name: &'static str,
+    target: Option<Target>,
+    make: fn() -> Box<dyn Protocol>,
+}
+
+const LAYERS: [Layer; 3] = [
+    Layer {
+        name: "open BARRIER",
+        target: Some(Target::AtMost(BARRIER_NANOS_MAX)),
+        make: || Box::new(Barrier::new(BarrierConfig::default())),
+    },
+    Layer { name: "a layer that batches pass by", target: None, make: || Box::new(Nothing { wants: false }) },
+    Layer { name: "a layer that wants batches", target: None, make: || Box::new(Nothing { wants: true }) },
+];
+
 /// Measurements with and without the layer in turn, within one run.
 const TURNS: u32 = 10;
 
@@ -31,39 +48,32 @@ pub(super) fn measure(options: &Options) -> Vec<Row> {
     let time = options.time() / 10 / TURNS;
     let mut rows = Vec::new();
     for count in COUNTS {
-        let runs = (0..options.runs()).map(|_| added(count, time));
-        let (layer, barrier) = runs.map(|added| (added.layer, added.barrier)).unzip();
-        let of = |what: &str| match count {
-            1 => (format!("{what}, message by message"), NANOS_ADDED),
-            count => (format!("{what}, batches of {count}"), NANOS_ADDED),
-        };
-        rows.push(Row::alone(of("open BARRIER"), &Runs(barrier), Some(Target::AtMost(BARRIER_NANOS_MAX))));
-        rows.push(Row::alone(of("a layer that does nothing"), &Runs(layer), None));
+        let runs: Vec<_> = (0..options.runs()).map(|_| added(count, time)).collect();
+        for (nth, Layer { name, target, .. }) in LAYERS.into_iter().enumerate() {
+            let subject = match count {
+                1 => format!("{name}, message by message"),
+                count => format!("{name}, batches of {count}"),
+            };
+            let runs = Runs(runs.iter().map(|added| added[nth]).collect());
+            rows.push(Row::alone((subject, NANOS_ADDED), &runs, target));
+        }
     }
     rows
 }
 
-/// Nanoseconds per message.
-struct Added {
-    /// By a layer more, whatever it does.
-    layer: f64,
-    /// By BARRIER to that.
-    barrier: f64,
-}
-
-fn added(count: usize, time: Duration) -> Added {
+/// What each layer adds to a message, in nanoseconds. It is not cut off at zero: what falls below says how little this
+/// way of measuring can tell.
+fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
     let mut plain = Round::new(count, None);
-    let mut through = Round::new(count, Some(Box::new(Nothing)));
-    let mut barred = Round::new(count, Some(Box::new(Barrier::new(BarrierConfig::default()))));
-    let (mut layer, mut barrier) = (Runs::default(), Runs::default());
+    let mut rounds = LAYERS.map(|layer| Round::new(count, Some((layer.make)())));
+    let mut added = LAYERS.map(|_| Runs::default());
     for _ in 0..TURNS {
-        let [plain, through, barred] =
-            [&mut plain, &mut through, &mut barred].map(|round| nanos(time, || round.turn()) / count as f64);
-        layer.0.push(through - plain);
-        barrier.0.push(barred - through);
+        let plain = nanos(time, || plain.turn());
+        for (round, added) in rounds.iter_mut().zip(&mut added) {
+            added.0.push((nanos(time, || round.turn()) - plain) / count as f64);
+        }
     }
-    let median = |runs: Runs| runs.median().unwrap_or_default().max(0.0);
-    Added { layer: median(layer), barrier: median(barrier) }
+    added.map(|runs| runs.median().unwrap_or_default())
 }
 
 /// The messages, while no stack has them.
@@ -104,7 +114,9 @@ impl Round {
 }
 
 /// Lets everything pass.
-struct Nothing;
+struct Nothing {
+    wants: bool,
+}
 
 impl Protocol for Nothing {
     fn name(&self) -> &'static str {
@@ -112,6 +124,9 @@ impl Protocol for Nothing {
     }
     fn id(&self) -> ProtocolId {
         ProtocolId(2_001)
+    }
+    fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
+        self.wants
     }
 }
 
@@ -149,11 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_round() {
-        let mut round = Round::new(3, Some(Box::new(Nothing)));
-        round.turn();
-        round.turn();
-        assert!(round.0.poll_indication().is_none(), "the sink has them");
-        assert_eq!(round.0.layers().count(), 3);
+    fn messages_come_round_through_every_layer() {
+        for layer in LAYERS {
+            let mut round = Round::new(3, Some((layer.make)()));
+            round.turn();
+            round.turn();
+            assert!(round.0.poll_indication().is_none(), "the sink has them, not {}", layer.name);
+            assert_eq!(round.0.layers().count(), 3);
+        }
     }
 }
