@@ -10,16 +10,18 @@ use consort_channel::{Address, Receiver};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Common;
 use super::member::{self, Request, Work};
+use super::{Common, progress};
 use crate::join::{Join, introduction};
 
 /// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
 const FIRST_PORT: u16 = 17_800;
 
 /// All members of a test are there; those that were started for it go with it.
-pub(crate) struct Cluster {
+pub(crate) struct Cluster<W> {
     dispatcher: RpcDispatcher,
+    /// What we do ourselves.
+    work: Arc<W>,
     others: Option<Others>,
 }
 
@@ -30,11 +32,11 @@ pub(crate) struct Answer<A> {
     pub(crate) content: A,
 }
 
-impl Cluster {
+impl<W: Work> Cluster<W> {
     /// Joins, starts the other members unless they come from elsewhere, and waits for all of them.
     ///
     /// With `--join-only` it works for whoever starts the test instead, and returns nothing when that is over.
-    pub(crate) async fn assemble<W: Work>(
+    pub(crate) async fn assemble(
         test: &str,
         common: &mut Common,
         work: Arc<W>,
@@ -45,7 +47,7 @@ impl Cluster {
             common.join.on_this_host(FIRST_PORT, common.members)?;
             common.join.name.get_or_insert_with(|| member_name(0));
         }
-        let dispatcher = member::join(&common.join, work, receiver).await?;
+        let dispatcher = member::join(&common.join, work.clone(), receiver).await?;
         if common.join_only {
             member::work_until_alone(dispatcher).await?;
             return Ok(None);
@@ -53,7 +55,7 @@ impl Cluster {
         let names = (1..common.members).map(member_name);
         let others = if is_local { Some(start_others(test, &common.join, names)?) } else { None };
         member::wait_for_members(dispatcher.channel(), common.members).await?;
-        Ok(Some(Self { dispatcher, others }))
+        Ok(Some(Self { dispatcher, work, others }))
     }
 
     /// Who we are, and with whom.
@@ -69,6 +71,16 @@ impl Cluster {
     /// How many members there are; elsewhere more may have been started than we wait for.
     pub(crate) fn members(&self) -> usize {
         self.dispatcher.channel().view().map_or(0, |view| view.len())
+    }
+
+    /// Starts a test everywhere, tells how far it is here, and collects what comes of it.
+    pub(crate) async fn start<A: DeserializeOwned>(
+        &self,
+        test: &impl Serialize,
+        limit: Duration,
+    ) -> anyhow::Result<Vec<Answer<A>>> {
+        let answers = self.ask(Request::Start, test, limit);
+        progress::shown(answers, || self.work.counted(), W::COUNTED).await
     }
 
     /// Asks every member at once, ourselves included. All of them have to answer.

@@ -46,6 +46,12 @@ impl Request {
 
 /// What a test does with its requests.
 pub(crate) trait Work: Send + Sync + 'static {
+    /// What it counts, for people.
+    const COUNTED: &'static str;
+
+    /// How many of them there are so far.
+    fn counted(&self) -> u64;
+
     /// Carries out a test; the answer goes to whoever asked.
     fn start(
         self: Arc<Self>,

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::Cluster;
 use super::member::VALUE_LEN_MAX;
-use super::uperf::Uperf;
+use super::uperf::{Caller, Uperf};
 
 /// Something that can be set.
 struct Setting {
@@ -86,7 +86,7 @@ fn text(test: &Uperf) -> String {
 }
 
 /// Does what the input says, to its end. Returns whether all tests went well.
-pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster) -> anyhow::Result<bool> {
+pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut is_good = true;
     loop {

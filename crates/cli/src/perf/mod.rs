@@ -4,6 +4,7 @@ mod cluster;
 pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;
+mod progress;
 mod report;
 pub(crate) mod uperf;
 

@@ -249,6 +249,12 @@ async fn sender(
 }
 
 impl Work for Counter {
+    const COUNTED: &'static str = "messages received";
+
+    fn counted(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
     async fn start(self: Arc<Self>, dispatcher: RpcDispatcher, test: Bytes) -> anyhow::Result<Vec<u8>> {
         let test: Test = serde_json::from_slice(&test).context("the test's description")?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -343,7 +349,10 @@ impl Mperf {
         self.print(&sent, &verdicts)
     }
 
-    async fn measure(&self, cluster: &Cluster) -> anyhow::Result<(Vec<Answer<Sent>>, Vec<Answer<Verdict>>)> {
+    async fn measure(
+        &self,
+        cluster: &Cluster<Counter>,
+    ) -> anyhow::Result<(Vec<Answer<Sent>>, Vec<Answer<Verdict>>)> {
         let common = &self.common;
         let (extent, text, limit) = match self.messages {
             Some(own) => {
@@ -360,7 +369,7 @@ impl Mperf {
         };
         let test = Test { threads: common.threads, size: common.size, extent };
         eprintln!("{}: {} senders each, {} bytes, {text}", cluster.view_text(), test.threads, test.size);
-        let sent = cluster.ask::<Sent>(Request::Start, &test, limit).await?;
+        let sent = cluster.start::<Sent>(&test, limit).await?;
         let counts = sent.iter().map(|sent| (sent.member.to_string(), sent.content.per_sender.clone()));
         let question = Question { sent: counts.collect(), wait_ms: 30_000 };
         let verdicts = cluster.ask(Request::Finish, &question, Duration::from_secs(60)).await?;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::cluster::Answer;
 use super::member::{self, Request, Work};
 use super::report::{Counts, Percentiles, histogram};
-use super::{Cluster, Common, menu};
+use super::{Cluster, Common, menu, progress};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -86,7 +86,12 @@ struct Summary {
     errors: u64,
 }
 
-struct Caller;
+/// What a member does: it calls the others.
+#[derive(Default)]
+pub(super) struct Caller {
+    /// Of the last test that was started here.
+    progress: Mutex<Arc<Progress>>,
+}
 
 /// How far a member's callers are.
 #[derive(Default)]
@@ -126,9 +131,18 @@ impl Progress {
 }
 
 impl Work for Caller {
+    const COUNTED: &'static str = "calls measured";
+
+    fn counted(&self) -> u64 {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.tally().latencies.len()
+    }
+
     async fn start(self: Arc<Self>, dispatcher: RpcDispatcher, test: Bytes) -> anyhow::Result<Vec<u8>> {
         let test: Test = serde_json::from_slice(&test).context("the test's description")?;
-        let figures = call(dispatcher, &test, Arc::default()).await?;
+        let progress = Arc::<Progress>::default();
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress.clone();
+        let figures = call(dispatcher, &test, progress).await?;
         Ok(serde_json::to_vec(&figures)?)
     }
 
@@ -210,7 +224,7 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
 
 impl Uperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::new(Caller), Silent).await?;
+        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), Silent).await?;
         let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
         let is_good =
             if self.menu { menu::serve(&mut self, &cluster).await? } else { self.round(&cluster).await? };
@@ -219,13 +233,13 @@ impl Uperf {
     }
 
     /// Measures once and prints what comes of it. Returns whether all went well.
-    pub(super) async fn round(&self, cluster: &Cluster) -> anyhow::Result<bool> {
+    pub(super) async fn round(&self, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
         let figures = self.measure(cluster).await?;
         self.print(&figures)
     }
 
     /// Starts the test everywhere and collects what comes of it.
-    async fn measure(&self, cluster: &Cluster) -> anyhow::Result<Vec<Answer<Figures>>> {
+    async fn measure(&self, cluster: &Cluster<Caller>) -> anyhow::Result<Vec<Answer<Figures>>> {
         let common = &self.common;
         let test = Test {
             threads: common.threads,
@@ -245,7 +259,7 @@ impl Uperf {
             common.time,
             common.warmup
         );
-        cluster.ask(Request::Start, &test, common.limit()).await
+        cluster.start(&test, common.limit()).await
     }
 
     /// Prints the figures. Returns whether there were calls, and none failed.
@@ -319,7 +333,7 @@ pub(crate) async fn round(
     dispatcher: &RpcDispatcher,
     threads: usize,
     time: Duration,
-    mut on_second: impl FnMut(u64),
+    on_second: impl FnMut(u64),
 ) -> anyhow::Result<Round> {
     let test = Test {
         threads,
@@ -330,22 +344,9 @@ pub(crate) async fn round(
         warmup_ms: 0,
         time_ms: time.as_millis() as u64,
     };
-    let progress = Arc::new(Progress::default());
-    let work = call(dispatcher.clone(), &test, progress.clone());
-    tokio::pin!(work);
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    second.tick().await;
-    let mut before = 0;
-    let figures = loop {
-        tokio::select! {
-            figures = &mut work => break figures?,
-            _ = second.tick() => {
-                let now = progress.tally().latencies.len();
-                on_second(now - before);
-                before = now;
-            }
-        }
-    };
+    let state = Arc::<Progress>::default();
+    let work = call(dispatcher.clone(), &test, state.clone());
+    let figures = progress::every_second(work, || state.tally().latencies.len(), on_second).await?;
     let mut latencies = histogram();
     figures.latencies.add_to(&mut latencies);
     Ok(Round {
@@ -358,5 +359,5 @@ pub(crate) async fn round(
 
 /// A member that answers calls and makes none, for the demo.
 pub(crate) async fn answering_member(join: &crate::join::Join) -> anyhow::Result<RpcDispatcher> {
-    member::join(join, Arc::new(Caller), Silent).await
+    member::join(join, Arc::<Caller>::default(), Silent).await
 }
