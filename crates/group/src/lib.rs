@@ -26,6 +26,9 @@ mod rng;
 mod stack;
 mod time;
 mod timers;
+#[cfg(test)]
+#[path = "../tests/vectors/mod.rs"]
+mod vectors;
 mod version;
 mod view;
 mod window;

@@ -2,6 +2,8 @@
 //! again by a member on a real socket.
 
 mod member;
+#[path = "../../group/tests/vectors/mod.rs"]
+mod vectors;
 
 use std::net::SocketAddr;
 
@@ -26,11 +28,7 @@ const B: Address = Address::Uuid(Uuid { most: 0x2122_2324_2526_2728, least: 0x31
 const EMPTY: i16 = 2;
 
 fn vector(name: &str) -> Bytes {
-    let lines = include_str!("../../group/tests/vectors/25-raw-sockets.hex").lines();
-    let mut named = lines.filter_map(|line| line.split_once(' ').filter(|(own, _)| *own == name));
-    let hex = named.next().expect("a vector").1.as_bytes();
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    hex.chunks(2).map(pair).collect()
+    vectors::vector("25-raw-sockets", name)
 }
 
 /// A connecting side's set-up bytes come first: who it says it is, and the rest.

@@ -29,21 +29,17 @@ pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+#[path = "../../../group/tests/vectors/mod.rs"]
+mod vectors;
 
-    /// The bytes of a line of the facts' vector.
-    fn vector(name: &str) -> Vec<u8> {
-        let lines = include_str!("../../../group/tests/vectors/12-probe.hex").lines();
-        let hex =
-            lines.filter_map(|line| line.strip_prefix(name)).next().expect("a vector").trim().as_bytes();
-        let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        hex.chunks(2).map(pair).collect()
-    }
+#[cfg(test)]
+mod tests {
+    use super::vectors::vector;
+    use super::*;
 
     #[test]
     fn the_vectors_prefix_is_written_and_understood() {
-        let (prefix, digest) = (vector("auth.secret"), vector("sha1.secret"));
+        let (prefix, digest) = (vector("12-probe", "auth.secret"), vector("12-probe", "sha1.secret"));
         assert_eq!(passcode_prefix("secret", 1_700_000_000_000, 0.5), prefix);
         assert_eq!(prefix.len(), PASSCODE_PREFIX);
         // The digest is the passcode's alone: neither time nor random number are in it.

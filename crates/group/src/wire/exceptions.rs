@@ -58,18 +58,11 @@ pub fn decode_exception(bytes: &Bytes) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn unhex(text: &str) -> Bytes {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-    }
+    use crate::vectors::vector;
 
     #[test]
     fn the_vectors_of_the_facts_read_as_class_and_message() {
-        let vectors = include_str!("../../tests/vectors/02-objects.hex");
-        let text = |name: &str| {
-            let line = vectors.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
-            decode_exception(&unhex(line)).unwrap()
-        };
+        let text = |name| decode_exception(&vector("02-objects", name)).unwrap();
         assert_eq!(text("exception"), "java.lang.IllegalStateException: boom");
         assert_eq!(text("exception.ite"), "java.lang.IllegalStateException: boom");
         assert_eq!(

@@ -12,26 +12,8 @@ use super::primitives::*;
 use super::rpc::{put_method_call, read_method_call};
 use super::views::*;
 use super::*;
+use crate::vectors::{files, lines, vector};
 use crate::{Address, Header, HeaderBody, Message, Payload, ProtocolId, Uuid, Version};
-
-macro_rules! vectors {
-    ($($file:literal),+ $(,)?) => {
-        const FILES: &[(&str, &str)] =
-            &[$(($file, include_str!(concat!("../../tests/vectors/", $file, ".hex")))),+];
-    };
-}
-
-vectors! {
-    "01-primitives", "02-objects", "03-addresses", "04-handshake", "05-messages", "06-wire", "07-headers",
-    "08-membership", "09-rpc", "11-fdsock2", "13-transforms", "20-session-tcp", "21-session-crash",
-    "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "26-session-asym-encrypt",
-    "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
-    "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change", "32-session-relay3-bridge",
-}
-
-/// Files that other crates test, and those of protocols that are not here.
-const ELSEWHERE: &[&str] = &["12-probe", "25-raw-sockets"];
-const NOT_HERE: &[&str] = &["10-gossip", "29-gossiprouter"];
 
 #[test]
 fn no_file_is_left_out() {
@@ -40,35 +22,7 @@ fn no_file_is_left_out() {
     let mut there: Vec<String> =
         names.filter_map(|name| name.strip_suffix(".hex").map(str::to_owned)).collect();
     there.sort();
-    let read = FILES.iter().map(|(name, _)| *name);
-    let mut known: Vec<&str> = read.chain(ELSEWHERE.iter().chain(NOT_HERE).copied()).collect();
-    known.sort_unstable();
-    assert_eq!(there, known);
-}
-
-fn unhex(text: &str) -> Bytes {
-    if text == "-" {
-        return Bytes::new();
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-}
-
-/// (name, bytes, the comment line before) of a file.
-fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
-    let text = FILES.iter().find(|(name, _)| *name == file).unwrap().1;
-    let mut comment = "";
-    let mut found = Vec::new();
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# ") {
-            comment = rest;
-        } else if !line.starts_with('#')
-            && let Some((name, hex)) = line.rsplit_once(' ')
-        {
-            found.push((name, unhex(hex), comment));
-        }
-    }
-    assert!(!found.is_empty(), "{file} has vectors");
-    found
+    assert_eq!(there, files().collect::<Vec<_>>());
 }
 
 fn put(write: impl FnOnce(&mut BytesMut)) -> Bytes {
@@ -196,8 +150,7 @@ fn headers() {
             assert!(read_header(&mut Reader::new(bytes.slice(..end))).is_err(), "{name} cut at {end}");
         }
     }
-    let gms =
-        lines("07-headers").into_iter().find(|(name, _, _)| *name == "gms.mergersp.rejected").unwrap().1;
+    let gms = vector("07-headers", "gms.mergersp.rejected");
     match read_header(&mut Reader::new(gms)).unwrap() {
         Header { id: ProtocolId::GMS, body: HeaderBody::Gms(gms) } => {
             assert!(gms.merge_rejected);
@@ -254,7 +207,7 @@ fn message_bodies() {
             }
         }
     }
-    let body = |name: &str| lines("05-messages").into_iter().find(|(other, _, _)| *other == name).unwrap().1;
+    let body = |name: &str| vector("05-messages", name);
     assert_eq!(decode_body(0, &body("bytes")).unwrap().payload, Payload::Bytes(Some("hello".into())));
     assert_eq!(decode_body(0, &body("bytes.null")).unwrap().payload, Payload::Bytes(None));
     assert_eq!(decode_body(0, &body("bytes.zero")).unwrap().payload, Payload::Bytes(Some(Bytes::new())));
@@ -394,7 +347,7 @@ fn check_comment(comment: &str, message: &Message, at: &str) {
 #[test]
 fn captured_sessions() {
     let mut packets = 0;
-    for (file, _) in FILES.iter().filter(|(file, _)| file.contains("session")) {
+    for file in files().filter(|file| file.contains("session")) {
         for (name, bytes, comment) in lines(file) {
             let at = format!("{file} {name}");
             let decoded = decode_packet(&bytes, &[]).unwrap_or_else(|error| panic!("{at}: {error}"));

@@ -4,6 +4,7 @@ use super::join::{INCOMPLETE_MAX, STRANGERS_MAX};
 use super::*;
 use crate::harness::{Harness, exchange, member, view};
 use crate::protocols::{FlowConfig, FlowControl, FlowKind, QueueConfig, Unicast, UnicastConfig, UnicastKind};
+use crate::vectors::lines;
 use crate::wire;
 use crate::{
     DropReason, FcHeader, Flags, FragHeader, Message, Object, Payload, Primitive, RsvpHeader, RsvpKind,
@@ -230,15 +231,10 @@ fn headers_that_lie_are_dropped() {
 /// The pieces are byte for byte those of JGroups (vectors 13, frag_size 20).
 #[test]
 fn pieces_are_those_of_jgroups() {
-    let vectors: Vec<(&str, Bytes)> = include_str!("../../../tests/vectors/13-transforms.hex")
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .filter(|(name, _)| name.starts_with("frag"))
-        .map(|(name, hex)| {
-            let bytes =
-                (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap());
-            (name, bytes.collect())
-        })
+    let vectors: Vec<(&str, Bytes)> = lines("13-transforms")
+        .into_iter()
+        .filter(|(name, _, _)| name.starts_with("frag"))
+        .map(|(name, bytes, _)| (name, bytes))
         .collect();
     let text: String = (0..49).map(|nth| char::from(b'0' + nth % 10)).collect();
     let parties = wire::decode_body(0, &vectors[0].1).unwrap();

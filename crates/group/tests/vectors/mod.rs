@@ -1,0 +1,58 @@
+//! The byte vectors, for tests of any crate: names and bytes of a file's lines.
+#![allow(dead_code, unreachable_pub)] // each test program uses a part
+
+use bytes::Bytes;
+
+macro_rules! files {
+    ($($file:literal),+ $(,)?) => {
+        const FILES: &[(&str, &str)] = &[$(($file, include_str!(concat!($file, ".hex")))),+];
+    };
+}
+
+files! {
+    "01-primitives", "02-objects", "03-addresses", "04-handshake", "05-messages", "06-wire", "07-headers",
+    "08-membership", "09-rpc", "10-gossip", "11-fdsock2", "12-probe", "13-transforms", "20-session-tcp",
+    "21-session-crash", "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "25-raw-sockets",
+    "26-session-asym-encrypt", "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
+    "29-gossiprouter", "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change",
+    "32-session-relay3-bridge",
+}
+
+/// All files.
+pub fn files() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// Name, bytes and the comment before of a file's lines.
+pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
+    let (_, text) = FILES.iter().find(|(name, _)| *name == file).expect("a file of vectors");
+    let mut comment = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# ") {
+            comment = rest;
+        } else if !line.starts_with('#')
+            && let Some((name, hex)) = line.rsplit_once(' ')
+        {
+            found.push((name, unhex(hex), comment));
+        }
+    }
+    assert!(!found.is_empty(), "{file} has vectors");
+    found
+}
+
+/// The bytes of a file's line of that name.
+pub fn vector(file: &str, name: &str) -> Bytes {
+    let line = lines(file).into_iter().find(|(own, _, _)| *own == name);
+    line.unwrap_or_else(|| panic!("{file} has no {name}")).1
+}
+
+fn unhex(text: &str) -> Bytes {
+    if text == "-" {
+        return Bytes::new();
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits"))
+        .collect()
+}
