@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Address, Digest, MessageBatch, PhysAddr, PingData, View};
+use crate::{Address, Digest, External, MessageBatch, PhysAddr, PingData, View};
 
 /// What a layer does with an event after looking at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,8 +192,8 @@ pub enum Effect {
         bind: Option<IpAddr>,
         /// The ports to try in order.
         ports: Vec<u16>,
-        /// The address, and the port if it is another, to advertise instead of the one that is listened on.
-        external: Option<(IpAddr, Option<u16>)>,
+        /// What to advertise instead of the address that is listened on.
+        external: Option<External>,
     },
     /// Stop listening; connections stay.
     CloseListener,

@@ -13,6 +13,7 @@ mod context;
 mod credit;
 mod digest;
 mod event;
+mod external;
 #[cfg(test)]
 mod harness;
 mod header;
@@ -48,6 +49,7 @@ pub use event::{
     Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,
     Transmit, TransmitDest,
 };
+pub use external::External;
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};

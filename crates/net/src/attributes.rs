@@ -50,7 +50,7 @@ attributes! {
     "bind_port" => |c, t| c.bind_port = parse(t)?;
     "port_range" => |c, t| c.port_range = parse(t)?;
     "external_addr" => |c, t| c.external_addr = Some(ip(t)?);
-    "external_port" => |c, t| c.external_port = Some(parse(t)?).filter(|&port: &u16| port > 0);
+    "external_port" => |c, t| c.external_port = parse(t)?;
     "accept_any_version" => |c, t| c.accept_any_version = parse(t)?;
     "sock_conn_timeout" => |c, t| c.sock_conn_timeout = parse(t)?;
     "tcp_nodelay" => |c, t| c.tcp_nodelay = parse(t)?;

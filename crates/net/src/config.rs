@@ -96,8 +96,8 @@ pub struct TransportConfig {
     pub port_range: u16,
     /// The address to advertise instead of the one we are bound to (behind address translation).
     pub external_addr: Option<IpAddr>,
-    /// The port to advertise instead of the one we are bound to.
-    pub external_port: Option<u16>,
+    /// The port to advertise together with `external_addr`; 0 = the one we are bound to.
+    pub external_port: u16,
     /// Whether peers of any version are let in. Off: major and minor must be ours.
     pub accept_any_version: bool,
 
@@ -186,7 +186,7 @@ impl Default for TransportConfig {
             bind_port: 7800,
             port_range: 10,
             external_addr: None,
-            external_port: None,
+            external_port: 0,
             accept_any_version: false,
             sock_conn_timeout: Duration::from_millis(2000),
             tcp_nodelay: true,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_group::{PhysAddr, Time, Transmit, Version};
+use consort_group::{External, PhysAddr, Time, Transmit, Version};
 
 use crate::bind_addr::{BindAddr, Interface, IpVersion, SystemNames};
 use crate::config::{EdgeKind, TransportConfig};
@@ -178,9 +178,10 @@ fn choose(config: &TransportConfig) -> Result<Interface, BindError> {
 /// The address that peers are told: the external one if configured; for a wildcard socket, one of the host's.
 pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<PhysAddr, BindError> {
     let mut own = PhysAddr::from(local);
-    if let Some(ip) = config.external_addr {
-        own.ip = Some(ip);
-    } else if local.ip().is_unspecified() {
+    if let Some(external) = External::configured(config.external_addr, config.external_port) {
+        return Ok(external.apply(own));
+    }
+    if local.ip().is_unspecified() {
         let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
         let version = if local.is_ipv4() { IpVersion::V4 } else { config.ip_version };
         if let Some(found) = BindAddr::default().choose(&interfaces, version, &SystemNames) {
@@ -191,6 +192,5 @@ pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<
     if !matches!(own.ip, Some(IpAddr::V6(ip)) if ip.is_unicast_link_local()) {
         own.scope_id = 0;
     }
-    own.port = config.external_port.unwrap_or(own.port);
     Ok(own)
 }

@@ -445,7 +445,7 @@ async fn the_next_port_of_the_range_is_used() {
 #[tokio::test]
 async fn an_external_address_is_what_peers_are_told() {
     let config =
-        TransportConfig { external_addr: Some([192, 0, 2, 77].into()), external_port: Some(4711), ..tcp() };
+        TransportConfig { external_addr: Some([192, 0, 2, 77].into()), external_port: 4711, ..tcp() };
     let member = Member::start(&config);
     assert_eq!(member.phys.to_string(), "192.0.2.77:4711");
     let listener = TcpListener::bind(addr(0)).await.unwrap();

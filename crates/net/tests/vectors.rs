@@ -78,7 +78,7 @@ async fn a_member_writes_the_stream_of_the_transport() {
     let wanted = vector("tcp.stream");
     let (peer, mut input) = split_setup(&wanted);
     let member =
-        Member::start(&TransportConfig { external_addr: peer.ip, external_port: Some(peer.port), ..tcp() });
+        Member::start(&TransportConfig { external_addr: peer.ip, external_port: peer.port, ..tcp() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     member.send(listener.local_addr().unwrap().into(), payload(&mut input));
     let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();

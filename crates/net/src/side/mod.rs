@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use consort_group::{ConnId, Effect, Lane, Outcome, PhysAddr, Shared, Time, Token};
+use consort_group::{ConnId, Effect, External, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
 use self::files::{Files, Job};
@@ -219,12 +219,12 @@ impl Side {
         token: Token,
         bind: Option<IpAddr>,
         ports: &[u16],
-        external: Option<(IpAddr, Option<u16>)>,
+        external: Option<External>,
         phys: PhysAddr,
     ) {
         let outcome = match open_listener(bind, ports, phys) {
             Ok((listener, own)) => {
-                let own = external.map_or(own, |(ip, port)| PhysAddr::new(ip, port.unwrap_or(own.port)));
+                let own = external.map_or(own, |external| external.apply(own));
                 let table = self.table(token);
                 table.listener = Some(token);
                 table.links.set_own(own);

@@ -22,8 +22,9 @@ use ring::Link;
 use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
-    Address, ConnId, Control, Cx, DropReason, Effect, Event, FdSock2Header, HeaderBody, HeaderIds, Message,
-    MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Token, Transient,
+    Address, ConnId, Control, Cx, DropReason, Effect, Event, External, FdSock2Header, HeaderBody, HeaderIds,
+    Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Token,
+    Transient,
 };
 
 crate::properties! {
@@ -149,7 +150,7 @@ impl FdSock2 {
         }
         let ports = self.ports(cx.shared().phys.port);
         let FdSock2Config { bind_addr: bind, external_addr, external_port, .. } = self.config;
-        let external = external_addr.map(|ip| (ip, Some(external_port).filter(|port| *port > 0)));
+        let external = External::configured(external_addr, external_port);
         self.listener = Some(cx.request(Effect::Listen { bind, ports, external }));
     }
 
