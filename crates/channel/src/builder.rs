@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use consort_conf::{ConfigError, Variables};
 use consort_group::config::StackConfig;
-use consort_group::protocols::registry::{self, ValueError};
+use consort_group::protocols::registry::{self, Resolver};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
-    BindAddr, BoundEdge, Command, DiagConfig, Driver, Interface, IpVersion, SystemNames, TransportConfig,
+    BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };
 
 use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
@@ -85,8 +85,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// The member's address. Default: a random one for every start, which is what keeps a restarted member apart from its
-    /// predecessor: members that have had the address in a view take what comes from it for more of the same.
+    /// The member's address. Default: a random one for every start, which is what keeps a restarted member apart from
+    /// its predecessor: members that have had the address in a view take what comes from it for more of the same.
     #[must_use]
     pub fn address(mut self, address: Address) -> Self {
         self.address = Some(address);
@@ -191,52 +191,39 @@ struct Made {
 }
 
 fn make(config: &StackConfig) -> Result<Made, ConnectError> {
-    let mut config = config.clone();
-    settle_addresses(&mut config)?;
-    let config = &config;
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
-    let diag = edge.diag.clone();
+    let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);
     let edge = BoundEdge::bind(&edge, version)?;
-    let own = edge.phys_addr().ip;
+    let mut names = Names { own: edge.phys_addr().ip, ip_version };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
-        let mut resolve = |host: &str| resolve(host, own);
-        let layer = registry::layer(protocol, &mut resolve)
+        let layer = registry::layer(protocol, &mut names)
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
     }
     Ok(Made { edge, version, diag, layers, policy })
 }
 
-/// FD_SOCK2's `bind_addr` may be a list of selectors, as the transport's; its layer takes the address that they find.
-fn settle_addresses(config: &mut StackConfig) -> Result<(), ConnectError> {
-    let mut wrong = None;
-    for protocol in config.protocols.iter_mut().filter(|protocol| protocol.short_name() == "FD_SOCK2") {
-        for (name, value, position) in &mut protocol.attributes {
-            if name != "bind_addr" || value.parse::<IpAddr>().is_ok() {
-                continue;
-            }
-            let interfaces = Interface::of_host().unwrap_or_default();
-            let chosen = value.parse::<BindAddr>().map_err(|error| error.to_string()).and_then(|selectors| {
-                let found = selectors.choose(&interfaces, IpVersion::Dual, &SystemNames);
-                found.ok_or_else(|| format!("attribute bind_addr: `{value}` finds no address"))
-            });
-            match chosen {
-                Ok(interface) => *value = interface.ip.to_string(),
-                Err(what) => wrong = Some((what, *position)),
-            }
-        }
+/// Finds what layers name in the way the transport does.
+struct Names {
+    /// The transport's own address.
+    own: Option<IpAddr>,
+    ip_version: IpVersion,
+}
+
+impl Resolver for Names {
+    fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+        resolve(name, self.own)
     }
-    match wrong {
-        Some((what, position)) => {
-            let error = ValueError { protocol: "FD_SOCK2".to_owned(), what, position };
-            Err(ConfigError::value(config, error).into())
-        }
-        None => Ok(()),
+
+    fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
+        let selectors: BindAddr = selectors.parse().map_err(|error: BindAddrError| error.to_string())?;
+        let chosen = selectors.choose_of_host(self.ip_version).map_err(|error| error.to_string())?;
+        Ok(chosen.ip)
     }
 }
 
@@ -272,18 +259,35 @@ fn default_name(rng: &mut Rng) -> String {
 
 #[cfg(test)]
 mod tests {
+    use consort_group::ProbeOut;
+
     use super::*;
+
+    fn made(transport: &str, bind: &str) -> Result<Made, ConnectError> {
+        let text = format!("<config>\n{transport}\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
+        make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config)
+    }
+
+    /// What FD_SOCK2 listens on beside a transport.
+    fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {
+        let mut out = ProbeOut::default();
+        made(transport, bind)?.layers[1].probe(&mut out);
+        Ok(out.attributes.into_iter().find(|(name, _)| name == "bind_addr").unwrap().1)
+    }
 
     #[test]
     fn fd_sock2_listens_where_a_selector_says() {
-        let settled = |bind: &str| {
-            let text = format!("<config>\n<TCP/>\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
-            let mut config = consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config;
-            settle_addresses(&mut config).map(|()| config.protocols[1].get("bind_addr").unwrap().to_owned())
-        };
-        assert_eq!(settled("match-interface:none,loopback").unwrap(), "127.0.0.1");
-        assert_eq!(settled("10.1.2.3").unwrap(), "10.1.2.3");
-        let error = settled("match-interface:none").unwrap_err().to_string();
-        assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr"), "{error}");
+        let tcp = r#"<TCP bind_addr="127.0.0.1" bind_port="0"/>"#;
+        assert_eq!(listening(tcp, "match-interface:none,loopback").unwrap(), "127.0.0.1");
+        assert_eq!(listening(tcp, "10.1.2.3").unwrap(), "10.1.2.3");
+        let error = listening(tcp, "match-interface:none").unwrap_err().to_string();
+        assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr: "), "{error}");
+        assert!(error.contains("127.0.0.1"), "it says what there is: {error}");
+    }
+
+    #[test]
+    fn fd_sock2_selects_addresses_of_the_transports_ip_version() {
+        let six = r#"<TCP bind_addr="::1" bind_port="0" ip_version="6"/>"#;
+        assert_eq!(listening(six, "loopback").unwrap(), "::1");
     }
 }

@@ -119,10 +119,11 @@ impl BoundEdge {
             reaper_interval: Duration::ZERO,
             ..link_settings(config, version, None)
         };
+        let choose = || config.bind_addr.choose_of_host(config.ip_version);
         let bound = match config.kind {
             EdgeKind::SharedLoopback => Bound::Shared(BoundShared::bind(config)),
-            EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose(config)?)?)),
-            EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose(config)?)?)),
+            EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
+            EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
         };
         Ok(Self { bound, side })
     }
@@ -160,19 +161,24 @@ impl BoundEdge {
     }
 }
 
-/// The address that `bind_addr` selects.
-fn choose(config: &TransportConfig) -> Result<Interface, BindError> {
-    let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
-    config.bind_addr.choose(&interfaces, config.ip_version, &SystemNames).ok_or_else(|| {
-        BindError::NoAddress {
-            bind_addr: config.bind_addr.to_string(),
+impl BindAddr {
+    /// The first address of this host that a selector finds.
+    ///
+    /// # Errors
+    ///
+    /// If none finds one, or if the host does not tell its addresses.
+    pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
+        let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
+        let chosen = self.choose(&interfaces, version, &SystemNames);
+        chosen.ok_or_else(|| BindError::NoAddress {
+            bind_addr: self.to_string(),
             found: interfaces
                 .iter()
                 .map(|one| format!("{} {}", one.name, one.ip))
                 .collect::<Vec<_>>()
                 .join(", "),
-        }
-    })
+        })
+    }
 }
 
 /// The address that peers are told: the external one if configured; for a wildcard socket, one of the host's.

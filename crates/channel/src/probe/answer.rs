@@ -200,7 +200,7 @@ mod tests {
         let (transport, version) = registry::transport(&config("TCP")).unwrap().unwrap();
         let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
         layers.extend(
-            names.map(|name| registry::layer(&config(name), &mut |_| Ok(Vec::new())).unwrap().unwrap()),
+            names.map(|name| registry::layer(&config(name), &mut |_: &str| Ok(Vec::new())).unwrap().unwrap()),
         );
         let setup = StackSetup {
             local: Address::Uuid(Uuid { most: 1, least: 2 }),

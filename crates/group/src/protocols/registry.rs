@@ -8,8 +8,33 @@ use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
 use crate::{Protocol, ProtocolId, Version};
 
-/// Looks up a host name, for TCPPING.
-pub type Resolve<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<IpAddr>, String>;
+/// Finds the addresses that attributes name. Errors are for people.
+pub trait Resolver {
+    /// The addresses of the host with this name, for TCPPING.
+    ///
+    /// # Errors
+    ///
+    /// If there are none.
+    fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
+
+    /// The address of this host that a list of selectors finds, for FD_SOCK2's `bind_addr`.
+    ///
+    /// # Errors
+    ///
+    /// If they find none.
+    fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
+}
+
+/// Where hosts are simulated they have names, but no interfaces to select from.
+impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
+    fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+        self(name)
+    }
+
+    fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
+        Err(format!("`{selectors}` is not an IP address"))
+    }
+}
 
 /// An attribute has a value that does not fit it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -26,7 +51,7 @@ pub struct ValueError {
 /// A protocol's attributes while it is being made.
 struct Making<'c, 'r> {
     config: &'c ProtocolConfig,
-    resolve: Resolve<'r>,
+    resolver: &'r mut dyn Resolver,
 }
 
 impl Making<'_, '_> {
@@ -63,11 +88,20 @@ impl Making<'_, '_> {
     }
 
     fn tcpping(&mut self) -> Result<Source, ValueError> {
-        let hosts: Vec<HostPort> =
+        let asked: Vec<HostPort> =
             self.one("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 7800 }])?;
         let range: u16 = self.one("port_range", 1)?;
-        let position = self.config.position;
-        Source::tcpping(&hosts, range, &mut *self.resolve).map_err(|why| self.fail(position, why))
+        let found = Source::tcpping(&asked, range, |host| self.resolver.hosts(host));
+        found.map_err(|why| self.fail(self.config.position, why))
+    }
+
+    /// The address that an attribute names or selects, if it is set.
+    fn own_address(&mut self, name: &str) -> Result<Option<IpAddr>, ValueError> {
+        let place =
+            self.config.attributes.iter().find(|(own, value, _)| own == name && !value.trim().is_empty());
+        let Some((_, value, position)) = place else { return Ok(None) };
+        let found = value.trim().parse().or_else(|_| self.resolver.own(value));
+        found.map(Some).map_err(|why| self.fail_at(*position, name, &why))
     }
 }
 
@@ -109,6 +143,14 @@ crate::properties! {
     }
 }
 
+crate::properties! {
+    /// Where FD_SOCK2 listens.
+    FdSock2BindConfig {
+        /// The address to listen on, or selectors as in the transport's `bind_addr`; all addresses if not set.
+        bind_addr: String = String::new(),
+    }
+}
+
 entries! {
     "PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Ping, c));
     "TCPPING": [DiscoveryConfig, TcpPingConfig] |m, c, _| Ok(Discovery::new(m.tcpping()?, c));
@@ -118,7 +160,10 @@ entries! {
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
-    "FD_SOCK2": [FdSock2Config] |m, c| m.check(c.check()).map(|()| FdSock2::new(c));
+    "FD_SOCK2": [FdSock2Config, FdSock2BindConfig] |m, c, _| {
+        m.check(c.check())?;
+        Ok(FdSock2::new(c).bound_to(m.own_address("bind_addr")?))
+    };
     "FD_ALL3": [FdAll3Config] |m, c| m.check(c.check()).map(|()| FdAll3::new(c));
     "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
     "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
@@ -166,9 +211,12 @@ pub fn names() -> BTreeSet<&'static str> {
 
 /// Makes a layer. `None`: there is no such protocol, or it is a transport. Attributes that the layer does not know
 /// are left alone: whoever reads configurations checks their names.
-pub fn layer(config: &ProtocolConfig, resolve: Resolve<'_>) -> Option<Result<Box<dyn Protocol>, ValueError>> {
+pub fn layer(
+    config: &ProtocolConfig,
+    resolver: &mut dyn Resolver,
+) -> Option<Result<Box<dyn Protocol>, ValueError>> {
     let entry = ENTRIES.iter().find(|entry| entry.name == config.short_name())?;
-    Some((entry.make)(&mut Making { config, resolve }))
+    Some((entry.make)(&mut Making { config, resolver }))
 }
 
 /// The number under which a protocol files its headers.
@@ -185,7 +233,7 @@ pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version),
     let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
     let mut layer = TransportLayerConfig::new(*kind);
     let mut nobody = |_: &str| Ok(Vec::new());
-    let making = Making { config, resolve: &mut nobody };
+    let making = Making { config, resolver: &mut nobody };
     let mut make = || {
         layer.bundler = making.one("bundler_type", layer.bundler)?;
         layer.max_size = making.one("bundler.max_size", layer.max_size)?;
@@ -231,7 +279,7 @@ mod tests {
     }
 
     fn made(config: &ProtocolConfig) -> Result<Box<dyn Protocol>, ValueError> {
-        layer(config, &mut |_| Ok(vec![[127, 0, 0, 1].into()])).expect("a known protocol")
+        layer(config, &mut |_: &str| Ok(vec![[127, 0, 0, 1].into()])).expect("a known protocol")
     }
 
     #[test]
@@ -269,10 +317,45 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
+    /// What a layer of FD_SOCK2 listens on, of a host with one interface that selectors find.
+    fn bound(attributes: &[(&str, &str)]) -> Result<String, ValueError> {
+        struct Host;
+        impl Resolver for Host {
+            fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+                Err(format!("no address of {name}"))
+            }
+            fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
+                if selectors == "match-interface:eth.*" {
+                    Ok([10, 0, 0, 5].into())
+                } else {
+                    Err("none".into())
+                }
+            }
+        }
+        let layer = layer(&config("FD_SOCK2", attributes), &mut Host).unwrap()?;
+        let mut out = crate::ProbeOut::default();
+        layer.probe(&mut out);
+        let told: Vec<_> = out.attributes.into_iter().filter(|(name, _)| name == "bind_addr").collect();
+        let [(_, bind)] = &told[..] else { panic!("{told:?}") };
+        Ok(bind.clone())
+    }
+
+    #[test]
+    fn fd_sock2_listens_on_the_address_that_is_set_or_selected() {
+        assert_eq!(bound(&[]).unwrap(), "");
+        assert_eq!(bound(&[("bind_addr", "")]).unwrap(), "");
+        assert_eq!(bound(&[("bind_addr", "10.1.2.3")]).unwrap(), "10.1.2.3");
+        assert_eq!(bound(&[("bind_addr", "match-interface:eth.*")]).unwrap(), "10.0.0.5");
+        let error = bound(&[("bind_addr", "site_local"), ("client_bind_port", "0")]).unwrap_err();
+        assert_eq!(error.to_string(), "FD_SOCK2: attribute bind_addr: none");
+        assert_eq!(error.position.line, 3);
+    }
+
     #[test]
     fn a_host_that_is_not_known_is_an_error() {
         let config = config("TCPPING", &[("initial_hosts", "nowhere[7800]")]);
-        let error = layer(&config, &mut |host| Err(format!("no address of {host}"))).unwrap().err().unwrap();
+        let error =
+            layer(&config, &mut |host: &str| Err(format!("no address of {host}"))).unwrap().err().unwrap();
         assert_eq!(error.to_string(), "TCPPING: no address of nowhere");
     }
 }

@@ -30,8 +30,6 @@ use crate::{
 crate::properties! {
     /// FD_SOCK2's properties.
     FdSock2Config {
-        /// The address to listen on; all addresses if not set.
-        bind_addr: Option<IpAddr> = None,
         /// The address to advertise instead of the one that is listened on (behind address translation).
         external_addr: Option<IpAddr> = None,
         /// The port to advertise together with `external_addr`; 0 = the one that is listened on.
@@ -96,6 +94,8 @@ struct Conn {
 /// The protocol.
 pub struct FdSock2 {
     config: FdSock2Config,
+    /// The address to listen on; `None` = all.
+    bind: Option<IpAddr>,
     is_connected: bool,
     listener: Option<Token>,
     own: Option<PhysAddr>,
@@ -115,10 +115,11 @@ pub struct FdSock2 {
 }
 
 impl FdSock2 {
-    /// The protocol before it listens.
+    /// The protocol before it listens, which it does on all addresses.
     pub fn new(config: FdSock2Config) -> Self {
         Self {
             config,
+            bind: None,
             is_connected: false,
             listener: None,
             own: None,
@@ -131,6 +132,12 @@ impl FdSock2 {
             found: BTreeSet::new(),
             suspicions: 0,
         }
+    }
+
+    /// The same, listening on this address; on all if absent.
+    #[must_use]
+    pub fn bound_to(self, bind: Option<IpAddr>) -> Self {
+        Self { bind, ..self }
     }
 
     /// The ports on which a member whose transport has this port may listen.
@@ -149,7 +156,8 @@ impl FdSock2 {
             return;
         }
         let ports = self.ports(cx.shared().phys.port);
-        let FdSock2Config { bind_addr: bind, external_addr, external_port, .. } = self.config;
+        let FdSock2Config { external_addr, external_port, .. } = self.config;
+        let bind = self.bind;
         let external = External::configured(external_addr, external_port);
         self.listener = Some(cx.request(Effect::Listen { bind, ports, external }));
     }
@@ -397,6 +405,7 @@ impl Protocol for FdSock2 {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
+        out.put("bind_addr", self.bind.map_or_else(String::new, |ip| ip.to_string()));
         out.put_all(&self.config);
         out.put("actual_bind_port", self.own.map_or(0, |own| own.port));
         out.put("ping_dest", self.neighbour.as_ref().map_or_else(String::new, ToString::to_string));
