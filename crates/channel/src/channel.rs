@@ -221,28 +221,45 @@ impl Channel {
     /// # Errors
     ///
     /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
-    pub async fn send(&self, mut message: Message) -> Result<(), SendError> {
+    pub async fn send(&self, message: Message) -> Result<(), SendError> {
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
         match gate.try_pass(&message.dest, bytes) {
             Passage::Open => {}
             Passage::Closed => return Err(SendError::Closed),
             Passage::Full => {
-                if !gate.pass(&message.dest, bytes).await {
-                    return Err(SendError::Closed);
-                }
+                gate.pass(std::slice::from_ref(&message.dest), bytes).await.ok_or(SendError::Closed)?;
             }
         }
-        if !message.flags.has(Flags::RSVP) {
-            return self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed);
+        match self.hand_over(message)? {
+            Some(wait) => acknowledged(wait).await,
+            None => Ok(()),
         }
-        let wait = self.ticket(&mut message);
+    }
+
+    /// Sends a message to each of these destinations: whoever has room does not wait for the others.
+    pub(crate) async fn send_each(
+        &self,
+        mut dests: Vec<Option<Address>>,
+        message: Message,
+    ) -> Result<(), SendError> {
+        let bytes = weight(message.length());
+        let mut waits = Vec::new();
+        while !dests.is_empty() {
+            let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
+            waits.extend(self.hand_over(Message { dest: dests.remove(at), ..message.clone() })?);
+        }
+        for wait in waits {
+            acknowledged(wait).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the driver a message for which there is room. With RSVP, what tells that it was acknowledged.
+    fn hand_over(&self, mut message: Message) -> Result<Option<oneshot::Receiver<bool>>, SendError> {
+        let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
-        match wait.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(SendError::NotAcknowledged),
-            Err(_) => Err(SendError::Closed),
-        }
+        Ok(wait)
     }
 
     /// Sends a message if there is room for it; never waits, not even with RSVP.
@@ -339,6 +356,14 @@ impl Channel {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
         }
         self.end().await;
+    }
+}
+
+async fn acknowledged(wait: oneshot::Receiver<bool>) -> Result<(), SendError> {
+    match wait.await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(SendError::NotAcknowledged),
+        Err(_) => Err(SendError::Closed),
     }
 }
 

@@ -112,15 +112,19 @@ impl Gate {
         self.lock().lanes.entry(dest.clone()).or_default().submitted += bytes;
     }
 
-    /// Waits for room and reserves it. False if the channel closes meanwhile.
-    pub(crate) async fn pass(&self, dest: &Dest, bytes: u64) -> bool {
+    /// Waits until one of these destinations has room, reserves it, and says which; `None` if the channel closes
+    /// meanwhile.
+    pub(crate) async fn pass(&self, dests: &[Dest], bytes: u64) -> Option<usize> {
         loop {
             let changed = self.changed.notified();
-            match self.try_pass(dest, bytes) {
-                Passage::Open => return true,
-                Passage::Closed => return false,
-                Passage::Full => changed.await,
+            for (at, dest) in dests.iter().enumerate() {
+                match self.try_pass(dest, bytes) {
+                    Passage::Open => return Some(at),
+                    Passage::Closed => return None,
+                    Passage::Full => {}
+                }
             }
+            changed.await;
         }
     }
 

@@ -220,10 +220,9 @@ impl RpcDispatcher {
         let _pending = Pending { correlator, id };
         let sending = async {
             if options.anycast {
-                for member in &wanted {
-                    self.transmit(Some(member.clone()), request.clone(), id, options).await?;
-                }
-                return Ok(());
+                let request = self.request(request, id, &[], options.flags);
+                let sent = self.channel.send_each(wanted.into_iter().map(Some).collect(), request).await;
+                return sent.map_err(|error| failed(error, options));
             }
             let mut options = options.clone();
             options.exclusion =
@@ -289,24 +288,34 @@ impl RpcDispatcher {
         id: u64,
         options: &RequestOptions,
     ) -> Result<(), RpcError> {
+        let exclusion = if dest.is_none() { &*options.exclusion } else { &[] };
+        let mut message = self.request(request, id, exclusion, options.flags);
+        message.dest = dest;
+        self.channel.send(message).await.map_err(|error| failed(error, options))
+    }
+
+    fn request(&self, request: Payload, id: u64, exclusion: &[Address], flags: Flags) -> Message {
         let corr_id = self.inner.id.0;
         let rpc = RpcHeader { kind: RpcKind::Request, request_id: id, corr_id };
-        let header = if dest.is_none() && !options.exclusion.is_empty() {
-            HeaderBody::RpcMulti(Box::new(RpcMultiHeader { rpc, exclusion: Some(options.exclusion.clone()) }))
-        } else {
+        let header = if exclusion.is_empty() {
             HeaderBody::Rpc(rpc)
+        } else {
+            HeaderBody::RpcMulti(Box::new(RpcMultiHeader { rpc, exclusion: Some(exclusion.to_vec()) }))
         };
         let is_wrapped = matches!(&request, Payload::Object(object)
             if matches!(**object, Object::Primitive(_) | Object::Serialized(_)));
-        let mut message =
-            Message::new(dest, request).with_flags(options.flags).with_header(self.inner.id, header);
+        let mut message = Message::new(None, request).with_flags(flags).with_header(self.inner.id, header);
         if is_wrapped {
             message.flags |= Flags::SERIALIZED;
         }
-        self.channel.send(message).await.map_err(|error| match error {
-            SendError::NotAcknowledged => RpcError::TimedOut(options.timeout),
-            _ => RpcError::Closed,
-        })
+        message
+    }
+}
+
+fn failed(error: SendError, options: &RequestOptions) -> RpcError {
+    match error {
+        SendError::NotAcknowledged => RpcError::TimedOut(options.timeout),
+        _ => RpcError::Closed,
     }
 }
 
