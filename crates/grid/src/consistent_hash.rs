@@ -1,0 +1,170 @@
+//! Which members own which segment.
+//!
+//! A key belongs to a segment by its hash, for ever; a segment belongs to its owners, of which the first is the
+//! primary. The hash of keys is Hot Rod's, so that clients find the primary by themselves.
+
+use std::fmt;
+use std::sync::Arc;
+
+use consort_group::Address;
+use consort_hotrod::hash;
+use smallvec::SmallVec;
+
+use crate::CacheMember;
+use crate::placement;
+
+/// Segments of a cache unless it says otherwise: enough for a hundred members to have some each, few enough to be
+/// listed to every client.
+pub const SEGMENT_COUNT: u16 = 256;
+
+/// A share of a cache's keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Segment(pub u16);
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The owners of one segment as places in [`ConsistentHash::members`], the primary first.
+pub type Owners = SmallVec<[u16; 4]>;
+
+/// The owners of all segments. A value: cloning shares it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConsistentHash {
+    members: Arc<[CacheMember]>,
+    owner_count: u16,
+    owners: Arc<[Owners]>,
+}
+
+impl ConsistentHash {
+    /// The owners of a cache that begins with these members. Each segment gets `owner_count` owners, or as many as there
+    /// are members that take anything.
+    ///
+    /// # Panics
+    ///
+    /// If `owner_count` or `segment_count` is zero, or there are more members than a `u16` counts.
+    pub fn new(members: Vec<CacheMember>, owner_count: u16, segment_count: u16) -> Self {
+        assert!(owner_count > 0 && segment_count > 0, "a cache has owners and segments");
+        let nobody = Self {
+            members: Arc::from([]),
+            owner_count,
+            owners: vec![Owners::new(); usize::from(segment_count)].into(),
+        };
+        nobody.rebalanced(members)
+    }
+
+    /// The same cache with these members, balanced, and with as little moved as that needs. Who was an owner and stays
+    /// a member keeps what it has, up to its new share; its order among the owners changes only to balance primaries.
+    ///
+    /// # Panics
+    ///
+    /// If there are more members than a `u16` counts.
+    pub fn rebalanced(&self, members: Vec<CacheMember>) -> Self {
+        assert!(members.len() <= usize::from(u16::MAX), "{} members", members.len());
+        let kept = self.owners_among(&members);
+        let owners = placement::place(&members, kept, usize::from(self.owner_count));
+        Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
+    }
+
+    /// Without members that are gone: what they owned belongs to the owners that are left, the next of which is primary
+    /// now. A segment that only they owned has no owner: its entries are lost.
+    #[must_use]
+    pub fn without(&self, is_gone: impl Fn(&Address) -> bool) -> Self {
+        let left: Vec<CacheMember> =
+            self.members.iter().filter(|member| !is_gone(&member.address)).cloned().collect();
+        let owners = self.owners_among(&left);
+        Self { members: left.into(), owner_count: self.owner_count, owners: owners.into() }
+    }
+
+    /// Everybody who owns a segment in either, those of `self` first: while entries move, writes go to all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the two have different numbers of segments: they are of different caches.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        assert_eq!(self.owners.len(), other.owners.len(), "segments of one cache");
+        let mut members = self.members.to_vec();
+        members
+            .extend(other.members.iter().filter(|member| self.place_of(&member.address).is_none()).cloned());
+        let (mut owners, others) = (self.owners_among(&members), other.owners_among(&members));
+        for (owners, others) in owners.iter_mut().zip(others) {
+            let more: Owners = others.into_iter().filter(|place| !owners.contains(place)).collect();
+            owners.extend(more);
+        }
+        Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
+    }
+
+    /// The owners as places in another list of members; those who are not in it are left out.
+    fn owners_among(&self, members: &[CacheMember]) -> Vec<Owners> {
+        let place = |old: &u16| {
+            let address = &self.members[usize::from(*old)].address;
+            members.iter().position(|member| member.address == *address).map(|place| place as u16)
+        };
+        let places: Vec<Option<u16>> = (0..self.members.len() as u16).map(|old| place(&old)).collect();
+        self.owners
+            .iter()
+            .map(|owners| owners.iter().filter_map(|&old| places[usize::from(old)]).collect())
+            .collect()
+    }
+
+    fn place_of(&self, address: &Address) -> Option<u16> {
+        self.members.iter().position(|member| member.address == *address).map(|place| place as u16)
+    }
+
+    /// The members, owners or not, in the order in which they were given.
+    pub fn members(&self) -> &[CacheMember] {
+        &self.members
+    }
+
+    /// Owners that each segment should have.
+    pub fn owner_count(&self) -> u16 {
+        self.owner_count
+    }
+
+    /// How many segments there are.
+    pub fn segment_count(&self) -> u16 {
+        self.owners.len() as u16
+    }
+
+    /// All segments.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> {
+        (0..self.segment_count()).map(Segment)
+    }
+
+    /// The segment of a key, as it is stored.
+    pub fn segment_of(&self, key: &[u8]) -> Segment {
+        Segment(hash::segment_of(key, self.segment_count().into()) as u16)
+    }
+
+    /// The owners of a segment as places among the members, the primary first; none if they are all gone.
+    pub fn places(&self, segment: Segment) -> &[u16] {
+        self.owners.get(usize::from(segment.0)).map_or(&[], |owners| owners.as_slice())
+    }
+
+    /// The owners of a segment, the primary first; none if they are all gone.
+    pub fn owners(&self, segment: Segment) -> impl ExactSizeIterator<Item = &Address> {
+        self.places(segment).iter().map(|&place| &self.members[usize::from(place)].address)
+    }
+
+    /// Who orders the writes of a segment.
+    pub fn primary(&self, segment: Segment) -> Option<&Address> {
+        self.owners(segment).next()
+    }
+
+    /// The segments that a member owns.
+    pub fn segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
+        let place = self.place_of(member);
+        self.segments()
+            .filter(move |&segment| place.is_some_and(|place| self.places(segment).contains(&place)))
+    }
+
+    /// The segments of which a member is the primary.
+    pub fn primary_segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
+        let place = self.place_of(member);
+        self.segments()
+            .filter(move |&segment| place.is_some() && self.places(segment).first().copied() == place)
+    }
+}

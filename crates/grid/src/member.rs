@@ -1,0 +1,108 @@
+//! A cache's members as placement sees them: how much each takes, and where it stands.
+
+use std::fmt;
+use std::sync::Arc;
+
+use consort_group::Address;
+
+/// What a member takes of a cache, relative to the others; 1 by default. Kept in thousandths, so that all members come
+/// to the same owners.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Capacity(u32);
+
+impl Capacity {
+    /// Owns nothing, and takes part in everything else.
+    pub const ZERO: Self = Self(0);
+
+    /// So many thousandths of the usual.
+    pub const fn from_thousandths(thousandths: u32) -> Self {
+        Self(thousandths)
+    }
+
+    /// In thousandths of the usual.
+    pub const fn thousandths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self(1_000)
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
+    }
+}
+
+/// Where a member runs. Owners of a segment are kept apart: on other sites if there are, else other racks, else other
+/// machines. What is not said is the same place for all who do not say it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Location {
+    /// The data centre.
+    pub site: Option<Arc<str>>,
+    /// The rack in it.
+    pub rack: Option<Arc<str>>,
+    /// The machine in that.
+    pub machine: Option<Arc<str>>,
+}
+
+impl Location {
+    /// How close two places are: 0 different sites, 1 the same site, 2 the same rack of it, 3 the same machine.
+    pub fn closeness(&self, other: &Self) -> usize {
+        if self.site != other.site {
+            0
+        } else if self.rack != other.rack {
+            1
+        } else if self.machine != other.machine {
+            2
+        } else {
+            3
+        }
+    }
+}
+
+/// A member of a cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheMember {
+    /// Who it is.
+    pub address: Address,
+    /// How much it takes.
+    pub capacity: Capacity,
+    /// Where it stands.
+    pub location: Location,
+}
+
+impl From<Address> for CacheMember {
+    fn from(address: Address) -> Self {
+        Self { address, capacity: Capacity::default(), location: Location::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rack_of_another_site_is_another_rack() {
+        let place = |site: &str, rack: &str, machine: &str| Location {
+            site: Some(site.into()),
+            rack: Some(rack.into()),
+            machine: Some(machine.into()),
+        };
+        let here = place("s1", "r1", "m1");
+        assert_eq!(here.closeness(&place("s2", "r1", "m1")), 0);
+        assert_eq!(here.closeness(&place("s1", "r2", "m1")), 1);
+        assert_eq!(here.closeness(&place("s1", "r1", "m2")), 2);
+        assert_eq!(here.closeness(&here), 3);
+        assert_eq!(Location::default().closeness(&Location::default()), 3);
+    }
+
+    #[test]
+    fn a_capacity_is_shown_as_a_share_of_the_usual() {
+        assert_eq!(Capacity::default().to_string(), "1.000");
+        assert_eq!(Capacity::from_thousandths(2_050).to_string(), "2.050");
+    }
+}

@@ -1,0 +1,121 @@
+//! Copies and primaries move from who has too much to who has too little, by the shortest chain of exchanges.
+
+use std::collections::VecDeque;
+
+use super::Draft;
+
+/// A step of a chain: the owner of a segment that gives it up, and who takes it.
+#[derive(Clone, Copy)]
+struct Step {
+    segment: usize,
+    from: u16,
+    to: u16,
+}
+
+impl Draft<'_> {
+    /// Everybody has its share of copies, as far as that puts no owners of a segment closer together.
+    pub(super) fn level_copies(&mut self) {
+        for place in 0..self.members.len() as u16 {
+            while self.surplus(place) < 0 {
+                let chain = self.chain_to(
+                    place,
+                    |draft, segment, from, to| {
+                        !draft.owners[segment].contains(&to)
+                            && draft.closeness_to(to, segment, Some(from))
+                                <= draft.closeness_to(from, segment, Some(from))
+                    },
+                    |draft, giver| draft.surplus(giver) > 0,
+                );
+                let Some(chain) = chain else { break };
+                chain.into_iter().for_each(|step| self.hand_over(step.segment, step.from, step.to));
+            }
+        }
+    }
+
+    /// Everybody is primary of as many segments as its capacity says, as far as it owns any. Nothing moves for it: owners
+    /// change their order.
+    pub(super) fn level_primaries(&mut self) {
+        let mut led = vec![0_u64; self.members.len()];
+        self.owners
+            .iter()
+            .filter_map(|owners| owners.first())
+            .for_each(|&place| led[usize::from(place)] += 1);
+        // Each exchange brings loads closer together, so that this ends.
+        let mut is_level = false;
+        while !is_level {
+            is_level = true;
+            for taker in 0..self.members.len() as u16 {
+                while let Some(chain) = self.chain_of_primaries(taker, &led) {
+                    is_level = false;
+                    for Step { segment, from, to } in chain {
+                        let owners = &mut self.owners[segment];
+                        if let Some(at) = owners.iter().position(|&owner| owner == to) {
+                            owners.swap(0, at);
+                        }
+                        led[usize::from(from)] -= 1;
+                        led[usize::from(to)] += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How a member could become primary of one more segment. `led` are the segments of which each is primary.
+    fn chain_of_primaries(&self, taker: u16, led: &[u64]) -> Option<Vec<Step>> {
+        let weight = |place: u16| u64::from(self.members[usize::from(place)].capacity.thousandths());
+        self.chain_to(
+            taker,
+            |draft, segment, from, to| {
+                draft.owners[segment].first() == Some(&from) && draft.owners[segment].contains(&to)
+            },
+            // Who has one less still has no less than the taker with one more.
+            |_, giver| {
+                let (has, more) = (led[usize::from(giver)], led[usize::from(taker)] + 1);
+                has > 0 && (has - 1) * weight(taker) >= more * weight(giver)
+            },
+        )
+    }
+
+    /// The shortest chain of exchanges by which a member gets one more from somebody who `can_give`: breadth first, by
+    /// segments and owners in order.
+    fn chain_to(
+        &self,
+        taker: u16,
+        may_exchange: impl Fn(&Self, usize, u16, u16) -> bool,
+        can_give: impl Fn(&Self, u16) -> bool,
+    ) -> Option<Vec<Step>> {
+        let mut givers =
+            (0..self.members.len() as u16).filter(|&place| place != taker && can_give(self, place));
+        givers.next()?;
+        let mut found: Vec<Option<Step>> = vec![None; self.members.len()];
+        let mut waiting = VecDeque::from([taker]);
+        while let Some(to) = waiting.pop_front() {
+            for (segment, owners) in self.owners.iter().enumerate() {
+                for &from in owners {
+                    let is_new = from != taker && found[usize::from(from)].is_none();
+                    if !is_new || !may_exchange(self, segment, from, to) {
+                        continue;
+                    }
+                    found[usize::from(from)] = Some(Step { segment, from, to });
+                    if can_give(self, from) {
+                        return Some(chain_from(from, taker, &found));
+                    }
+                    waiting.push_back(from);
+                }
+            }
+        }
+        None
+    }
+}
+
+fn chain_from(giver: u16, taker: u16, found: &[Option<Step>]) -> Vec<Step> {
+    let mut chain = Vec::new();
+    let mut at = giver;
+    while at != taker
+        && let Some(step) = found[usize::from(at)]
+    {
+        chain.push(step);
+        at = step.to;
+    }
+    chain
+}
