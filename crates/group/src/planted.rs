@@ -39,13 +39,17 @@ pub enum Planted {
     CreditForgotten,
     /// FD_ALL3 suspects a member for ever.
     SuspicionNotWithdrawn,
+    /// SEQUENCER's members broadcast their messages themselves.
+    CoordinatorBypassed,
+    /// SEQUENCER forgets what it has delivered of members that are gone.
+    OrderedForgotten,
     /// FRAG2 and FRAG4 join the pieces of a message in the wrong order.
     PiecesSwapped,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -64,6 +68,8 @@ impl Planted {
         Self::LeaverNotPassedOn,
         Self::CreditForgotten,
         Self::SuspicionNotWithdrawn,
+        Self::CoordinatorBypassed,
+        Self::OrderedForgotten,
         Self::PiecesSwapped,
     ];
 }

@@ -1,12 +1,17 @@
 //! SEQUENCER: one order of all multicasts at all members (facts 20.2).
 //!
 //! Members send their multicasts to the coordinator, which broadcasts them; the order in which its broadcasts arrive
-//! is everybody's order. When the coordinator changes, members send what they have not seen come back to the new one,
-//! one message at a time, before anything else.
+//! is everybody's order. When the coordinator changes, or groups merge, members send what they have not seen come back
+//! to whoever coordinates then, one message at a time, before anything else.
 //!
-//! The order is that of one coordinator at a time. Where subgroups merge, what a former coordinator broadcast just before
-//! the merged view may reach members of the other subgroup after messages that it has sent through the new one; as in
-//! JGroups, nothing holds the subgroups' messages back while they merge.
+//! The order is that of one coordinator at a time. As in JGroups, nothing makes all members see the same messages before
+//! a view:
+//!
+//! * A coordinator that crashes may have reached some members only. What its senders have not seen come back is ordered
+//!   anew, and what has come back to them is not sent again to those who lack it.
+//! * Where subgroups merge, what a former coordinator has broadcast may come after what was sent later through the new
+//!   one.
+//! * A message may come when its sender is not in the view any more: it waited for credits at the coordinator.
 //!
 //! Flow control counts a message twice: against its sender on the way to the coordinator, until the coordinator's
 //! broadcast of it has gone out, and against the coordinator on the way to everybody, until it has been consumed.
@@ -40,12 +45,29 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 const RETRY: TimerKey = TimerKey(1);
 
+/// Senders outside the view whose messages are remembered: members that are gone, whose last messages may come twice
+/// or after they have come back. Those that come back do so within minutes.
+const FORMER_MAX: usize = 100;
+
 /// A sender's messages that have been delivered.
 #[derive(Default)]
 struct Delivered {
     seqnos: BTreeSet<u64>,
     /// Everything up to here counts as delivered.
     forgotten: u64,
+}
+
+impl Delivered {
+    /// Notes a message, and that of `most` at most. Returns whether it is new.
+    fn add(&mut self, seqno: u64, most: usize) -> bool {
+        if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
+            return false;
+        }
+        while self.seqnos.len() > most {
+            self.forgotten = self.seqnos.pop_first().unwrap_or(self.forgotten);
+        }
+        true
+    }
 }
 
 /// One of our own messages on its way through the coordinator.
@@ -68,6 +90,8 @@ pub struct Sequencer {
     /// The message that is out alone.
     alone: Option<u64>,
     delivered: BTreeMap<Address, Delivered>,
+    /// The senders among those that are not in the view, newest last.
+    former: VecDeque<Address>,
     /// Credit of forwarders whose message has been broadcast by us and has not come back: it may wait for credits of
     /// our own. Bounded by the credit that we give.
     pledged: BTreeMap<(Address, u64), u64>,
@@ -88,6 +112,7 @@ impl Sequencer {
             careful: 0,
             alone: None,
             delivered: BTreeMap::new(),
+            former: VecDeque::new(),
             pledged: BTreeMap::new(),
             owed: BTreeMap::new(),
             broadcasts: 0,
@@ -107,6 +132,10 @@ impl Sequencer {
         message.src = Some(cx.local().clone());
         message.headers.put(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
         let wrapped = wire::encode_typed(&message);
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::CoordinatorBypassed) {
+            return self.broadcast(cx, wrapped, seqno, false);
+        }
         let is_wanted_back = !message.transient.has(Transient::DONT_LOOPBACK);
         self.forwarded.insert(seqno, Forwarded { wrapped: wrapped.clone(), is_wanted_back });
         if self.leads(cx) {
@@ -182,12 +211,20 @@ impl Sequencer {
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
-        self.delivered.retain(|member, _| view.contains(member));
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::OrderedForgotten) {
+            self.delivered.retain(|member, _| view.contains(member));
+        }
+        self.former.retain(|member| !view.contains(member));
+        let gone: Vec<Address> =
+            self.delivered.keys().filter(|member| !view.contains(member)).cloned().collect();
+        gone.into_iter().for_each(|member| self.note_former(member));
         let before = self.coordinator.replace(match view.coordinator() {
             Some(coordinator) => coordinator.clone(),
             None => return,
         });
-        if before == self.coordinator {
+        // After a merge we may have been out of the coordinator's views: it has dropped what we sent meanwhile.
+        if before == self.coordinator && (self.leads(cx) || !view.is_merge()) {
             return;
         }
         self.alone = None;
@@ -288,17 +325,35 @@ impl Sequencer {
         }
     }
 
+    /// Remembers a sender that is not in the view, in the place of the one that has been out of it longest.
+    fn note_former(&mut self, sender: Address) {
+        if self.former.contains(&sender) {
+            return;
+        }
+        self.former.push_back(sender);
+        if self.former.len() > FORMER_MAX
+            && let Some(oldest) = self.former.pop_front()
+        {
+            self.delivered.remove(&oldest);
+        }
+    }
+
     /// Whether a message is delivered, which it is once.
     fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) -> bool {
         let is_wanted = !cx.is_local(src) || self.came_back(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);
-        let delivered = self.delivered.entry(src.clone()).or_default();
-        if seqno <= delivered.forgotten || !delivered.seqnos.insert(seqno) {
+        let is_new = match self.delivered.get_mut(src) {
+            Some(delivered) => delivered.add(seqno, most),
+            None => {
+                if !cx.view().is_some_and(|view| view.contains(src)) {
+                    self.note_former(src.clone());
+                }
+                self.delivered.entry(src.clone()).or_default().add(seqno, most)
+            }
+        };
+        if !is_new {
             cx.count_drop(DropReason::Duplicate, || format!("message {seqno} of {src}"));
             return false;
-        }
-        while delivered.seqnos.len() > most {
-            delivered.forgotten = delivered.seqnos.pop_first().unwrap_or(delivered.forgotten);
         }
         is_wanted
     }
@@ -363,7 +418,13 @@ impl Protocol for Sequencer {
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
             cx.disarm(RETRY);
-            *self = Self::new(self.config.clone());
+            // Until we are gone, what has been delivered may come again; and others remember what we have numbered.
+            *self = Self {
+                next_seqno: self.next_seqno,
+                delivered: std::mem::take(&mut self.delivered),
+                former: std::mem::take(&mut self.former),
+                ..Self::new(self.config.clone())
+            };
         }
         Pass::On
     }

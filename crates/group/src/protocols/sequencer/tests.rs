@@ -75,6 +75,55 @@ fn what_has_not_come_back_goes_to_the_next_coordinator_again() {
     assert_eq!(kinds(&mut harness), [(SequencerKind::WrappedBcast, 1, None)]);
 }
 
+fn merged(id: u64, members: &[u64]) -> View {
+    let plain = view(id, members);
+    View::merged(plain.id().clone(), plain.members().to_vec(), [])
+}
+
+/// We were out of its views before, and it took nothing from us.
+#[test]
+fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_merge() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.send(Message::bytes(None, "x")).take_down();
+    harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
+    assert_eq!(kinds(&mut harness), []);
+    harness.install(merged(3, &[2, 3, 1])).raise(Event::View(merged(3, &[2, 3, 1])));
+    assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
+}
+
+/// The second copy waited for credits at the coordinator until its sender had gone.
+#[test]
+fn a_message_of_a_member_that_is_gone_comes_once() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
+    harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
+    assert_eq!(harness.take_up().len(), 2);
+    harness.install(merged(3, &[2, 3, 1])).raise(Event::View(merged(3, &[2, 3, 1])));
+    harness.up(wrapped(3, 1, 2)).up(wrapped(3, 3, 2));
+    assert_eq!(harness.take_up().len(), 1, "and when it has come back");
+}
+
+#[test]
+fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
+    let mut harness = harness(&[2, 1]);
+    for sender in 10..=10 + FORMER_MAX as u64 {
+        harness.up(wrapped(sender, 1, 2));
+    }
+    harness.take_up();
+    harness.up(wrapped(11, 1, 2)).up(wrapped(10, 1, 2));
+    let again: Vec<_> = harness.take_up().into_iter().map(|message| message.src).collect();
+    assert_eq!(again, [Some(member(10))]);
+}
+
+/// Until the coordinator lets us go, its broadcasts go on.
+#[test]
+fn a_leaver_gets_nothing_twice() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.up(wrapped(3, 1, 2)).lower(Event::Disconnect);
+    harness.up(wrapped(3, 1, 2));
+    assert_eq!(harness.take_up().len(), 1);
+}
+
 #[test]
 fn the_broadcast_message_has_its_own_sender_and_comes_once() {
     let mut harness = harness(&[2, 3, 1]);
