@@ -1,5 +1,7 @@
 //! What has to hold in every run.
 
+mod total;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -36,6 +38,9 @@ pub(crate) fn all(world: &World) -> Result<(), Broken> {
     content(world)?;
     views(world)?;
     membership(world)?;
+    if world.is_sequenced() {
+        total::order(world)?;
+    }
     completeness(world)
 }
 
@@ -52,26 +57,30 @@ pub(crate) fn content(world: &World) -> Result<(), Broken> {
 /// No duplicates, and every sender's messages in the order in which they were sent.
 pub(crate) fn order(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
-        let mut last: BTreeMap<(usize, bool), (u64, Time)> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        let mut highest: BTreeMap<(usize, bool), u64> = BTreeMap::new();
         for got in &node.log.got {
-            let (before, _) =
-                last.insert((got.sender, got.is_multicast), (got.number, got.at)).unwrap_or_default();
-            if got.number <= before {
-                let rule = if got.number == before { "no duplicates" } else { "order of a sender" };
-                let kind = if got.is_multicast { "multicast" } else { "unicast" };
-                let sender = world.nodes.get(got.sender);
-                let (name, views) =
-                    sender.map_or(("?", String::new()), |sender| (&sender.name, history(sender)));
-                let what = format!(
-                    "{} got {kind} {} after {before} of {name} at {:?}\n  views of {}: {}\n  views of {name}: {views}",
-                    node.name,
-                    got.number,
-                    got.at,
-                    node.name,
-                    history(node)
-                );
-                return Err((rule, what));
-            }
+            let highest = highest.entry((got.sender, got.is_multicast)).or_default();
+            let before = std::mem::replace(highest, got.number.max(*highest));
+            let rule = if !known.insert((got.sender, got.is_multicast, got.number)) {
+                "no duplicates"
+            } else if got.number < before && !(world.is_sequenced() && total::is_late(world, node, got)) {
+                "order of a sender"
+            } else {
+                continue;
+            };
+            let kind = if got.is_multicast { "multicast" } else { "unicast" };
+            let sender = world.nodes.get(got.sender);
+            let (name, views) = sender.map_or(("?", String::new()), |sender| (&sender.name, history(sender)));
+            let what = format!(
+                "{} got {kind} {} after {before} of {name} at {:?}\n  views of {}: {}\n  views of {name}: {views}",
+                node.name,
+                got.number,
+                got.at,
+                node.name,
+                history(node)
+            );
+            return Err((rule, what));
         }
     }
     Ok(())
@@ -124,7 +133,8 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
             // At the very moment of a view, messages before it in the same cycle belong to the one before.
             let is_member = current.is_some_and(|view| view.contains(&got.src))
                 || node.log.views.iter().any(|(at, view)| *at == got.at && view.contains(&got.src))
-                || before(node, got.at).is_some_and(|view| view.contains(&got.src));
+                || before(node, got.at).is_some_and(|view| view.contains(&got.src))
+                || (world.is_sequenced() && total::was_member(world, node, got));
             if !is_member {
                 return Err((
                     "messages of members only",
@@ -156,11 +166,14 @@ fn history(node: &Node) -> String {
     views.collect::<Vec<_>>().join(", ")
 }
 
-/// From when on two members have had each other in every view, without a merge between.
-fn together_since(node: &Node, other: &Address) -> Option<Time> {
+/// From when on two members have had each other in every view, without a merge between; with total order, without
+/// another coordinator either.
+fn together_since(node: &Node, other: &Address, is_sequenced: bool) -> Option<Time> {
     let mut since = None;
+    let mut led_by = None;
     for (at, view) in &node.log.views {
-        if !view.contains(other) || view.is_merge() {
+        let is_led_anew = led_by.replace(view.coordinator()) != Some(view.coordinator());
+        if !view.contains(other) || view.is_merge() || (is_sequenced && is_led_anew) {
             since = None;
         }
         if view.contains(other) && since.is_none() {
@@ -174,13 +187,15 @@ fn together_since(node: &Node, other: &Address) -> Option<Time> {
 pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
     for receiver in world.nodes.iter().filter(|node| node.is_alive()) {
         for (index, sender) in world.nodes.iter().enumerate().filter(|(_, node)| node.is_alive()) {
-            let (Some(one), Some(two)) =
-                (together_since(receiver, &sender.address), together_since(sender, &receiver.address))
-            else {
-                continue;
-            };
-            let since = one.max(two);
             for dest in [None, Some(receiver.address.clone())] {
+                let is_sequenced = world.is_sequenced() && dest.is_none();
+                let (Some(one), Some(two)) = (
+                    together_since(receiver, &sender.address, is_sequenced),
+                    together_since(sender, &receiver.address, is_sequenced),
+                ) else {
+                    continue;
+                };
+                let since = one.max(two);
                 let Some(sent) = sender.log.sent.get(&dest) else { continue };
                 let wanted: BTreeSet<u64> =
                     (1..).zip(sent).filter(|(_, at)| **at > since).map(|(number, _)| number).collect();
@@ -211,27 +226,6 @@ pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
                     ));
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-/// Members deliver the multicasts that they both have in one order (SEQUENCER).
-pub(crate) fn total_order(world: &World) -> Result<(), Broken> {
-    let multicasts = |node: &Node| -> Vec<(usize, u64)> {
-        node.log.got.iter().filter(|got| got.is_multicast).map(|got| (got.sender, got.number)).collect()
-    };
-    let Some(first) = world.nodes.iter().find(|node| node.is_alive()) else { return Ok(()) };
-    let reference: BTreeMap<(usize, u64), usize> =
-        multicasts(first).into_iter().enumerate().map(|(place, message)| (message, place)).collect();
-    for node in world.nodes.iter().filter(|node| node.is_alive()) {
-        let places: Vec<usize> =
-            multicasts(node).iter().filter_map(|message| reference.get(message).copied()).collect();
-        if let Some(pair) = places.windows(2).find(|pair| pair[0] > pair[1]) {
-            return Err((
-                "one order",
-                format!("{} has {pair:?} of {} the other way round", node.name, first.name),
-            ));
         }
     }
     Ok(())

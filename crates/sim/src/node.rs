@@ -19,6 +19,8 @@ pub(crate) struct Got {
     /// Whether it says what it said when it was sent.
     pub(crate) is_whole: bool,
     pub(crate) at: Time,
+    /// How many views its receiver had had.
+    pub(crate) nth_view: usize,
 }
 
 /// What a member has seen, for the checkers.

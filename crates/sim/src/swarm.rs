@@ -148,9 +148,6 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let healed_after = world.now.since(ended);
     calm::join_and_leave(world)?;
     checks::all(world)?;
-    if world.is_sequenced() && plan.mix == Mix::NONE {
-        checks::total_order(world)?;
-    }
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,

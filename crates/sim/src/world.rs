@@ -473,7 +473,9 @@ impl World {
             self.totals.delivered += 1;
             self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
             let one = &mut self.nodes[node];
-            one.log.got.push(Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now });
+            let nth_view = one.log.views.len();
+            let got = Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now, nth_view };
+            one.log.got.push(got);
             if message.credit > 0 {
                 one.busy_until = one.busy_until.max(now) + one.slowness;
                 let (at, credit) = (one.busy_until, u64::from(message.credit));

@@ -27,6 +27,11 @@ fn udp_survives_faults() {
 }
 
 #[test]
+fn sequencer_survives_faults() {
+    seeds("sequencer.xml", 4, 0..20);
+}
+
+#[test]
 fn one_order_of_all_multicasts() {
     let plan = Plan::new("sequencer.xml", 4).without_faults();
     for seed in 0..5 {
