@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
+use crate::guarded::Panicked;
 use crate::probe::Responder;
 use crate::receiver::Delivery;
 use crate::rpc::Interceptor;
@@ -51,7 +52,7 @@ struct Waits {
 struct Fetched {
     state: Option<Bytes>,
     /// Told when the receiver has taken it.
-    is_set: oneshot::Receiver<()>,
+    is_set: oneshot::Receiver<Result<(), Panicked>>,
 }
 
 impl Shared {
@@ -300,7 +301,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`StateError`]; the receiver's state was not touched.
+    /// [`StateError`]; the receiver's state was not touched, unless it is [`StateError::NotTaken`].
     pub async fn fetch_state(
         &self,
         target: Option<Address>,
@@ -318,8 +319,12 @@ impl Channel {
             Err(_) => return Err(StateError::NoProtocol),
         };
         // However long messages from before the state keep the receiver.
-        let _ = fetched.is_set.await;
-        Ok(fetched.state)
+        match fetched.is_set.await {
+            Ok(Ok(())) => Ok(fetched.state),
+            Ok(Err(Panicked(text))) => Err(StateError::NotTaken(text)),
+            // The member's runtime ended.
+            Err(_) => Err(StateError::ProviderLeft),
+        }
     }
 
     /// Runs `call` on the stack's own task between two cycles, for management: attributes, operations, inserting

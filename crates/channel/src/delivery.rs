@@ -5,6 +5,8 @@
 //! of them is being processed and hands them over together; `submit` gives every batch a task of its own, so that
 //! order between batches is up to the receiver; `unbatch` is `max` with one message per call; `direct` calls the
 //! receiver on the driver's own task.
+//!
+//! A receiver that panics ends that call alone: its lane goes on, and so do views and states.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::str::FromStr;
@@ -16,6 +18,7 @@ use consort_net::{Command, Submitter};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use crate::guarded::{Panicked, guarded};
 use crate::receiver::{Delivery, Receiver};
 
 /// Which task calls the receiver.
@@ -94,7 +97,7 @@ pub(crate) enum Notice {
     SetState {
         state: Option<Bytes>,
         /// To be told when the receiver has taken it.
-        set: oneshot::Sender<()>,
+        set: oneshot::Sender<Result<(), Panicked>>,
     },
 }
 
@@ -200,12 +203,15 @@ impl Deliverer {
     }
 
     fn call(&self, batch: MessageBatch) {
+        let src = batch.src().cloned();
+        let receive = |batch| {
+            let delivery = Delivery::new(batch, &self.driver);
+            let _ = guarded("receive_batch", src.as_ref(), || self.receiver.receive_batch(delivery));
+        };
         if self.policy == DeliveryPolicy::Unbatch {
-            for message in batch.messages {
-                self.receiver.receive_batch(Delivery::new(MessageBatch::of(message), &self.driver));
-            }
+            batch.messages.into_iter().map(MessageBatch::of).for_each(receive);
         } else {
-            self.receiver.receive_batch(Delivery::new(batch, &self.driver));
+            receive(batch);
         }
     }
 
@@ -239,19 +245,23 @@ impl Deliverer {
             };
             let Some((ordinal, notice)) = next else { return };
             match notice {
-                Notice::View(view) => self.receiver.view_accepted(&view),
+                Notice::View(view) => {
+                    let _ = guarded("view_accepted", None, || self.receiver.view_accepted(&view));
+                }
                 Notice::Suspected(members) => {
-                    members.iter().for_each(|member| self.receiver.suspected(member));
+                    for member in &members {
+                        let _ = guarded("suspected", None, || self.receiver.suspected(member));
+                    }
                 }
                 Notice::StateRequested { token } => {
                     self.all_before(ordinal).await;
-                    let state = self.receiver.state();
+                    let state = guarded("state", None, || self.receiver.state());
+                    let state = state.unwrap_or_else(|panicked| Err(panicked.to_string()));
                     let _ = self.driver.submit(Command::Event(Event::ProvideState { token, state }));
                 }
                 Notice::SetState { state, set } => {
                     self.all_before(ordinal).await;
-                    self.receiver.set_state(state);
-                    let _ = set.send(());
+                    let _ = set.send(guarded("set_state", None, || self.receiver.set_state(state)));
                     let mut waiting = self.lock();
                     for batch in waiting.behind_state.take().unwrap_or_default() {
                         self.start(&mut waiting, batch);

@@ -19,6 +19,7 @@ mod channel;
 mod delivery;
 mod error;
 mod gate;
+mod guarded;
 mod receiver;
 
 pub mod probe;

@@ -6,9 +6,15 @@ use bytes::Bytes;
 use consort_group::{Address, Message, MessageBatch, View};
 use consort_net::{Command, Submitter};
 
+use crate::guarded::guarded;
+
 /// The application's side of a channel. All methods have defaults; none may block for long, because they run on the
 /// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which is what
 /// slows the senders down.
+///
+/// A panic ends the call in which it happens and nothing else. It is reported by the panic hook and logged as an error;
+/// the message is not delivered again, the senders get their credits back, and what comes later is delivered. Who waits
+/// for a state is told ([`crate::StateError`]).
 pub trait Receiver: Send + Sync + 'static {
     /// One message.
     fn receive(&self, message: Message) {
@@ -16,10 +22,14 @@ pub trait Receiver: Send + Sync + 'static {
     }
 
     /// All messages of one sender that are ready: the whole batch in one call (S000-56). The default hands them to
-    /// [`Receiver::receive`] one by one. Senders get their credits back when the delivery is dropped.
+    /// [`Receiver::receive`] one by one; where that panics, the others follow all the same. Senders get their credits
+    /// back when the delivery is dropped.
     fn receive_batch(&self, mut delivery: Delivery) {
-        for message in delivery.take() {
-            self.receive(message);
+        let src = delivery.src().cloned();
+        let mut messages = delivery.take().into_iter();
+        while !messages.as_slice().is_empty() {
+            let rest = messages.by_ref();
+            let _ = guarded("receive", src.as_ref(), || rest.for_each(|message| self.receive(message)));
         }
     }
 
@@ -38,7 +48,7 @@ pub trait Receiver: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Takes a state that was asked for with [`crate::Channel::fetch_state`].
+    /// Takes a state that was asked for with [`crate::Channel::fetch_state`], which fails if this panics.
     fn set_state(&self, state: Option<Bytes>) {
         let _ = state;
     }

@@ -84,7 +84,7 @@ pub enum Event {
     },
 }
 
-/// Why a state could not be had. The application's own state is unchanged.
+/// Why a state could not be had. The application's own state is unchanged, except where it says so.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -103,6 +103,9 @@ pub enum StateError {
     /// The stack has no layer that transfers state.
     #[error("the stack has no state transfer protocol")]
     NoProtocol,
+    /// The application panicked while it took the state; what it has of it is its own affair.
+    #[error("the application panicked while it took the state: {0}")]
+    NotTaken(String),
 }
 
 /// A synchronous call to all layers below the caller, from top to bottom.

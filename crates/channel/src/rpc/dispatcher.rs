@@ -19,9 +19,12 @@ use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
 use crate::channel::{Channel, WeakChannel};
 use crate::error::{ConnectError, RpcError, SendError};
+use crate::guarded::guarded;
 use crate::receiver::{Delivery, Receiver};
 
 /// Carries out requests. A plain closure from message to result is a handler; implement the trait to answer later.
+///
+/// A panic ends the request in which it happens and nothing else. Of a closure's panic the caller is told.
 pub trait RpcHandler: Send + Sync + 'static {
     /// A request has come; the responder is absent where no answer is expected.
     fn handle(&self, request: Message, responder: Option<Responder>);
@@ -32,9 +35,9 @@ where
     F: Fn(&Message) -> Result<Payload, String> + Send + Sync + 'static,
 {
     fn handle(&self, request: Message, responder: Option<Responder>) {
-        let result = self(&request);
+        let result = guarded("handle", request.src.as_ref(), || self(&request));
         if let Some(responder) = responder {
-            responder.reply(result);
+            responder.reply(result.unwrap_or_else(|panicked| Err(panicked.to_string())));
         }
     }
 }
@@ -358,7 +361,8 @@ impl Inner {
             }),
             _ => None,
         };
-        self.handler.handle(message, responder);
+        let src = message.src.clone();
+        let _ = guarded("handle", src.as_ref(), || self.handler.handle(message, responder));
     }
 }
 
