@@ -1,13 +1,12 @@
 //! What an application's panics do to its member: they end the call in which they happen and nothing else.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher};
 use consort_channel::{
-    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, RpcError, StateError, View,
+    Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, RpcError, StateError, View,
 };
 use consort_conf::{Variables, parse_stack};
 use tokio::sync::watch;
@@ -220,45 +219,4 @@ impl consort_channel::rpc::RpcHandler for Responding {
     fn handle(&self, request: Message, responder: Option<Responder>) {
         (self.0)(request, responder.expect("a call"));
     }
-}
-
-/// What has been logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A panic is logged as an error that names whose message it was.
-#[tokio::test]
-async fn a_panic_is_logged_with_the_sender() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    // Tests run on one thread each, and so do all of their members.
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let (a, b) = two("logged", "max", Arc::new(Fragile::default())).await;
-    a.send(Message::bytes(Some(b.address().clone()), "hello")).await.unwrap();
-    let sender: Address = a.address().clone();
-    let is_told = async {
-        loop {
-            let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-            if text.contains("called=\"receive_batch\"") {
-                return text;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let text = timeout(PATIENCE, is_told).await.expect("it is logged");
-    let line = text.lines().find(|line| line.contains("called=\"receive_batch\"")).unwrap();
-    assert!(line.contains("ERROR") && line.contains("the application panicked"), "{line}");
-    assert!(line.contains(&format!("sender={sender} panic=with a batch in hand")), "{line}");
-    close([a, b]).await;
 }
