@@ -215,6 +215,12 @@ impl Sequencer {
         if cx.has_planted(crate::Planted::OrderedForgotten) {
             self.delivered.retain(|member, _| view.contains(member));
         }
+        if !view.is_merge() {
+            // Who joins under an address that was a member's before counts from the first.
+            for member in self.former.iter().filter(|member| view.contains(member)) {
+                self.delivered.remove(member);
+            }
+        }
         self.former.retain(|member| !view.contains(member));
         let gone: Vec<Address> =
             self.delivered.keys().filter(|member| !view.contains(member)).cloned().collect();

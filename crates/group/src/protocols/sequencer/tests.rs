@@ -104,6 +104,15 @@ fn a_message_of_a_member_that_is_gone_comes_once() {
 }
 
 #[test]
+fn who_joins_under_an_address_that_was_in_use_is_heard() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
+    harness.install(view(3, &[2, 1, 3])).raise(Event::View(view(3, &[2, 1, 3])));
+    harness.up(wrapped(3, 1, 2));
+    assert_eq!(harness.take_up().len(), 2);
+}
+
+#[test]
 fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
     let mut harness = harness(&[2, 1]);
     for sender in 10..=10 + FORMER_MAX as u64 {
