@@ -79,11 +79,15 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
         let view = got.nth_view.checked_sub(1).and_then(|nth| node.log.views.get(nth));
         let Some(reign) = view.and_then(|(_, view)| reigns.get(view)) else { continue };
         let Some(sent) = sent_at(world, got) else { continue };
-        let of_sender = before(&world.nodes[got.sender], sent).and_then(|view| reigns.get(view));
+        // A sender that has another coordinator by then gives it what has not come back.
+        let sender = &world.nodes[got.sender];
+        let is_with_us = [before(sender, sent), before(sender, got.at)]
+            .iter()
+            .all(|view| view.and_then(|view| reigns.get(view)).as_ref() == Some(&reign));
         let is_within = stays
             .get(&reign)
             .is_some_and(|(since, until)| *since < sent && until.is_none_or(|until| got.at < until));
-        if of_sender.as_ref() == Some(&reign) && is_within {
+        if is_with_us && is_within {
             within.entry(reign).or_default().push((got.sender, got.number));
         }
     }
@@ -115,13 +119,17 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether groups merged between the sending of a multicast and its arrival: then it may come after what its sender
-/// has sent later.
+/// Whether a multicast may come after what its sender has sent later: between its sending and its arrival groups merged,
+/// or the sender came under another coordinator than the receiver's.
 pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(world, got).filter(|_| got.is_multicast) else { return false };
     let merges =
         |node: &Node| node.log.views.iter().any(|(at, view)| view.is_merge() && (sent..=got.at).contains(at));
-    merges(node) || world.nodes.get(got.sender).is_some_and(merges)
+    let leader = got.nth_view.checked_sub(1).and_then(|nth| node.log.views.get(nth)?.1.coordinator());
+    let parts = |sender: &Node| {
+        sender.log.views.iter().any(|(at, view)| view.coordinator() != leader && (sent..=got.at).contains(at))
+    };
+    merges(node) || world.nodes.get(got.sender).is_some_and(|sender| merges(sender) || parts(sender))
 }
 
 /// Whether the sender has been in a view of somebody who is in the receiver's.
