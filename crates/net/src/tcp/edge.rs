@@ -18,8 +18,8 @@ use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tls::Tls;
 
-/// After a failed attempt, packets for the peer are dropped for so long before the next: retransmissions to a dead
-/// member must not become a stream of connection attempts.
+/// After a failed attempt, packets for the peer wait for so long before the next: retransmissions to a dead member must
+/// not become a stream of connection attempts, and one that has come back there must not miss what it is told.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A TCP edge that listens, but does not accept yet.

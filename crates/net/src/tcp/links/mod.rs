@@ -49,7 +49,7 @@ pub(crate) struct LinkSettings {
     /// Idle connections are ended after this time; zero = never.
     pub(crate) expire_time: Duration,
     pub(crate) reaper_interval: Duration,
-    /// After a failed attempt, packets for the peer are dropped for so long before the next one.
+    /// The next attempt after a failed one begins not sooner.
     pub(crate) reconnect_pause: Duration,
     pub(crate) tls: Option<Tls>,
 }
@@ -153,7 +153,7 @@ impl Links {
         self.slots.link(index)
     }
 
-    /// Begins to open a connection. `None` if an attempt has just failed, or if there are too many connections.
+    /// Begins to open a connection, a little later if an attempt has just failed. `None` if there are too many.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -161,18 +161,17 @@ impl Links {
         own: PhysAddr,
         timeout: Duration,
     ) -> Option<u32> {
-        if self.failed.get(&peer).is_some_and(|&until| now < until) {
-            return None;
-        }
-        self.failed.remove(&peer);
         if self.slots.in_use() >= LINKS_MAX {
             self.complaints.count(now, "too_many_links", || format!("no connection to {peer}"));
             return None;
         }
-        let opening = Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone());
+        let pause = self.failed.remove(&peer).map_or(Duration::ZERO, |until| until.since(now));
+        let (options, tls) = (self.settings.options, self.settings.tls.clone());
+        let opening = Stream::connect(peer.socket_addr(), pause, options, tls);
         let mut queue = SendQueue::default();
         queue.begin(setup::encode(self.settings.version, own));
-        let index = self.slots.add(State::Connecting(Attempt { peer, opening, queue }), Some(now + timeout));
+        let index =
+            self.slots.add(State::Connecting(Attempt { peer, opening, queue }), Some(now + pause + timeout));
         self.by_peer.insert(peer, index);
         Some(index)
     }
