@@ -144,3 +144,26 @@ fn a_number_of_multicasts_comes_to_all() {
         }
     });
 }
+
+/// S001-5, S003-15: an RPC test that ends when every member has made its calls, be it one, to itself, or several.
+#[test]
+fn a_number_of_calls_is_made_by_every_member() {
+    in_own_network("a_number_of_calls_is_made_by_every_member", async {
+        for members in ["--members=1", "--members=4", "--members=9"] {
+            let mut run = Tool::consort(&[
+                "uperf",
+                members,
+                "--threads=25",
+                "--requests=2010",
+                "--size=1000",
+                "--json",
+            ]);
+            let line = run.wait_for(&["\"uperf\""]);
+            for wanted in ["\"requests\":2010", "\"threads\":25", "\"errors\":0"] {
+                assert!(line.contains(wanted), "{members}, {wanted}: {line}");
+            }
+        }
+        let mut table = Tool::consort(&["uperf", "--members=2", "--threads=25", "--requests=20000"]);
+        table.wait_for(&["20,000 calls of every member in "]);
+    });
+}

@@ -1,6 +1,7 @@
 //! Performance tests: members that work for each other, and the one that starts them and collects the figures.
 
 mod cluster;
+mod extent;
 pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;

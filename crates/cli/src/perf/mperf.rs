@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::cluster::Answer;
+use super::extent::Extent;
 use super::member::{Request, Work};
 use super::{Cluster, Common};
 
@@ -41,30 +42,8 @@ struct Test {
     threads: usize,
     size: usize,
     extent: Extent,
-}
-
-/// When a test is over.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-enum Extent {
-    Time {
-        warmup_ms: u64,
-        time_ms: u64,
-    },
-    /// All members together send `all`, each of them `own`.
-    Messages {
-        own: u64,
-        all: u64,
-    },
-}
-
-impl Extent {
-    /// How many messages the sender with this number sends, of so many senders.
-    fn share(self, nth: u64, senders: u64) -> u64 {
-        match self {
-            Self::Time { .. } => u64::MAX,
-            Self::Messages { own, .. } => own / senders + u64::from(nth < own % senders),
-        }
-    }
+    /// Whose messages come to each of them.
+    members: u64,
 }
 
 /// What a member answers when its senders are done.
@@ -114,8 +93,7 @@ struct Summary {
     seconds: Option<f64>,
 }
 
-/// How long a test by number of messages may take, and how long it waits for a message that does not come.
-const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+/// How long a test by number of messages waits for a message that does not come.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes of the mark that begins every message: `sender * LAP + number % LAP`.
@@ -277,7 +255,7 @@ impl Work for Counter {
                 self.received.load(Relaxed) - before
             }
             // The others may have begun before us: what came until now counts.
-            Extent::Messages { all, .. } => self.wait_for(all).await,
+            Extent::Number(own) => self.wait_for(own.saturating_mul(test.members)).await,
         };
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
         is_over.store(true, Relaxed);
@@ -354,22 +332,12 @@ impl Mperf {
         cluster: &Cluster<Counter>,
     ) -> anyhow::Result<(Vec<Answer<Sent>>, Vec<Answer<Verdict>>)> {
         let common = &self.common;
-        let (extent, text, limit) = match self.messages {
-            Some(own) => {
-                let all = own * cluster.members() as u64;
-                (Extent::Messages { own, all }, format!("{own} messages of each member"), RUN_TIME_MAX)
-            }
-            None => {
-                let (warmup, time) = (common.warmup(), common.measured());
-                let extent =
-                    Extent::Time { warmup_ms: warmup.as_millis() as u64, time_ms: time.as_millis() as u64 };
-                let text = format!("{} s after {} s of warm-up", common.time, common.warmup);
-                (extent, text, common.limit())
-            }
-        };
-        let test = Test { threads: common.threads, size: common.size, extent };
+        let extent = Extent::new(self.messages, common);
+        let members = cluster.members() as u64;
+        let test = Test { threads: common.threads, size: common.size, extent, members };
+        let text = extent.text(common, "messages");
         eprintln!("{}: {} senders each, {} bytes, {text}", cluster.view_text(), test.threads, test.size);
-        let sent = cluster.start::<Sent>(&test, limit).await?;
+        let sent = cluster.start::<Sent>(&test, extent.limit(common)).await?;
         let counts = sent.iter().map(|sent| (sent.member.to_string(), sent.content.per_sender.clone()));
         let question = Question { sent: counts.collect(), wait_ms: 30_000 };
         let verdicts = cluster.ask(Request::Finish, &question, Duration::from_secs(60)).await?;

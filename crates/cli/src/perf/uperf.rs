@@ -9,13 +9,15 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
-use consort_channel::{Address, Flags, Silent};
+use consort_channel::{Address, Flags, Silent, View};
 use consort_group::Rng;
 use consort_measure::{grouped, process};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 use super::cluster::Answer;
+use super::extent::Extent;
 use super::member::{self, Request, Work};
 use super::report::{Counts, Percentiles, histogram};
 use super::{Cluster, Common, menu, progress};
@@ -26,10 +28,11 @@ use super::{Cluster, Common, menu, progress};
 /// waits for both.
 #[derive(Args)]
 #[command(after_help = "A read fetches --size bytes from one member; a write sends as many to --anycast\n\
-    members at once and waits for all. Peak memory is that of each round.\n\
+    members at once and waits for all. A member without others calls itself. Peak memory is that of each round.\n\
     The exit code is 1 if a call has failed.\n\nExample, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
     Example, on three hosts:\n  consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
     consort uperf --start-none --members 3                                     (on the first)\n\n\
+    Example, as JGroups' UnicastTestRpcDist counts:\n  consort uperf --threads 25 --requests 20000\n\n\
     Example, by hand:\n  consort uperf --menu")]
 pub(crate) struct Uperf {
     #[command(flatten)]
@@ -43,6 +46,9 @@ pub(crate) struct Uperf {
     /// Out-of-band calls do not wait for each other.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) oob: bool,
+    /// Ends when every member has made this many calls, not after --time; no warm-up.
+    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"])]
+    requests: Option<u64>,
     /// Asks what to do instead of measuring once.
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
     menu: bool,
@@ -56,8 +62,7 @@ struct Test {
     read: f64,
     anycast: usize,
     oob: bool,
-    warmup_ms: u64,
-    time_ms: u64,
+    extent: Extent,
 }
 
 /// What every member answers.
@@ -84,6 +89,11 @@ struct Summary {
     latency_us: Percentiles,
     rss_mb: f64,
     errors: u64,
+    /// Of a test by number of calls: how many each member has made, and how long the slowest took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
 }
 
 /// What a member does: it calls the others.
@@ -153,19 +163,26 @@ impl Work for Caller {
 
 /// One member's part of the test.
 async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -> anyhow::Result<Figures> {
-    let callers: Vec<_> = (0..test.threads)
-        .map(|nth| tokio::spawn(caller(dispatcher.clone(), test.clone(), progress.clone(), nth as u64)))
-        .collect();
-    tokio::time::sleep(Duration::from_millis(test.warmup_ms)).await;
+    let has_warmup = matches!(test.extent, Extent::Time { .. });
+    progress.is_measuring.store(!has_warmup, Relaxed);
+    let mut callers = JoinSet::new();
+    for nth in 0..test.threads as u64 {
+        let share = test.extent.share(nth, test.threads as u64);
+        callers.spawn(caller(dispatcher.clone(), test.clone(), progress.clone(), nth, share));
+    }
+    if let Extent::Time { warmup_ms, .. } = test.extent {
+        tokio::time::sleep(Duration::from_millis(warmup_ms)).await;
+    }
     let (start, cpu) = (Instant::now(), process::cpu());
     progress.is_measuring.store(true, Relaxed);
-    tokio::time::sleep(Duration::from_millis(test.time_ms)).await;
+    match test.extent {
+        Extent::Time { time_ms, .. } => tokio::time::sleep(Duration::from_millis(time_ms)).await,
+        Extent::Number(_) => all(&mut callers).await?,
+    }
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
     progress.is_over.store(true, Relaxed);
     let rss_mb = process::peak_memory_mb();
-    for caller in callers {
-        caller.await.context("a caller")?;
-    }
+    all(&mut callers).await?;
     // The next round's peak is its own.
     process::forget_peak_memory();
     let tally = progress.tally();
@@ -179,8 +196,23 @@ async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -
     })
 }
 
-/// Calls one after the other.
-async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, nth: u64) {
+/// Waits until all callers are done.
+async fn all(callers: &mut JoinSet<()>) -> anyhow::Result<()> {
+    while let Some(done) = callers.join_next().await {
+        done.context("a caller")?;
+    }
+    Ok(())
+}
+
+/// Whom a member calls: the others, or itself where there are none.
+fn called(view: Option<&View>, own: &Address) -> Vec<Address> {
+    let members = view.map_or(&[][..], View::members);
+    let others: Vec<Address> = members.iter().filter(|member| *member != own).cloned().collect();
+    if others.is_empty() { vec![own.clone()] } else { others }
+}
+
+/// Makes its share of calls, one after the other, unless the test is over before.
+async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, nth: u64, share: u64) {
     let channel = dispatcher.channel();
     let seed =
         channel.address().uuid().map_or(0, |uuid| uuid.least) ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -190,18 +222,12 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
     let get = Request::get(test.size);
     let put = Request::Put.with(&vec![0; test.size]);
     let mut views = channel.watch_view();
-    let mut others: Vec<Address> = Vec::new();
-    while !progress.is_over.load(Relaxed) {
-        if views.has_changed().unwrap_or(false) || others.is_empty() {
-            others = views
-                .borrow_and_update()
-                .iter()
-                .flat_map(|view| view.members().iter().filter(|member| *member != channel.address()).cloned())
-                .collect();
-        }
-        if others.is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            continue;
+    let mut others = called(views.borrow_and_update().as_ref(), channel.address());
+    let mut made = 0;
+    while made < share && !progress.is_over.load(Relaxed) {
+        made += 1;
+        if views.has_changed().unwrap_or(false) {
+            others = called(views.borrow_and_update().as_ref(), channel.address());
         }
         let first = rng.below(others.len() as u64) as usize;
         let is_read = rng.chance(test.read);
@@ -247,19 +273,18 @@ impl Uperf {
             read: self.read,
             anycast: self.anycast,
             oob: self.oob,
-            warmup_ms: common.warmup().as_millis() as u64,
-            time_ms: common.measured().as_millis() as u64,
+            extent: Extent::new(self.requests, common),
         };
         eprintln!(
-            "{}: {} senders each, {:.0} % reads of {} bytes, {} s after {} s of warm-up",
+            "{}: {} senders each, {:.0} % reads of {} bytes, {}{}",
             cluster.view_text(),
             test.threads,
             test.read * 100.0,
             test.size,
-            common.time,
-            common.warmup
+            test.extent.text(common, "calls"),
+            if cluster.members() == 1 { ", all to itself" } else { "" }
         );
-        cluster.start(&test, common.limit()).await
+        cluster.start(&test, test.extent.limit(common)).await
     }
 
     /// Prints the figures. Returns whether there were calls, and none failed.
@@ -271,6 +296,7 @@ impl Uperf {
                 .to_vec(),
         ];
         let (mut rate, mut cpu, mut requests, mut rss, mut errors) = (0.0, 0.0, 0, 0.0_f64, 0);
+        let seconds = figures.iter().map(|answer| answer.content.seconds).fold(0.0, f64::max);
         for Answer { name, content: figures, .. } in figures {
             let mut own = histogram();
             figures.latencies.add_to(&mut own);
@@ -304,6 +330,8 @@ impl Uperf {
             latency_us: Percentiles::of(&all),
             rss_mb: rss,
             errors,
+            requests: self.requests,
+            seconds: self.requests.map(|_| seconds),
         };
         rows.push(vec![
             "all".to_owned(),
@@ -316,6 +344,9 @@ impl Uperf {
             errors.to_string(),
         ]);
         self.common.show(&summary, &rows)?;
+        if let (Some(requests), false) = (self.requests, self.common.json) {
+            println!("{} calls of every member in {seconds:.2} s", grouped(requests as f64));
+        }
         Ok(errors == 0 && requests > 0)
     }
 }
@@ -341,8 +372,7 @@ pub(crate) async fn round(
         read: 0.8,
         anycast: 2,
         oob: true,
-        warmup_ms: 0,
-        time_ms: time.as_millis() as u64,
+        extent: Extent::Time { warmup_ms: 0, time_ms: time.as_millis() as u64 },
     };
     let state = Arc::<Progress>::default();
     let work = call(dispatcher.clone(), &test, state.clone());
@@ -360,4 +390,24 @@ pub(crate) async fn round(
 /// A member that answers calls and makes none, for the demo.
 pub(crate) async fn answering_member(join: &crate::join::Join) -> anyhow::Result<RpcDispatcher> {
     member::join(join, Arc::<Caller>::default(), Silent).await
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_channel::ViewId;
+
+    use super::*;
+
+    /// S001-5: a cluster of one makes its calls, too.
+    #[test]
+    fn a_member_calls_the_others_and_itself_only_where_there_are_none() {
+        let [a, b, c] = [1, 2, 3].map(|seed| Address::random(&mut Rng::new(seed)));
+        let view = |members: &[&Address]| {
+            let members: Vec<Address> = members.iter().map(|&member| member.clone()).collect();
+            View::new(ViewId { creator: a.clone(), id: 1 }, members)
+        };
+        assert_eq!(called(Some(&view(&[&a, &b, &c])), &b), [a.clone(), c.clone()]);
+        assert_eq!(called(Some(&view(&[&a])), &a), std::slice::from_ref(&a));
+        assert_eq!(called(None, &a), [a]);
+    }
 }
