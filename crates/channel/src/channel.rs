@@ -24,9 +24,6 @@ use crate::rpc::Interceptor;
 /// this only guards against a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// RSVP tickets that wait at most: one per caller inside `send`, so only a leak could reach it.
-const TICKETS_MAX: usize = 1_000_000;
-
 pub(crate) struct Shared {
     pub(crate) local: Address,
     pub(crate) name: Arc<str>,
@@ -45,6 +42,7 @@ struct Waits {
     connected: Option<oneshot::Sender<Result<(), String>>>,
     disconnected: Vec<oneshot::Sender<()>>,
     state: Option<oneshot::Sender<Result<Fetched, StateError>>>,
+    /// One for each [`Acknowledgement`] that somebody holds.
     tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
@@ -217,7 +215,7 @@ impl Channel {
     }
 
     /// Sends a message; waits while its destination lacks credits. With flag RSVP it also waits until everybody it
-    /// goes to has acknowledged it.
+    /// goes to has acknowledged it, if the stack has RSVP: without, the flag does nothing, as in JGroups.
     ///
     /// # Errors
     ///
@@ -233,7 +231,7 @@ impl Channel {
             }
         }
         match self.hand_over(message)? {
-            Some(wait) => acknowledged(wait).await,
+            Some(wait) => wait.over().await,
             None => Ok(()),
         }
     }
@@ -251,13 +249,13 @@ impl Channel {
             waits.extend(self.hand_over(Message { dest: dests.remove(at), ..message.clone() })?);
         }
         for wait in waits {
-            acknowledged(wait).await?;
+            wait.over().await?;
         }
         Ok(())
     }
 
     /// Gives the driver a message for which there is room. With RSVP, what tells that it was acknowledged.
-    fn hand_over(&self, mut message: Message) -> Result<Option<oneshot::Receiver<bool>>, SendError> {
+    fn hand_over(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
@@ -281,16 +279,16 @@ impl Channel {
         let _ = self.owner.driver.submit(Command::Call(Box::new(|_, _| ())));
     }
 
-    fn ticket(&self, message: &mut Message) -> oneshot::Receiver<bool> {
-        let (done, wait) = oneshot::channel();
-        let mut waits = self.shared().waits();
-        assert!(waits.tickets.len() < TICKETS_MAX, "tickets are returned");
+    fn ticket(&self, message: &mut Message) -> Acknowledgement<'_> {
+        let shared = self.shared();
+        let (done, outcome) = oneshot::channel();
+        let mut waits = shared.waits();
         loop {
-            let ticket = self.shared().next_ticket.fetch_add(1, Relaxed);
+            let ticket = shared.next_ticket.fetch_add(1, Relaxed);
             if ticket != 0 && !waits.tickets.contains_key(&ticket) {
                 message.ticket = ticket;
                 waits.tickets.insert(ticket, done);
-                return wait;
+                return Acknowledgement { shared, ticket, outcome };
             }
         }
     }
@@ -364,11 +362,27 @@ impl Channel {
     }
 }
 
-async fn acknowledged(wait: oneshot::Receiver<bool>) -> Result<(), SendError> {
-    match wait.await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(SendError::NotAcknowledged),
-        Err(_) => Err(SendError::Closed),
+/// What a sender with RSVP waits for. Its ticket is given back when the sender waits no longer, for whatever reason.
+struct Acknowledgement<'a> {
+    shared: &'a Shared,
+    ticket: u32,
+    outcome: oneshot::Receiver<bool>,
+}
+
+impl Acknowledgement<'_> {
+    async fn over(mut self) -> Result<(), SendError> {
+        match (&mut self.outcome).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(SendError::NotAcknowledged),
+            Err(_) => Err(SendError::Closed),
+        }
+    }
+}
+
+impl Drop for Acknowledgement<'_> {
+    fn drop(&mut self) {
+        let unheard = self.shared.waits().tickets.remove(&self.ticket);
+        drop(unheard);
     }
 }
 
@@ -510,5 +524,66 @@ impl Application for Upcalls {
             interceptor.closed();
         }
         *self.shared.waits() = Waits::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use consort_conf::{Variables, parse_stack};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::receiver::Receiver;
+
+    /// Nothing in these tests takes a tenth of this.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Keeps all it gets, so that nothing is acknowledged.
+    #[derive(Default)]
+    struct Keeping(Mutex<Vec<Delivery>>);
+
+    impl Receiver for Keeping {
+        fn receive_batch(&self, delivery: Delivery) {
+            self.0.lock().unwrap().push(delivery);
+        }
+    }
+
+    async fn alone(cluster: &str, rsvp: &str) -> Channel {
+        let text = format!(
+            "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+             <GMS join_timeout=\"100\"/>{rsvp}</config>"
+        );
+        let stack = parse_stack("channel.xml", &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
+        let connecting = Channel::from_config(stack.config).receiver(Keeping::default()).connect(cluster);
+        timeout(PATIENCE, connecting).await.expect("in time").expect("joined")
+    }
+
+    fn flagged() -> Message {
+        Message::bytes(None, "x").with_flags(Flags::RSVP)
+    }
+
+    #[tokio::test]
+    async fn rsvp_does_nothing_without_the_protocol() {
+        let channel = alone("without-rsvp", "").await;
+        assert_eq!(timeout(PATIENCE, channel.send(flagged())).await.expect("it ends"), Ok(()));
+        channel.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_send_that_is_dropped_gives_its_ticket_back() {
+        let channel = alone("with-rsvp", "<RSVP/>").await;
+        let tickets = || channel.shared().waits().tickets.len();
+        {
+            let mut sending = pin!(channel.send(flagged()));
+            let is_waiting = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx).is_pending()));
+            assert!(is_waiting.await, "nobody acknowledges");
+            assert_eq!(tickets(), 1);
+        }
+        assert_eq!(tickets(), 0);
+        channel.close().await;
     }
 }

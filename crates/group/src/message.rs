@@ -87,7 +87,7 @@ bit_set! {
         NO_TOTAL_ORDER = 0x0020,
         /// Not relayed to other sites.
         NO_RELAY = 0x0040,
-        /// The sender waits for everybody's acknowledgement.
+        /// The sender waits for everybody's acknowledgement; without the protocol RSVP it does nothing.
         RSVP = 0x0080,
         /// The same without waiting.
         RSVP_NB = 0x0100,

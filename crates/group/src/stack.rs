@@ -150,9 +150,16 @@ impl Stack {
         self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
     }
 
-    /// A message from the application.
-    pub fn handle_send(&mut self, now: Time, message: Message) {
+    /// A message from the application. Its ticket comes back ([`Event::RsvpDone`]): at once if there is no layer that
+    /// waits for acknowledgements.
+    pub fn handle_send(&mut self, now: Time, mut message: Message) {
         self.now = now;
+        let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
+        if message.ticket != 0 && !is_awaited() {
+            let ticket = std::mem::take(&mut message.ticket);
+            let done = Event::RsvpDone { ticket, is_complete: true };
+            self.queues.indications.push_back(Indication::Event(done));
+        }
         self.queues.push_down_message(self.slots.len() - 1, message);
     }
 
@@ -481,7 +488,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Payload, TimerKey, Uuid};
+    use crate::protocols::rsvp::{Rsvp, RsvpConfig};
+    use crate::{Flags, Payload, TimerKey, Uuid};
 
     /// Loops everything it is given straight back up, as a transport alone in the world would.
     struct Loop;
@@ -567,6 +575,34 @@ mod tests {
             version: Version::V5_5_7,
         };
         Stack::new(setup, vec![Box::new(Loop), Box::new(Echo)])
+    }
+
+    #[test]
+    fn a_ticket_comes_back_where_no_layer_waits_for_acknowledgements_any_more() {
+        let mut stack = stack();
+        stack.start(Time::ZERO);
+        let other = Address::Uuid(Uuid { most: 2, least: 2 });
+        let mut message = Message::empty(Some(other)).with_flags(Flags::RSVP);
+        message.ticket = 7;
+        stack.handle_send(Time::ZERO, message.clone());
+        assert_eq!(done(&mut stack), [(7, true)]);
+
+        assert!(stack.insert_above(Time::ZERO, "ECHO", Box::new(Rsvp::new(RsvpConfig::default()))));
+        stack.handle_send(Time::ZERO, message);
+        assert_eq!(done(&mut stack), [], "it waits");
+        assert!(stack.remove(Time::ZERO, "RSVP"));
+        assert_eq!(done(&mut stack), [(7, false)]);
+    }
+
+    /// The tickets that have come back.
+    fn done(stack: &mut Stack) -> Vec<(u32, bool)> {
+        stack.run(Time::ZERO);
+        let indications = std::iter::from_fn(|| stack.poll_indication());
+        let done = indications.filter_map(|indication| match indication {
+            Indication::Event(Event::RsvpDone { ticket, is_complete }) => Some((ticket, is_complete)),
+            _ => None,
+        });
+        done.collect()
     }
 
     #[test]

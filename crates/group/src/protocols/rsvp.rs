@@ -132,6 +132,15 @@ impl Rsvp {
         }
     }
 
+    /// Nobody is waited for any more.
+    fn give_up(&mut self, cx: &mut Cx<'_>) {
+        for waiting in std::mem::take(&mut self.waiting).into_values() {
+            self.finish(cx, waiting.ticket, false);
+        }
+        self.unconsumed.clear();
+        self.arm(cx);
+    }
+
     fn acked(&mut self, cx: &mut Cx<'_>, id: i16, member: &Address) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
         waiting.missing.remove(member);
@@ -183,6 +192,11 @@ impl Protocol for Rsvp {
 
     fn id(&self) -> ProtocolId {
         ProtocolId::RSVP
+    }
+
+    /// Also when it is taken out of a stack that goes on.
+    fn stop(&mut self, cx: &mut Cx<'_>) {
+        self.give_up(cx);
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -257,11 +271,7 @@ impl Protocol for Rsvp {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
-            for waiting in std::mem::take(&mut self.waiting).into_values() {
-                self.finish(cx, waiting.ticket, false);
-            }
-            self.unconsumed.clear();
-            self.arm(cx);
+            self.give_up(cx);
         }
         Pass::On
     }
