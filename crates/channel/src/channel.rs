@@ -519,10 +519,11 @@ impl Application for Upcalls {
     }
 
     fn closed(&mut self) {
-        self.shared.gate.close();
+        // Calls first: those whose request waits for room keep the answers they have.
         if let Some(interceptor) = &self.interceptor {
             interceptor.closed();
         }
+        self.shared.gate.close();
         *self.shared.waits() = Waits::default();
     }
 }

@@ -110,7 +110,12 @@ async fn whoever_waits_is_told_when_the_driver_panics() {
     };
     let (call, group, rsvp, gate, stack): (_, _, _, _, Option<()>) =
         timeout(PATIENCE, all).await.expect("all of them end");
-    assert_eq!((call, group), (Err(RpcError::Closed), Ok(Vec::new())));
+    assert_eq!(call, Err(RpcError::Closed));
+    let rows = group.expect("a row for each").into_iter().map(|row| (row.member, row.result));
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [at(&a), at(&b), at(&c)].map(|member| (member, Err(RpcError::Closed)))
+    );
     assert_eq!((rsvp, gate, stack), (Err(SendError::Closed), Err(SendError::Closed), None));
     assert_eq!(a.call(&to_b, one(), &to_all).await, Err(RpcError::Closed));
     assert_eq!(a.pending(), 0);

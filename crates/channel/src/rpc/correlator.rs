@@ -291,14 +291,16 @@ impl Correlator {
         }
     }
 
-    /// No call is answered any more.
+    /// No call is answered any more: who has not answered by now fails as closed.
     pub(super) fn close(&self) {
         let mut calls = self.lock();
         let over = std::mem::take(&mut calls.calls);
         calls.is_closed = true;
         calls.next_deadline = None;
         drop(calls);
-        drop(over);
+        for call in over.into_values() {
+            call.wait.end(|_| RpcError::Closed);
+        }
     }
 
     /// How many calls wait.
@@ -422,6 +424,22 @@ mod tests {
             rows.collect::<Vec<_>>(),
             [(member(2), Err(RpcError::Suspected(member(2)))), (member(1), Ok(Payload::Empty))]
         );
+    }
+
+    #[test]
+    fn a_call_that_is_cut_short_keeps_the_answers_it_has() {
+        let correlator = correlator();
+        let (_, mut one) = one(&correlator, 1, SECOND, false);
+        let (id, mut both) = both(&correlator, &RequestOptions::all(SECOND));
+        correlator.answer(id, &member(2), Ok(Payload::Empty));
+        correlator.close();
+        assert_eq!(one.try_recv().unwrap(), Err(RpcError::Closed));
+        let rows = both.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [(member(2), Ok(Payload::Empty)), (member(1), Err(RpcError::Closed))]
+        );
+        assert_eq!(correlator.len(), 0);
     }
 
     #[test]

@@ -175,14 +175,15 @@ impl RpcDispatcher {
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
         let sending = self.transmit(Some(dest.clone()), request, id, options);
-        self.outcome(wait, sending).await?.unwrap_or(Err(RpcError::Closed))
+        self.outcome(wait, sending).await?
     }
 
     /// Calls everybody in the view, ourselves included, except the exclusion list.
     ///
     /// # Errors
     ///
-    /// Only if nothing could be sent; a member's failure stands in its row.
+    /// Only if the request could not be sent to all of them; a member's failure stands in its row, also
+    /// [`RpcError::Closed`] if the channel is closed before it has answered.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
@@ -193,7 +194,8 @@ impl RpcDispatcher {
     ///
     /// # Errors
     ///
-    /// Only if nothing could be sent; a member's failure stands in its row.
+    /// Only if the request could not be sent to all of them; a member's failure stands in its row, also
+    /// [`RpcError::Closed`] if the channel is closed before it has answered.
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -234,9 +236,8 @@ impl RpcDispatcher {
         };
         match open {
             Some((_, wait)) => match self.outcome(wait, sending).await? {
-                Some(Ok(responses)) => Ok(responses),
-                Some(Err(panic)) => resume_unwind(panic),
-                None => Ok(Vec::new()),
+                Ok(responses) => Ok(responses),
+                Err(panic) => resume_unwind(panic),
             },
             None => sending.await.map(|()| Vec::new()),
         }
@@ -258,13 +259,13 @@ impl RpcDispatcher {
         self.transmit(dest.cloned(), request, 0, options).await
     }
 
-    /// What comes of a call whose request `sending` sends; `None` if the channel is closed before. A call that is over
-    /// sends nothing more: what has waited for room does not go out late.
+    /// What comes of a call whose request `sending` sends. A call that is over sends nothing more: what has waited for
+    /// room does not go out late.
     async fn outcome<T>(
         &self,
         mut wait: oneshot::Receiver<T>,
         sending: impl Future<Output = Result<(), RpcError>>,
-    ) -> Result<Option<T>, RpcError> {
+    ) -> Result<T, RpcError> {
         let mut sending = pin!(sending);
         let mut has_waited = false;
         let over = poll_fn(|cx| {
@@ -279,8 +280,8 @@ impl RpcDispatcher {
             sent.map_ok(|()| None)
         });
         match over.await? {
-            Some(outcome) => Ok(Some(outcome)),
-            None => Ok(wait.await.ok()),
+            Some(outcome) => Ok(outcome),
+            None => wait.await.map_err(|_| RpcError::Closed),
         }
     }
 
