@@ -36,7 +36,8 @@ pub(crate) struct Shared {
     waits: Mutex<Waits>,
 }
 
-/// Callers that wait for an event from the stack.
+/// Callers that wait for an event from the stack. They are told outside the lock: who is woken may run at once, and takes
+/// it, too.
 #[derive(Default)]
 struct Waits {
     connected: Option<oneshot::Sender<Result<(), String>>>,
@@ -306,7 +307,8 @@ impl Channel {
         timeout: Duration,
     ) -> Result<Option<Bytes>, StateError> {
         let (done, wait) = oneshot::channel();
-        self.shared().waits().state = Some(done);
+        let earlier = self.shared().waits().state.replace(done);
+        drop(earlier);
         if self.owner.driver.submit(Command::Event(Event::GetState { target, timeout })).is_err() {
             return Err(StateError::ProviderLeft);
         }
@@ -430,17 +432,20 @@ impl Upcalls {
                 self.deliverer.notify(Notice::Suspected(members));
             }
             Event::Connected(result) => {
-                if let Some(done) = shared.waits().connected.take() {
+                let connected = shared.waits().connected.take();
+                if let Some(done) = connected {
                     let _ = done.send(result);
                 }
             }
             Event::Disconnected => {
-                for done in shared.waits().disconnected.drain(..) {
+                let disconnected = std::mem::take(&mut shared.waits().disconnected);
+                for done in disconnected {
                     let _ = done.send(());
                 }
             }
             Event::RsvpDone { ticket, is_complete } => {
-                if let Some(done) = shared.waits().tickets.remove(&ticket) {
+                let ticket = shared.waits().tickets.remove(&ticket);
+                if let Some(done) = ticket {
                     let _ = done.send(is_complete);
                 }
             }
@@ -451,7 +456,8 @@ impl Upcalls {
                     self.deliverer.notify(Notice::SetState { state: state.clone(), set });
                     Fetched { state, is_set }
                 });
-                if let Some(done) = shared.waits().state.take() {
+                let state = shared.waits().state.take();
+                if let Some(done) = state {
                     let _ = done.send(result);
                 }
             }
@@ -524,7 +530,8 @@ impl Application for Upcalls {
             interceptor.closed();
         }
         self.shared.gate.close();
-        *self.shared.waits() = Waits::default();
+        let waits = std::mem::take(&mut *self.shared.waits());
+        drop(waits);
     }
 }
 
@@ -532,7 +539,7 @@ impl Application for Upcalls {
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
-    use std::task::Poll;
+    use std::task::{Context, Poll, Wake, Waker};
 
     use consort_conf::{Variables, parse_stack};
     use tokio::time::timeout;
@@ -572,6 +579,38 @@ mod tests {
         let channel = alone("without-rsvp", "").await;
         assert_eq!(timeout(PATIENCE, channel.send(flagged())).await.expect("it ends"), Ok(()));
         channel.close().await;
+    }
+
+    /// Notes whether the callers' lock is free whenever it is woken.
+    struct Looking {
+        shared: Arc<Shared>,
+        was_free: Mutex<Vec<bool>>,
+    }
+
+    impl Wake for Looking {
+        fn wake(self: Arc<Self>) {
+            let is_free = self.shared.waits.try_lock().is_ok();
+            self.was_free.lock().unwrap().push(is_free);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_outside_the_lock() {
+        let channel = alone("woken", "<RSVP/>").await;
+        let shared = channel.owner.shared.clone();
+        let looking = Arc::new(Looking { shared, was_free: Mutex::default() });
+        let waker = Waker::from(looking.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut sending = pin!(channel.send(flagged()));
+        let mut earlier = pin!(channel.fetch_state(None, PATIENCE));
+        let mut later = pin!(channel.fetch_state(None, PATIENCE));
+        let mut closing = pin!(channel.clone().close());
+        assert!(sending.as_mut().poll(&mut cx).is_pending());
+        assert!(earlier.as_mut().poll(&mut cx).is_pending());
+        assert!(later.as_mut().poll(&mut cx).is_pending());
+        assert!(closing.as_mut().poll(&mut cx).is_pending());
+        channel.end().await;
+        assert_eq!(*looking.was_free.lock().unwrap(), [true; 4]);
     }
 
     #[tokio::test]
