@@ -167,3 +167,139 @@ impl Gate {
         self.changed.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use consort_group::{PhysAddr, Protocol, ProtocolId, StackSetup, Uuid, Version};
+
+    use super::*;
+
+    /// A layer that holds nothing.
+    struct Bottom;
+
+    impl Protocol for Bottom {
+        fn name(&self) -> &'static str {
+            "BOTTOM"
+        }
+        fn id(&self) -> ProtocolId {
+            ProtocolId::TP
+        }
+    }
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: n, least: n })
+    }
+
+    fn stack() -> Stack {
+        let setup = StackSetup {
+            local: member(1),
+            name: "A".into(),
+            phys: PhysAddr { ip: None, scope_id: 0, port: 1 },
+            has_multicast: false,
+            seed: 1,
+            version: Version::V5_5_7,
+        };
+        Stack::new(setup, vec![Box::new(Bottom)])
+    }
+
+    /// A gate of a stack without flow control before an edge that takes 100 bytes at once.
+    struct Fixture {
+        gate: Gate,
+        stack: Stack,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let fixture = Self { gate: Gate::default(), stack: stack() };
+            fixture.cycle(&[], &[]);
+            fixture
+        }
+
+        /// The driver takes this much for these destinations; the edge's queues to `crowded` are.
+        fn cycle(&self, handed: &[(&Dest, u64)], crowded: &[&Dest]) {
+            let mut handed = handed.iter().map(|&(dest, bytes)| (dest.clone(), bytes)).collect();
+            let is_crowded = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);
+            self.gate.settle(&mut handed, &self.stack, 100, is_crowded);
+        }
+
+        fn pass(&self, dest: &Dest, bytes: u64) -> Passage {
+            self.gate.try_pass(dest, bytes)
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_more_than_a_burst_is_on_its_way_to_a_destination() {
+        let fixture = Fixture::new();
+        let (to, other) = (Some(member(2)), Some(member(3)));
+        let passed = [60, 41, 40, 1].map(|bytes| fixture.pass(&to, bytes));
+        assert_eq!(passed, [Passage::Open, Passage::Full, Passage::Open, Passage::Full]);
+        assert_eq!(fixture.pass(&other, 100), Passage::Open, "it has a burst of its own");
+        fixture.cycle(&[(&to, 60)], &[]);
+        assert_eq!([61, 60].map(|bytes| fixture.pass(&to, bytes)), [Passage::Full, Passage::Open]);
+        fixture.cycle(&[(&to, 100)], &[]);
+        assert_eq!(fixture.pass(&to, 1_000), Passage::Open, "alone, a message may be larger");
+        assert_eq!(fixture.pass(&to, 1), Passage::Full);
+    }
+
+    #[test]
+    fn an_answer_passes_in_any_case_and_counts() {
+        let fixture = Fixture::new();
+        let to = Some(member(2));
+        fixture.gate.force(&to, 60);
+        fixture.gate.force(&to, 60);
+        assert_eq!(fixture.pass(&to, 1), Passage::Full);
+        fixture.cycle(&[(&to, 60)], &[]);
+        assert_eq!([41, 40].map(|bytes| fixture.pass(&to, bytes)), [Passage::Full, Passage::Open]);
+    }
+
+    #[test]
+    fn who_waits_for_a_crowded_edge_is_woken_when_it_has_room() {
+        let fixture = Fixture::new();
+        let (to, all) = (Some(member(2)), None);
+        assert_eq!(fixture.pass(&to, 60), Passage::Open);
+        fixture.cycle(&[(&to, 60)], &[&to]);
+        assert_eq!([&to, &all].map(|dest| fixture.pass(dest, 1)), [Passage::Full, Passage::Open]);
+
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let dests = [to.clone()];
+        let mut waiting = pin!(fixture.gate.pass(&dests, 1));
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        fixture.cycle(&[], &[&to]);
+        assert_eq!(woken.0.load(Relaxed), 0, "it is crowded still");
+        fixture.cycle(&[], &[]);
+        assert_eq!(woken.0.load(Relaxed), 1);
+        assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Ready(Some(0)));
+    }
+
+    #[test]
+    fn who_waits_is_told_that_the_gate_is_closed() {
+        let fixture = Fixture::new();
+        let dests = [Some(member(2))];
+        assert_eq!(fixture.pass(&dests[0], 100), Passage::Open);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut waiting = pin!(fixture.gate.pass(&dests, 1));
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        fixture.gate.close();
+        assert_eq!(woken.0.load(Relaxed), 1);
+        assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Ready(None));
+        assert_eq!(fixture.pass(&None, 1), Passage::Closed);
+    }
+}
