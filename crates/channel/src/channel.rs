@@ -215,8 +215,11 @@ impl Channel {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message; waits while its destination lacks credits. With flag RSVP it also waits until everybody it
-    /// goes to has acknowledged it, if the stack has RSVP: without, the flag does nothing, as in JGroups.
+    /// Sends a message; waits while there is no room for it: its destination lacks credits and no more may wait for
+    /// them, or the transport's queue to it is more than half full. A multicast waits for the slowest member.
+    ///
+    /// With flag RSVP it also waits until everybody it goes to has acknowledged it, if the stack has RSVP: without, the
+    /// flag does nothing, as in JGroups.
     ///
     /// # Errors
     ///
@@ -262,7 +265,8 @@ impl Channel {
         Ok(wait)
     }
 
-    /// Sends a message if there is room for it; never waits, not even with RSVP.
+    /// Sends a message if there is room for it, where [`Channel::send`] would wait for room; never waits, not even with
+    /// RSVP.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ pub enum SendError {
     /// The channel is closed.
     #[error("the channel is closed")]
     Closed,
-    /// The destination lacks credits and its queue is full ([`crate::Channel::try_send`] only).
+    /// There is no room for it, and [`crate::Channel::send`] would wait ([`crate::Channel::try_send`] only).
     #[error("the destination's queue is full")]
     Full,
     /// The message was sent, but not all members acknowledged it in time (flag RSVP).

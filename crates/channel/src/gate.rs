@@ -1,9 +1,10 @@
 //! The gate before the stack: how much an application may have sent that the stack has not yet taken below flow
 //! control. Counted per destination, so that one slow member does not hold up messages to the others (S000-4).
 //!
-//! Nobody passes either while the edge's queue to the destination is crowded, and never more at once than such a queue
-//! has room for: NAKACK4 and UNICAST4 bound messages, not bytes, and what does not fit into a queue is dropped and comes
-//! only after it was missed.
+//! Nobody passes either while the edge's queue to the destination is crowded, and per destination no more at once than
+//! a quarter of such a queue, or one message that is larger: NAKACK4 and UNICAST4 bound messages, not bytes, and what
+//! does not fit into a queue is dropped and comes only after it was missed. Answers to calls pass in any case
+//! ([`Gate::force`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -85,8 +85,9 @@ impl EdgeState<'_> {
         self.edge.is_crowded(peer)
     }
 
-    /// Bytes of messages that are safe to send to a peer that is not crowded before it is asked about again: a quarter
-    /// of its queue. Headers make small messages up to twice as long, and then the queue is full.
+    /// Bytes of messages that may be sent to one destination that is not crowded before it is asked about again: a
+    /// quarter of its queue. Headers make small messages up to twice as long, and then the queue is full; where
+    /// destinations share it, as multicasts and unicasts do and over UDP all, it may be full before.
     pub fn burst_bytes(&self) -> u64 {
         self.edge.queue_bytes() as u64 / 4
     }
