@@ -38,49 +38,29 @@ fn said(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
     use consort_group::Rng;
 
     use super::*;
-
-    /// What has been logged.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::log::Log;
 
     /// In one test: a second one that calls at the same time without a log might keep lines out of this one's.
     #[test]
     fn what_was_said_is_kept_and_logged_with_the_sender() {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let _guard = tracing::subscriber::set_default(subscriber);
+        let (log, _guard) = Log::begin("error");
         let sender = Address::random(&mut Rng::new(1));
         let said = |call: fn()| guarded("receive", Some(&sender), call).unwrap_err().0;
         assert_eq!(guarded("receive", Some(&sender), || 7), Ok(7));
-        assert!(log.0.lock().unwrap().is_empty());
+        assert_eq!(log.take(), "");
 
         assert_eq!(said(|| panic!("plain")), "plain");
-        let line = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
+        let line = log.take();
         let fields = format!("the application panicked called=\"receive\" sender={sender} panic=plain\n");
         assert!(line.contains("ERROR") && line.ends_with(&fields), "{line}");
 
         assert_eq!(said(|| panic!("number {}", std::hint::black_box(7))), "number 7");
         assert_eq!(said(|| std::panic::panic_any(7)), "something that is no text");
         assert!(guarded("view_accepted", None, || panic!("at a view")).is_err());
-        let lines = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = log.take();
         assert!(lines.ends_with("called=\"view_accepted\" panic=at a view\n"), "{lines}");
     }
 }

@@ -22,6 +22,10 @@ mod gate;
 mod guarded;
 mod receiver;
 
+#[cfg(test)]
+#[path = "../tests/cluster/log.rs"]
+mod log;
+
 pub mod probe;
 pub mod rpc;
 

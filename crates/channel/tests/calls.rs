@@ -5,16 +5,13 @@ mod cluster;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Slow, fill};
+use cluster::{PATIENCE, Slow, fill, join_rpc, members};
 use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher, RpcHandler};
-use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Payload, RpcError, SendError, View};
+use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Payload, RpcError, SendError};
 use consort_conf::{Variables, parse_stack};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// Nothing in these tests takes a tenth of this.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// No call waits for so long in these tests: something else ends it.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -58,17 +55,6 @@ impl Later {
     }
 }
 
-async fn join(cluster: &str, builder: ChannelBuilder, handler: impl RpcHandler) -> RpcDispatcher {
-    let joining = RpcDispatcher::connect(builder, cluster, handler);
-    timeout(PATIENCE, joining).await.expect("in time").expect("joined")
-}
-
-async fn members(dispatcher: &RpcDispatcher, count: usize) {
-    let mut views = dispatcher.channel().watch_view();
-    let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
-    timeout(PATIENCE, views.wait_for(has_all)).await.expect("a view in time").unwrap();
-}
-
 fn at(dispatcher: &RpcDispatcher) -> Address {
     dispatcher.channel().address().clone()
 }
@@ -90,10 +76,10 @@ fn hour() -> RequestOptions {
 #[tokio::test]
 async fn whoever_waits_is_told_when_the_driver_panics() {
     let _alone = ALONE.lock().await;
-    let a = join("panic", builder("A"), Later::default()).await;
-    let b = join("panic", builder("B"), Later::default()).await;
-    let c = join("panic", builder("C").receiver(Slow::new()), Later::default()).await;
-    members(&a, 3).await;
+    let a = join_rpc("panic", builder("A"), Later::default()).await;
+    let b = join_rpc("panic", builder("B"), Later::default()).await;
+    let c = join_rpc("panic", builder("C").receiver(Slow::new()), Later::default()).await;
+    members(a.channel(), 3).await;
     fill_up(&a, &c).await;
     let acknowledged = Message::bytes(Some(at(&b)), "x").with_flags(Flags::RSVP);
     let too_much = Message::bytes(Some(at(&c)), vec![7; 10_000]);
@@ -127,10 +113,10 @@ async fn a_call_ends_with_the_runtime_of_its_member() {
     let _alone = ALONE.lock().await;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let later = Later::default();
-    let b = join("runtime", builder("B"), later.clone()).await;
+    let b = join_rpc("runtime", builder("B"), later.clone()).await;
     let joining = RpcDispatcher::connect(builder("A"), "runtime", Later::default());
     let a = end(runtime.spawn(joining)).await.expect("joined");
-    members(&a, 2).await;
+    members(a.channel(), 2).await;
     let call = tokio::spawn(async move { a.call(&at(&b), one(), &hour()).await });
     later.asked(1).await;
     runtime.shutdown_background();
@@ -145,8 +131,8 @@ async fn a_call_that_waits_for_room_ends_in_time_and_is_not_sent_late() {
     let _alone = ALONE.lock().await;
     let (slow, later) = (Slow::new(), Later::default());
     // The coordinator comes first: it has a timer for the view, which would wake the driver.
-    let b = join("room", builder("B").receiver(slow.clone()), later.clone()).await;
-    let a = join("room", builder("A"), Later::default()).await;
+    let b = join_rpc("room", builder("B").receiver(slow.clone()), later.clone()).await;
+    let a = join_rpc("room", builder("A"), Later::default()).await;
     fill_up(&a, &b).await;
     let (dest, options) = (at(&b), RequestOptions::all(SOON));
     let called = timeout(PATIENCE, a.call(&dest, one(), &options)).await.expect("no longer than it may");
@@ -170,9 +156,9 @@ async fn a_call_that_waits_for_room_ends_in_time_and_is_not_sent_late() {
 #[tokio::test]
 async fn a_call_that_waits_for_an_acknowledgement_ends_in_time() {
     let _alone = ALONE.lock().await;
-    let a = join("rsvp", builder("A"), Later::default()).await;
-    let b = join("rsvp", builder("B").receiver(Slow::new()), Later::default()).await;
-    members(&a, 2).await;
+    let a = join_rpc("rsvp", builder("A"), Later::default()).await;
+    let b = join_rpc("rsvp", builder("B").receiver(Slow::new()), Later::default()).await;
+    members(a.channel(), 2).await;
     // There is room for more, but it goes no further than to flow control.
     a.channel().send(Message::bytes(Some(at(&b)), vec![7; CREDITS])).await.unwrap();
     let options = RequestOptions::all(SOON).with_flags(Flags::RSVP);
@@ -184,11 +170,11 @@ async fn a_call_that_waits_for_an_acknowledgement_ends_in_time() {
 #[tokio::test]
 async fn an_anycast_that_has_its_answer_waits_for_no_room() {
     let _alone = ALONE.lock().await;
-    let a = join("first", builder("A"), Later::default()).await;
+    let a = join_rpc("first", builder("A"), Later::default()).await;
     let echo = |request: &Message| Ok(request.payload.clone());
-    let b = join("first", builder("B"), echo).await;
-    let c = join("first", builder("C").receiver(Slow::new()), Later::default()).await;
-    members(&a, 3).await;
+    let b = join_rpc("first", builder("B"), echo).await;
+    let c = join_rpc("first", builder("C").receiver(Slow::new()), Later::default()).await;
+    members(a.channel(), 3).await;
     fill_up(&a, &c).await;
     let options = RequestOptions::first(HOUR).with_anycast();
     for members in [[at(&b), at(&c)], [at(&c), at(&b)]] {
@@ -204,7 +190,7 @@ async fn an_anycast_that_has_its_answer_waits_for_no_room() {
 async fn a_filter_that_panics_ends_its_call_alone() {
     let _alone = ALONE.lock().await;
     let echo = |request: &Message| Ok(request.payload.clone());
-    let a = join("filter", builder("A"), echo).await;
+    let a = join_rpc("filter", builder("A"), echo).await;
     let options =
         RequestOptions::all(HOUR).with_filter(|_, _| panic!("as an application would that has a bug"));
     let caller = a.clone();

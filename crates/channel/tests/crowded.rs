@@ -3,46 +3,19 @@
 
 mod cluster;
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cluster::apart::Apart;
+use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Address, Channel, Message, SendError, Silent};
 
 /// Bytes of a message.
 const SIZE: usize = 10_000;
 
-/// What this thread has been warned of.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Warnings {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Warnings {
-    fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
-        let warnings = Self::default();
-        let writer = warnings.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("warn")
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (warnings, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn assert_no_full_queue(&self) {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        assert!(!text.contains("queue_full"), "{text}");
-    }
+fn assert_no_full_queue(warnings: &Log) {
+    let text = warnings.take();
+    assert!(!text.contains("queue_full"), "{text}");
 }
 
 fn message(dest: Option<&Address>) -> Message {
@@ -67,7 +40,7 @@ async fn flood(from: &Channel, dest: Option<&Address>) -> usize {
 
 /// Floods a member that has stopped reading; then one more send waits until the member goes on, and all arrives.
 async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool) {
-    let (warnings, _guard) = Warnings::begin();
+    let (warnings, _guard) = Log::begin("warn");
     let inbox = Arc::new(Inbox::default());
     let sender = cluster.join("A", Silent).await;
     let mut stalled = Apart::join(&cluster, "B", inbox.clone()).await;
@@ -76,7 +49,7 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     let to_it = stalled.channel.address().clone();
     let dest = (!is_multicast).then_some(&to_it);
     let sent = flood(&sender, dest).await;
-    warnings.assert_no_full_queue();
+    assert_no_full_queue(&warnings);
     assert!(matches!(sender.try_send(message(dest)), Err(SendError::Full)));
     let waiting = tokio::spawn({
         let (sender, last) = (sender.clone(), message(dest));
@@ -87,7 +60,7 @@ async fn a_flood_waits_for_a_stalled_member(cluster: Cluster, is_multicast: bool
     stalled.go_on();
     tokio::time::timeout(PATIENCE, waiting).await.expect("it is told of room").unwrap().expect("sent");
     inbox.from(sender.address(), sent + 1).await;
-    warnings.assert_no_full_queue();
+    assert_no_full_queue(&warnings);
     sender.close().await;
 }
 

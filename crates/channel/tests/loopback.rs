@@ -7,18 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use cluster::{Slow, fill};
+use cluster::{PATIENCE, Slow, fill, join, join_rpc, members};
 use consort_channel::rpc::{RequestOptions, RpcDispatcher, Verdict};
 use consort_channel::{
-    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent, View,
+    Address, Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, Silent,
 };
 use consort_conf::{Variables, parse_stack};
 use consort_group::{Cx, MessageBatch, Protocol, ProtocolId, TimerKey};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
-
-/// Nothing in these tests takes a tenth of this.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const CREDITS: u64 = 100_000;
 
@@ -37,19 +34,6 @@ fn builder_with(name: &str, policy: &str, kind: &str, queue: &str) -> ChannelBui
     );
     let stack = parse_stack("loopback.xml", &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
     Channel::from_config(stack.config).name(name)
-}
-
-async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
-    timeout(PATIENCE, builder.connect(cluster)).await.expect("in time").expect("joined")
-}
-
-async fn members(channel: &Channel, count: usize) -> View {
-    let mut views = channel.watch_view();
-    let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
-    let Ok(view) = timeout(PATIENCE, views.wait_for(has_all)).await else {
-        panic!("no view of {count}: {}", channel.view_text());
-    };
-    view.expect("open").clone().expect("a view")
 }
 
 fn to(channel: &Channel, bytes: usize) -> Message {
@@ -342,8 +326,7 @@ async fn dispatchers(cluster: &str, count: usize, first: Noting) -> Vec<RpcDispa
             Some(bytes) if bytes.as_ref() == b"who" => Ok(Payload::Long(nth as i64)),
             _ => Ok(request.payload.clone()),
         };
-        let joining = RpcDispatcher::connect(builder, cluster, answer);
-        all.push(timeout(PATIENCE, joining).await.expect("in time").expect("joined"));
+        all.push(join_rpc(cluster, builder, answer).await);
     }
     members(all[0].channel(), count).await;
     all

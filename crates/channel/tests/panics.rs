@@ -1,19 +1,19 @@
 //! What an application's panics do to its member: they end the call in which they happen and nothing else.
 
+mod cluster;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher};
+use cluster::{PATIENCE, join, join_rpc, members};
+use consort_channel::rpc::{RequestOptions, Responder};
 use consort_channel::{
     Channel, ChannelBuilder, Delivery, Flags, Message, Payload, Receiver, RpcError, StateError, View,
 };
 use consort_conf::{Variables, parse_stack};
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// Nothing in these tests takes a tenth of this.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const POLICIES: [&str; 4] = ["max", "unbatch", "submit", "direct"];
 
@@ -34,16 +34,6 @@ async fn two(cluster: &str, policy: &str, receiver: impl Receiver) -> (Channel, 
     let b = join(cluster, builder("B", policy).receiver(receiver)).await;
     members(&a, 2).await;
     (a, b)
-}
-
-async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
-    timeout(PATIENCE, builder.connect(cluster)).await.expect("in time").expect("joined")
-}
-
-async fn members(channel: &Channel, count: usize) {
-    let mut views = channel.watch_view();
-    let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
-    timeout(PATIENCE, views.wait_for(has_all)).await.expect("a view in time").expect("an open channel");
 }
 
 async fn reach(count: &watch::Sender<usize>, wanted: usize) {
@@ -175,8 +165,7 @@ async fn a_request_that_makes_its_handler_panic_fails_alone() {
             _ => Ok(request.payload.clone()),
         };
         let cluster = format!("handler-{policy}");
-        let joining = RpcDispatcher::connect(builder("A", policy), &cluster, handler);
-        let a = timeout(PATIENCE, joining).await.expect("in time").expect("joined");
+        let a = join_rpc(&cluster, builder("A", policy), handler).await;
         let itself = a.channel().address().clone();
         let options = RequestOptions::all(PATIENCE);
         let calls = (0..40).map(|nth| {
@@ -202,8 +191,7 @@ async fn a_responder_that_a_panic_drops_answers_nobody() {
         assert!(request.payload != Payload::Long(13), "at thirteen");
         responder.reply(Ok(request.payload));
     });
-    let joining = RpcDispatcher::connect(builder("A", "direct"), "responder", handler);
-    let a = timeout(PATIENCE, joining).await.expect("in time").expect("joined");
+    let a = join_rpc("responder", builder("A", "direct"), handler).await;
     let itself = a.channel().address().clone();
     let soon = Duration::from_millis(10);
     let lost = a.call(&itself, Payload::Long(13), &RequestOptions::all(soon)).await;

@@ -2,31 +2,11 @@
 
 mod cluster;
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use cluster::log::Log;
 use cluster::{Cluster, Inbox, ask, one_view};
 use consort_channel::{Channel, Message, Silent};
-
-/// What has been logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn take(&self) -> String {
-        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Multicasts a number and waits for it.
 async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
@@ -37,15 +17,7 @@ async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
 /// S000-80: a layer's trace begins and ends with a word to probe, and other layers stay silent.
 #[tokio::test]
 async fn a_layer_is_traced_while_probe_says_so() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("consort::trace=trace")
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    // Tests run on one thread each, and so do all of their members.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::begin("consort::trace=trace");
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);
     let inbox = Arc::new(Inbox::default());

@@ -10,6 +10,8 @@ use std::str::FromStr;
 
 use regex_lite::Regex;
 
+use crate::edge::BindError;
+
 /// An address of a network interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
@@ -143,6 +145,24 @@ impl BindAddr {
         let fallback = [Selector::NonLoopback, Selector::Loopback];
         let selectors = if self.selectors.is_empty() { &fallback[..] } else { &self.selectors };
         selectors.iter().find_map(|selector| selector.choose(interfaces, version, names))
+    }
+
+    /// The first address of this host that a selector finds.
+    ///
+    /// # Errors
+    ///
+    /// If none finds one, or if the host does not tell its addresses.
+    pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
+        let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
+        let chosen = self.choose(&interfaces, version, &SystemNames);
+        chosen.ok_or_else(|| BindError::NoAddress {
+            bind_addr: self.to_string(),
+            found: interfaces
+                .iter()
+                .map(|one| format!("{} {}", one.name, one.ip))
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
     }
 }
 

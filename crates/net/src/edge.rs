@@ -161,26 +161,6 @@ impl BoundEdge {
     }
 }
 
-impl BindAddr {
-    /// The first address of this host that a selector finds.
-    ///
-    /// # Errors
-    ///
-    /// If none finds one, or if the host does not tell its addresses.
-    pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
-        let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
-        let chosen = self.choose(&interfaces, version, &SystemNames);
-        chosen.ok_or_else(|| BindError::NoAddress {
-            bind_addr: self.to_string(),
-            found: interfaces
-                .iter()
-                .map(|one| format!("{} {}", one.name, one.ip))
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
-    }
-}
-
 /// The address that peers are told: the external one if configured; for a wildcard socket, one of the host's.
 pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<PhysAddr, BindError> {
     let mut own = PhysAddr::from(local);

@@ -2,17 +2,20 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
 pub mod apart;
+pub mod log;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Message, Receiver, SendError};
+use consort_channel::rpc::{RpcDispatcher, RpcHandler};
+use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Message, Receiver, SendError, View};
 use consort_conf::{STOCK, Variables, parse_stack};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Nothing in these tests takes a tenth of this.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -90,12 +93,33 @@ impl Cluster {
 
     pub async fn join(&self, name: &str, receiver: impl Receiver) -> Channel {
         let connected = self.builder(name).receiver(receiver).connect(&self.name);
-        match tokio::time::timeout(PATIENCE, connected).await {
+        match timeout(PATIENCE, connected).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => panic!("{name}: {error}"),
             Err(_) => panic!("{name} does not join"),
         }
     }
+}
+
+/// Joins a cluster.
+pub async fn join(cluster: &str, builder: ChannelBuilder) -> Channel {
+    timeout(PATIENCE, builder.connect(cluster)).await.expect("in time").expect("joined")
+}
+
+/// Joins a cluster whose members call each other.
+pub async fn join_rpc(cluster: &str, builder: ChannelBuilder, handler: impl RpcHandler) -> RpcDispatcher {
+    let joining = RpcDispatcher::connect(builder, cluster, handler);
+    timeout(PATIENCE, joining).await.expect("in time").expect("joined")
+}
+
+/// Waits until a member has a view of this many.
+pub async fn members(channel: &Channel, count: usize) -> View {
+    let mut views = channel.watch_view();
+    let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == count);
+    let Ok(view) = timeout(PATIENCE, views.wait_for(has_all)).await else {
+        panic!("no view of {count}: {}", channel.view_text());
+    };
+    view.expect("an open channel").clone().expect("a view")
 }
 
 /// What the member that listens there answers to probe.
@@ -113,12 +137,11 @@ pub async fn one_view(channels: &[&Channel]) {
     let agreed = async {
         for channel in channels {
             let mut views = channel.watch_view();
-            let has_all =
-                |view: &Option<consort_channel::View>| view.as_ref().is_some_and(|view| view.len() == wanted);
+            let has_all = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == wanted);
             views.wait_for(has_all).await.expect("an open channel");
         }
     };
-    if tokio::time::timeout(PATIENCE, agreed).await.is_err() {
+    if timeout(PATIENCE, agreed).await.is_err() {
         let views: Vec<String> = channels.iter().map(|channel| channel.view_text()).collect();
         panic!("no view of {wanted}: {views:?}");
     }
@@ -163,7 +186,7 @@ impl Inbox {
     pub async fn from(&self, sender: &Address, count: usize) -> Vec<Vec<u8>> {
         let mut received = self.received.subscribe();
         let arrived = received.wait_for(|all| all.get(sender).is_some_and(|one| one.len() >= count));
-        match tokio::time::timeout(PATIENCE, arrived).await {
+        match timeout(PATIENCE, arrived).await {
             Ok(all) => all.expect("an inbox")[sender].clone(),
             Err(_) => {
                 let have = self.received.borrow().get(sender).map_or(0, Vec::len);

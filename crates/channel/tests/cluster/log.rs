@@ -1,0 +1,41 @@
+//! What a test has logged. The crate's own tests use it as well.
+#![allow(dead_code, unreachable_pub)] // each test program uses a part
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tracing::subscriber::{DefaultGuard, set_default};
+
+/// Lines that are kept.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Keeps what this thread says and the filter lets pass, while the guard lives. Tests run on one thread each, and so
+    /// do all of their members unless they have a runtime of their own.
+    pub fn begin(filter: &str) -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, set_default(subscriber))
+    }
+
+    /// What has been said since it was asked last.
+    pub fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
