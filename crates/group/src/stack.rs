@@ -152,12 +152,11 @@ impl Stack {
 
     /// A message from the application. Its ticket comes back ([`Event::RsvpDone`]): at once if there is no layer that
     /// waits for acknowledgements.
-    pub fn handle_send(&mut self, now: Time, mut message: Message) {
+    pub fn handle_send(&mut self, now: Time, message: Message) {
         self.now = now;
         let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
         if message.ticket != 0 && !is_awaited() {
-            let ticket = std::mem::take(&mut message.ticket);
-            let done = Event::RsvpDone { ticket, is_complete: true };
+            let done = Event::RsvpDone { ticket: message.ticket, is_complete: true };
             self.queues.indications.push_back(Indication::Event(done));
         }
         self.queues.push_down_message(self.slots.len() - 1, message);
