@@ -254,7 +254,6 @@ fn over_flow_control(numbers: &[u64]) -> Harness {
     harness
 }
 
-/// To whom credits went.
 #[test]
 fn messages_outside_the_order_stay_one_batch() {
     let mut harness = harness(&[2, 1]);
@@ -272,6 +271,7 @@ fn messages_outside_the_order_stay_one_batch() {
     assert_eq!(batches, [3]);
 }
 
+/// To whom credits went.
 fn credited(harness: &mut Harness) -> Vec<Option<Address>> {
     let is_credit = |message: &Message| {
         [ProtocolId::UFC, ProtocolId::MFC].iter().any(|&id| message.headers.get(id).is_some())
