@@ -202,7 +202,8 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{Variables, parse_stack};
+    use super::registry;
+    use crate::{ConfigError, Variables, parse_stack};
 
     fn error(text: &str) -> String {
         parse_stack("my.xml", text, &Variables::new()).unwrap_err().to_string()
@@ -240,6 +241,30 @@ mod tests {
         );
         let text = "<config><TCP id=\"57\"/><FD_SOCK2 id=\"71\"/><UNICAST3 id=\"48\"/></config>";
         assert!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored.is_empty());
+    }
+
+    #[test]
+    fn what_a_protocol_refuses_is_told_with_the_attributes_place() {
+        let error = |text: &str| {
+            let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
+            let mut nowhere = |_: &str| Ok(Vec::new());
+            let error = registry::layer(&stack.config.protocols[1], &mut nowhere).unwrap().err().unwrap();
+            ConfigError::value(&stack.config, error).to_string()
+        };
+        let text = "<config>\n  <TCP/>\n  <FD_SOCK2 offset=\"100\" client_bind_port=\"7950\"/></config>";
+        assert!(
+            error(text).starts_with("my.xml:3:26: FD_SOCK2: client_bind_port (7950) is refused"),
+            "{}",
+            error(text)
+        );
+        let text = "<config>\n  <TCP/>\n  <FD_ALL3 timeout=\"9s\"\n interval=\"9s\"/></config>";
+        assert!(
+            error(text).starts_with("my.xml:4:2: FD_ALL3: interval (9s) has to be shorter"),
+            "{}",
+            error(text)
+        );
+        let text = "<config>\n  <TCP/>\n  <FD_ALL3 timeout=\"1s\"/></config>";
+        assert!(error(text).starts_with("my.xml:3:3: FD_ALL3: interval (8s)"), "{}", error(text));
     }
 
     #[test]
@@ -283,7 +308,7 @@ mod tests {
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();
-        for entry in super::registry::ENTRIES {
+        for entry in registry::ENTRIES {
             let known =
                 super::KNOWN.get(entry.name).unwrap_or_else(|| panic!("{} is not listed", entry.name));
             for info in (entry.properties)() {
@@ -297,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_protocol_is_either_here_or_elsewhere() {
-        for name in super::registry::names() {
+        for name in registry::names() {
             assert!(super::KNOWN.contains_key(name), "{name} is not listed");
             assert!(!super::KNOWN["-"].contains_key(name), "{name} is listed as missing");
         }

@@ -26,13 +26,14 @@ impl FdAll3Config {
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
-    pub fn check(&self) -> Result<(), String> {
+    /// The attribute that does not fit, and what is wrong with it.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let wrong = |why| Err(("interval", why));
         if self.interval.is_zero() {
-            return Err("interval has to be more than 0".to_owned());
+            return wrong("interval has to be more than 0".to_owned());
         }
         if self.interval >= self.timeout {
-            return Err(format!(
+            return wrong(format!(
                 "interval ({:?}) has to be shorter than timeout ({:?})",
                 self.interval, self.timeout
             ));

@@ -64,9 +64,13 @@ impl Making<'_, '_> {
         self.fail(position, format!("attribute {name}: {why}"))
     }
 
-    /// About attributes that do not fit together, or cannot be as they are.
-    fn check(&self, result: Result<(), String>) -> Result<(), ValueError> {
-        result.map_err(|why| self.fail(self.config.position, why))
+    /// About attributes that do not fit together, or cannot be as they are: the place is that of the one named, or the
+    /// protocol's if it is not set.
+    fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
+        result.map_err(|(name, why)| {
+            let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
+            self.fail(place.map_or(self.config.position, |(_, _, position)| *position), why)
+        })
     }
 
     /// A config struct with everything set that it knows.

@@ -58,14 +58,17 @@ impl FdSock2Config {
     ///
     /// # Errors
     ///
-    /// Why they cannot.
-    pub fn check(&self) -> Result<(), String> {
+    /// The attribute because of which they cannot, and why.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
         match self.client_bind_port {
             0 => Ok(()),
-            port => Err(format!(
-                "client_bind_port ({port}) is refused: connections to one member after the other cannot share a port; \
-                 leave it at 0"
-            )),
+            port => {
+                let why = format!(
+                    "client_bind_port ({port}) is refused: connections to one member after the other cannot share a \
+                     port; leave it at 0"
+                );
+                Err(("client_bind_port", why))
+            }
         }
     }
 }
