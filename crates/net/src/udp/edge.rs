@@ -115,6 +115,7 @@ impl BoundUdp {
             taken: Vec::new(),
             again: vec![UNICAST, GROUP],
             outbox: Outbox::default(),
+            is_blocked: false,
             own: [self.local, self.own],
             limits: (self.config.control_queue_bytes, self.config.send_queue_bytes),
             is_closing: false,
@@ -215,6 +216,8 @@ pub(crate) struct UdpEdge {
     /// Sources to be polled although no waker named them.
     again: Vec<u32>,
     outbox: Outbox,
+    /// The socket takes nothing until its waker tells.
+    is_blocked: bool,
     /// Whose datagrams are our own.
     own: [PhysAddr; 2],
     limits: (usize, usize),
@@ -274,7 +277,7 @@ impl UdpEdge {
             (SocketAddr::V4(to), true) => SocketAddr::new(IpAddr::V6(to.ip().to_ipv6_mapped()), to.port()),
             _ => to,
         };
-        if !self.outbox.has_room(lane, &bytes, self.limits) {
+        if !self.is_blocked && !self.outbox.has_room(lane, &bytes, self.limits) {
             // A single cycle may bring more than may wait, such as copies for many members: only what the socket does
             // not take is too much.
             self.write(now);
@@ -294,6 +297,7 @@ impl UdpEdge {
     }
 
     fn write(&mut self, now: Time) {
+        self.is_blocked = false;
         while !self.outbox.is_empty() {
             let batch = self.outbox.first(BATCH_MAX);
             match poll_send(&self.unicast.socket, &self.unicast.waker, &batch) {
@@ -306,7 +310,10 @@ impl UdpEdge {
                     self.stats.dropped += 1;
                     self.outbox.drop_first(1);
                 }
-                Poll::Pending => return,
+                Poll::Pending => {
+                    self.is_blocked = true;
+                    return;
+                }
             }
         }
     }
@@ -412,13 +419,19 @@ mod tests {
         Transmit { dest, bytes: vec![0; bytes].into(), lane: Lane::Data }
     }
 
-    /// A peer with a socket, and an edge with a queue for 100,000 bytes.
+    /// A peer with a socket, and an edge with a queue for 100,000 bytes whose socket takes them.
     async fn peer_and_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
+        let (socket, peer, edge) = peer_and_new_edge();
+        edge.unicast.socket.writable().await.unwrap();
+        (socket, peer, edge)
+    }
+
+    /// The same before the runtime knows that the socket takes anything.
+    fn peer_and_new_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let config = TransportConfig { ip_mcast: false, send_queue_bytes: 100_000, ..TransportConfig::udp() };
         let chosen = Interface { name: "lo".into(), ip, index: 0 };
         let edge = BoundUdp::bind(&config, &chosen).unwrap().open(&Arc::new(Signals::default())).unwrap();
-        edge.unicast.socket.writable().await.unwrap();
         let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
         let peer = socket.local_addr().unwrap().into();
         (socket, peer, edge)
@@ -443,5 +456,19 @@ mod tests {
         edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
         assert_eq!((edge.stats().packets_out, edge.stats().dropped), (10, 0));
         assert!(edge.stats().writes > 0 && !edge.outbox.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_takes_nothing_is_asked_again_when_its_waker_has_told() {
+        let (_socket, peer, mut edge) = peer_and_new_edge();
+        edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
+        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 8));
+        edge.unicast.socket.writable().await.unwrap();
+        edge.send(Time::ZERO, data(TransmitDest::One(peer), 40_000));
+        assert_eq!((edge.stats().writes, edge.stats().dropped), (0, 9), "nobody has told yet");
+        edge.service(Time::ZERO, UNICAST, &mut |_, _| ());
+        assert!(edge.outbox.is_empty());
+        edge.send(Time::ZERO, data(TransmitDest::Many([peer; 10].into()), 40_000));
+        assert_eq!(edge.stats().dropped, 9);
     }
 }
