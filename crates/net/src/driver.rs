@@ -50,7 +50,8 @@ pub trait Application: Send {
         None
     }
 
-    /// That time has come, and what has come in by now was indicated before.
+    /// That time has come, and what this cycle has taken was indicated before. A cycle takes a part of what has come in
+    /// if there is much, so a packet that lies in a socket by then may be indicated after.
     fn handle_timeout(&mut self, _now: Instant) {}
 
     /// The driver is closing, or it has ended some other way: its runtime was shut down, or something it called has
