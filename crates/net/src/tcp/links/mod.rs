@@ -170,8 +170,9 @@ impl Links {
         let opening = Stream::connect(peer.socket_addr(), pause, options, tls);
         let mut queue = SendQueue::default();
         queue.begin(setup::encode(self.settings.version, own));
-        let index =
-            self.slots.add(State::Connecting(Attempt { peer, opening, queue }), Some(now + pause + timeout));
+        let begins = now + pause;
+        let attempt = Attempt { peer, begins, opening, queue };
+        let index = self.slots.add(State::Connecting(attempt), Some(begins + timeout));
         self.by_peer.insert(peer, index);
         Some(index)
     }

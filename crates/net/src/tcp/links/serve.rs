@@ -142,7 +142,7 @@ impl Links {
         }
         let mut ended = None;
         if let Some(old) = self.find(peer) {
-            if !yields(self.own, peer) {
+            if !self.is_pausing(now, old) && !yields(self.own, peer) {
                 self.stats.rejected += 1;
                 return self.drain(now, index, Connection { peer, framed, used: now }, DRAIN_TIME);
             }
@@ -157,6 +157,12 @@ impl Links {
             sink(ended);
         }
         self.converse(now, index, Connection { peer, framed, used: now }, sink);
+    }
+
+    /// Whether an attempt has not begun: the peer knows nothing of it, so there are no two connections to choose from.
+    fn is_pausing(&self, now: Time, index: u32) -> bool {
+        let state = self.slots.get(index).map(|slot| &slot.state);
+        matches!(state, Some(State::Connecting(attempt)) if now < attempt.begins)
     }
 
     /// Ends a connection whose place another takes, and returns what waited on it and what is to be told of it.
@@ -323,8 +329,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
-    use consort_group::Version;
-    use tokio::io::AsyncWriteExt;
+    use consort_group::{Lane, Version};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::config::TransportConfig;
@@ -370,6 +376,36 @@ mod tests {
             }
             assert_eq!(links.find(peer), Some(old + 1));
         }
+    }
+
+    /// Ours would survive if it had begun. What waits for it goes over the peer's.
+    #[tokio::test]
+    async fn an_attempt_that_pauses_gives_way_to_the_peers_connection() {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let (theirs, ours) = (TcpListener::bind(any).await.unwrap(), TcpListener::bind(any).await.unwrap());
+        let peer = PhysAddr::from(theirs.local_addr().unwrap());
+        let own = PhysAddr { port: u16::MAX, ..peer };
+        assert!(!yields(own, peer));
+        drop(theirs);
+        let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
+        let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
+        let refused = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+        assert!(matches!(told(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
+
+        let pausing = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+        assert!(links.push(Time::ZERO, pausing, Lane::Data, "waits".into()));
+        let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
+        client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
+        links.admit(Time::ZERO, ours.accept().await.unwrap().0);
+        let taken = tokio::time::timeout(Duration::from_secs(9), told(&mut links, pausing + 1)).await;
+        let events = taken.expect("the connection is turned away");
+        assert!(
+            matches!(events[..], [LinkEvent::Accepted { link: 2, .. }, LinkEvent::Failed { link: 1, .. }]),
+            "{events:?}"
+        );
+        let mut frame = [0; 9];
+        client.read_exact(&mut frame).await.unwrap();
+        assert_eq!(&frame, b"\0\0\0\x05waits");
     }
 
     /// Facts 4.4 with the order of 3.4.

@@ -32,6 +32,8 @@ pub(super) enum State {
 /// A connection being opened.
 pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
+    /// Nothing has gone to the peer before: the attempt pauses because the one before it failed.
+    pub(super) begins: Time,
     pub(super) opening: Opening,
     pub(super) queue: SendQueue,
 }
