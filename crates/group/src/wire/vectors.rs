@@ -1,6 +1,8 @@
 //! Every byte vector of the facts decodes, and encodes back to exactly its bytes. `tests/vectors/README.md` says which
 //! files are about what, and which of them are tested elsewhere.
 
+use std::collections::BTreeSet;
+
 use bytes::{Bytes, BytesMut};
 
 use super::addresses::{put_address, put_addresses, put_ip, read_address, read_addresses, read_ip};
@@ -12,7 +14,7 @@ use super::primitives::*;
 use super::rpc::{put_method_call, read_method_call};
 use super::views::*;
 use super::*;
-use crate::vectors::{files, lines, vector};
+use crate::vectors::{FILES, files, lines, vector};
 use crate::{Address, Header, HeaderBody, Message, Payload, ProtocolId, Uuid, Version};
 
 #[test]
@@ -22,7 +24,36 @@ fn no_file_is_left_out() {
     let mut there: Vec<String> =
         names.filter_map(|name| name.strip_suffix(".hex").map(str::to_owned)).collect();
     there.sort();
-    assert_eq!(there, files().collect::<Vec<_>>());
+    let mut known: Vec<&str> = files().collect();
+    known.sort_unstable();
+    assert_eq!(there, known);
+}
+
+/// The tests that are said to read a file do, and nobody reads what is said to be tested nowhere.
+#[test]
+fn every_file_is_tested_where_it_is_said_to_be() {
+    let source = |path: &str| {
+        let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let places: BTreeSet<&str> = FILES.iter().filter_map(|file| file.tested_in).collect();
+    for file in FILES {
+        let readers: Vec<&str> =
+            places.iter().copied().filter(|place| reads(&source(place), file.name)).collect();
+        assert_eq!(readers, Vec::from_iter(file.tested_in), "{}", file.name);
+    }
+}
+
+/// Whether a source goes through all lines of a file, or names it if it does not go through any.
+fn reads(source: &str, file: &str) -> bool {
+    let goes_through = |what: &str| source.contains(&format!("in lines({what})"));
+    if file.contains("session") {
+        source.contains("files().filter(|file| file.contains(\"session\"))") && goes_through("file")
+    } else if goes_through("\"01-primitives\"") {
+        goes_through(&format!("\"{file}\""))
+    } else {
+        source.contains(&format!("(\"{file}\", "))
+    }
 }
 
 fn put(write: impl FnOnce(&mut BytesMut)) -> Bytes {

@@ -3,29 +3,44 @@
 
 use bytes::Bytes;
 
+/// A file of vectors.
+pub struct File {
+    pub name: &'static str,
+    /// The source whose tests read all of it, in the folder of the crates. `None`: its protocols are not here.
+    pub tested_in: Option<&'static str>,
+    text: &'static str,
+}
+
 macro_rules! files {
-    ($($file:literal),+ $(,)?) => {
-        const FILES: &[(&str, &str)] = &[$(($file, include_str!(concat!($file, ".hex")))),+];
+    ($($tested_in:expr => $($name:literal),+;)+) => {
+        pub const FILES: &[File] = &[$($(File {
+            name: $name,
+            tested_in: $tested_in,
+            text: include_str!(concat!($name, ".hex")),
+        }),+),+];
     };
 }
 
 files! {
-    "01-primitives", "02-objects", "03-addresses", "04-handshake", "05-messages", "06-wire", "07-headers",
-    "08-membership", "09-rpc", "10-gossip", "11-fdsock2", "12-probe", "13-transforms", "20-session-tcp",
-    "21-session-crash", "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "25-raw-sockets",
-    "26-session-asym-encrypt", "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
-    "29-gossiprouter", "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change",
-    "32-session-relay3-bridge",
+    Some("group/src/wire/vectors.rs") =>
+        "01-primitives", "02-objects", "03-addresses", "04-handshake", "05-messages", "06-wire", "07-headers",
+        "08-membership", "09-rpc", "11-fdsock2", "13-transforms", "20-session-tcp", "21-session-crash",
+        "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "26-session-asym-encrypt",
+        "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
+        "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change", "32-session-relay3-bridge";
+    Some("channel/src/probe/passcode.rs") => "12-probe";
+    Some("net/tests/vectors.rs") => "25-raw-sockets";
+    None => "10-gossip", "29-gossiprouter";
 }
 
-/// All files.
+/// The names of all files.
 pub fn files() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|(name, _)| *name)
+    FILES.iter().map(|file| file.name)
 }
 
 /// Name, bytes and the comment before of a file's lines.
 pub fn lines(file: &str) -> Vec<(&'static str, Bytes, &'static str)> {
-    let (_, text) = FILES.iter().find(|(name, _)| *name == file).expect("a file of vectors");
+    let text = FILES.iter().find(|one| one.name == file).expect("a file of vectors").text;
     let mut comment = "";
     let mut found = Vec::new();
     for line in text.lines() {
