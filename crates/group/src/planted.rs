@@ -41,6 +41,12 @@ pub enum Planted {
     SuspicionNotWithdrawn,
     /// SEQUENCER's members broadcast their messages themselves.
     CoordinatorBypassed,
+    /// SEQUENCER's coordinator broadcasts for those who are not in its view.
+    StrangersHeard,
+    /// SEQUENCER's members drop what has not come back when the coordinator changes.
+    OutstandingDropped,
+    /// SEQUENCER's members give what has not come back when the coordinator changes to nobody but themselves.
+    OutstandingKept,
     /// SEQUENCER forgets what it has delivered of members that are gone.
     OrderedForgotten,
     /// FRAG2 and FRAG4 join the pieces of a message in the wrong order.
@@ -49,7 +55,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -69,6 +75,9 @@ impl Planted {
         Self::CreditForgotten,
         Self::SuspicionNotWithdrawn,
         Self::CoordinatorBypassed,
+        Self::StrangersHeard,
+        Self::OutstandingDropped,
+        Self::OutstandingKept,
         Self::OrderedForgotten,
         Self::PiecesSwapped,
     ];

@@ -166,14 +166,11 @@ fn history(node: &Node) -> String {
     views.collect::<Vec<_>>().join(", ")
 }
 
-/// From when on two members have had each other in every view, without a merge between; with total order, without
-/// another coordinator either.
-fn together_since(node: &Node, other: &Address, is_sequenced: bool) -> Option<Time> {
+/// From when on a member has had another in every view, without a merge between.
+fn together_since(node: &Node, other: &Address) -> Option<Time> {
     let mut since = None;
-    let mut led_by = None;
     for (at, view) in &node.log.views {
-        let is_led_anew = led_by.replace(view.coordinator()) != Some(view.coordinator());
-        if !view.contains(other) || view.is_merge() || (is_sequenced && is_led_anew) {
+        if !view.contains(other) || view.is_merge() {
             since = None;
         }
         if view.contains(other) && since.is_none() {
@@ -183,23 +180,29 @@ fn together_since(node: &Node, other: &Address, is_sequenced: bool) -> Option<Ti
     since
 }
 
-/// What was sent while sender and receiver were together until the end has arrived, all of it.
+/// From when on both have had each other in every view.
+fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
+    Some(together_since(one, &other.address)?.max(together_since(other, &one.address)?))
+}
+
+/// What was sent while sender and receiver were together until the end has arrived, all of it; multicasts in total order
+/// as [`total::Reigns::wanted`] says.
 pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
+    let reigns = world.is_sequenced().then(|| total::Reigns::of(world));
     for receiver in world.nodes.iter().filter(|node| node.is_alive()) {
         for (index, sender) in world.nodes.iter().enumerate().filter(|(_, node)| node.is_alive()) {
             for dest in [None, Some(receiver.address.clone())] {
-                let is_sequenced = world.is_sequenced() && dest.is_none();
-                let (Some(one), Some(two)) = (
-                    together_since(receiver, &sender.address, is_sequenced),
-                    together_since(sender, &receiver.address, is_sequenced),
-                ) else {
-                    continue;
-                };
-                let since = one.max(two);
-                let Some(sent) = sender.log.sent.get(&dest) else { continue };
-                let wanted: BTreeSet<u64> =
-                    (1..).zip(sent).filter(|(_, at)| **at > since).map(|(number, _)| number).collect();
                 let is_multicast = dest.is_none();
+                let Some(sent) = sender.log.sent.get(&dest) else { continue };
+                let together = both_together_since(receiver, sender);
+                let wanted: BTreeSet<u64> = match &reigns {
+                    Some(reigns) if is_multicast => reigns.wanted(world, index, receiver),
+                    _ => (1..)
+                        .zip(sent)
+                        .filter(|(_, at)| together.is_some_and(|since| **at > since))
+                        .map(|(number, _)| number)
+                        .collect(),
+                };
                 let got: BTreeSet<u64> = receiver
                     .log
                     .got
@@ -212,7 +215,7 @@ pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
                     return Err((
                         "everything arrives",
                         format!(
-                            "{} lacks {kind} {missing} of {} (sent at {:?}, together since {since:?}; has up to \
+                            "{} lacks {kind} {missing} of {} (sent at {:?}, together since {together:?}; has up to \
                              {:?})\n  views of {}: {}\n  views of {}: {}",
                             receiver.name,
                             sender.name,

@@ -8,7 +8,11 @@ const SEEDS_MAX: u64 = 300;
 /// A stock stack that has the protocol.
 fn stack(bug: Planted) -> &'static str {
     match bug {
-        Planted::CoordinatorBypassed | Planted::OrderedForgotten => "sequencer.xml",
+        Planted::CoordinatorBypassed
+        | Planted::StrangersHeard
+        | Planted::OutstandingDropped
+        | Planted::OutstandingKept
+        | Planted::OrderedForgotten => "sequencer.xml",
         _ => "tcp.xml",
     }
 }

@@ -10,12 +10,24 @@
 //! * When groups merge, a former coordinator's last broadcasts come as late as flow control and losses make them,
 //!   among those of the new one.
 //! * What a member has sent before it goes may wait for credits at the coordinator until a view without it is there.
+//!   FRAG2, above SEQUENCER, forgets the pieces it has of members that go: a message whose pieces come before and after
+//!   such a view is delivered by nobody who has it so, and by those who get all of them after it.
+//!
+//! Nothing of that is excused in general. Of members that live to the end:
+//!
+//! * A sender gets back all that it has ever sent, whoever led meanwhile.
+//! * What was sent in the last reign, and what its sender got back in it of what it had sent before, comes to everybody
+//!   who was together with sender and coordinator then; but for the first message that the sender got back, if it was
+//!   sent before: the coordinator that crashed may have brought the first of its pieces to some members only.
+//!
+//! And in every reign, also one that ended with a crash, nobody who was there when a message was sent gets what was
+//! broadcast after it and not the message itself, as long as its sender is in the view and the receiver never leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use consort_group::{Address, Time, View};
 
-use super::{Broken, before, sent_at};
+use super::{Broken, before, both_together_since, sent_at};
 use crate::node::{Got, Node};
 use crate::world::World;
 
@@ -23,10 +35,10 @@ use crate::world::World;
 type Reign = (Address, u64);
 
 /// The views with which members begin to lead.
-struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
+pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
 
 impl Reigns {
-    fn of(world: &World) -> Self {
+    pub(super) fn of(world: &World) -> Self {
         let mut begins: BTreeMap<Address, BTreeSet<u64>> = BTreeMap::new();
         for node in &world.nodes {
             for pair in node.log.views.windows(2) {
@@ -45,6 +57,54 @@ impl Reigns {
         let leader = view.coordinator()?;
         let begins = self.0.get(leader).and_then(|begins| begins.range(..=view.id().id).next_back());
         Some((leader.clone(), begins.copied().unwrap_or_default()))
+    }
+
+    /// The reign in which a member got something.
+    fn when_got(&self, node: &Node, got: &Got) -> Option<Reign> {
+        let (_, view) = node.log.views.get(got.nth_view.checked_sub(1)?)?;
+        self.get(view)
+    }
+
+    /// What of a sender's multicasts a receiver has to have got, both being alive.
+    ///
+    /// A sender gets back everything. Everybody else gets what was sent in the reign that both are in now, and what the
+    /// sender has got back in it of what it had sent before, if all three, with the coordinator, were together then.
+    pub(super) fn wanted(&self, world: &World, sender: usize, receiver: &Node) -> BTreeSet<u64> {
+        let (index, sender) = (sender, &world.nodes[sender]);
+        let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
+        if std::ptr::eq(sender, receiver) {
+            return sent().map(|(number, _)| number).collect();
+        }
+        let reign = |node: &Node| node.view().and_then(|view| self.get(view));
+        let Some(reign) = reign(sender).filter(|own| reign(receiver).as_ref() == Some(own)) else {
+            return BTreeSet::new();
+        };
+        let leader = world.nodes.iter().rfind(|node| node.address == reign.0 && node.is_alive());
+        let Some(together) = both_together_since(receiver, sender) else { return BTreeSet::new() };
+        let with_leader = leader.and_then(|leader| {
+            Some(
+                both_together_since(receiver, leader)?
+                    .max(both_together_since(sender, leader)?)
+                    .max(together),
+            )
+        });
+        let begin = |node: &Node| {
+            let of_reign = |(_, view): &&(Time, View)| self.get(view).as_ref() == Some(&reign);
+            node.log.views.iter().find(of_reign).map(|(at, _)| *at)
+        };
+        let (Some(one), Some(other)) = (begin(sender), begin(receiver)) else { return BTreeSet::new() };
+        let under = together.max(one).max(other);
+        let mut came_back: BTreeSet<u64> = (sender.log.got.iter())
+            .filter(|got| got.is_multicast && got.sender == index)
+            .filter(|got| self.when_got(sender, got).as_ref() == Some(&reign))
+            .map(|got| got.number)
+            .collect();
+        // Of one message a former coordinator may have broadcast the first pieces.
+        came_back.pop_first();
+        let is_wanted = |number: &u64, at: Time| {
+            at > under || (with_leader.is_some_and(|since| at > since) && came_back.contains(number))
+        };
+        sent().filter(|(number, at)| is_wanted(number, *at)).map(|(number, _)| number).collect()
     }
 }
 
@@ -76,8 +136,7 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
     }
     let mut within: BTreeMap<Reign, Vec<Id>> = BTreeMap::new();
     for got in node.log.got.iter().filter(|got| got.is_multicast) {
-        let view = got.nth_view.checked_sub(1).and_then(|nth| node.log.views.get(nth));
-        let Some(reign) = view.and_then(|(_, view)| reigns.get(view)) else { continue };
+        let Some(reign) = reigns.when_got(node, got) else { continue };
         let Some(sent) = sent_at(world, got) else { continue };
         // A sender that has another coordinator by then gives it what has not come back.
         let sender = &world.nodes[got.sender];
@@ -94,7 +153,7 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
     within
 }
 
-/// Two members have what both got within a reign in one order.
+/// Two members have what both got within a reign in one order and without gaps.
 pub(super) fn order(world: &World) -> Result<(), Broken> {
     let reigns = Reigns::of(world);
     let all: Vec<_> = world.nodes.iter().map(|node| (node, within_reigns(world, &reigns, node))).collect();
@@ -113,10 +172,51 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
                     );
                     return Err(("one order", what));
                 }
+                for (who, ids, lacks, own) in [(one, first, other, second), (other, second, one, first)] {
+                    if let Some(id) = gap(world, &reigns, reign, ids, (*lacks, own)) {
+                        let what = format!(
+                            "{} got {id:?} (node, number) since view {}, and {} later ones only",
+                            who.name, reign.1, lacks.name
+                        );
+                        return Err(("no gaps in a reign", what));
+                    }
+                }
             }
         }
     }
     Ok(())
+}
+
+/// What a member under a reign has never got although it has something that came later within it. Left out is what a
+/// sender sent that was no longer in the member's view by then, and what lacks somebody who leaves: it begins to forget
+/// before it is gone.
+fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (&Node, &[Id])) -> Option<Id> {
+    if node.is_leaving {
+        return None;
+    }
+    let own: BTreeSet<Id> = own.iter().copied().collect();
+    let got: BTreeMap<Id, &Got> = (node.log.got.iter())
+        .filter(|got| got.is_multicast)
+        .map(|got| ((got.sender, got.number), got))
+        .collect();
+    let was_there = |&(sender, number): &Id| {
+        let sent = world.nodes[sender].log.sent.get(&None).and_then(|sent| sent.get(number as usize - 1));
+        let view = sent.and_then(|sent| before(node, *sent));
+        view.and_then(|view| reigns.get(view)).as_ref() == Some(reign)
+    };
+    let mut missing: Vec<Id> = Vec::new();
+    for id in all {
+        if !got.contains_key(id) && was_there(id) {
+            missing.push(*id);
+        } else if own.contains(id) {
+            let (_, view) = node.log.views.get(got.get(id)?.nth_view.checked_sub(1)?)?;
+            let is_due = |(sender, _): &Id| view.contains(&world.nodes[*sender].address);
+            if let Some(id) = missing.drain(..).find(is_due) {
+                return Some(id);
+            }
+        }
+    }
+    None
 }
 
 /// Whether a multicast may come after what its sender has sent later: between its sending and its arrival groups merged,
@@ -132,12 +232,18 @@ pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     merges(node) || world.nodes.get(got.sender).is_some_and(|sender| merges(sender) || parts(sender))
 }
 
-/// Whether the sender has been in a view of somebody who is in the receiver's.
+/// Whether somebody in the receiver's view has led a view with the sender when that sent the message, or later: it may
+/// have been broadcast then.
 pub(super) fn was_member(world: &World, node: &Node, got: &Got) -> bool {
-    let Some(current) = node.log.views.iter().rev().find(|(at, _)| *at <= got.at).map(|(_, view)| view)
-    else {
-        return false;
+    let current = node.log.views.iter().rev().find(|(at, _)| *at <= got.at).map(|(_, view)| view);
+    let (Some(current), Some(sent)) = (current, sent_at(world, got)) else { return false };
+    let led = |leader: &Node| {
+        let views = &leader.log.views;
+        views.iter().enumerate().any(|(nth, (at, view))| {
+            let is_over = views.get(nth + 1).is_some_and(|(next, _)| *next < sent);
+            let leads = view.coordinator() == Some(&leader.address);
+            *at <= got.at && !is_over && leads && view.contains(&got.src)
+        })
     };
-    let had = |node: &Node| node.log.views.iter().any(|(at, view)| *at <= got.at && view.contains(&got.src));
-    world.nodes.iter().filter(|node| current.contains(&node.address)).any(had)
+    world.nodes.iter().filter(|node| current.contains(&node.address)).any(led)
 }

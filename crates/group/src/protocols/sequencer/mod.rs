@@ -238,6 +238,14 @@ impl Sequencer {
         if !self.config.flush_forward_table {
             self.forwarded.clear();
         }
+        #[cfg(feature = "planted")]
+        {
+            if cx.has_planted(crate::Planted::OutstandingDropped) {
+                self.forwarded.clear();
+            } else if cx.has_planted(crate::Planted::OutstandingKept) {
+                return self.keep_outstanding(cx);
+            }
+        }
         if self.leads(cx) {
             self.careful = 0;
             for (seqno, wrapped) in self.outstanding() {
@@ -249,12 +257,26 @@ impl Sequencer {
         }
     }
 
+    /// The bug: what others need comes back to ourselves only.
+    #[cfg(feature = "planted")]
+    fn keep_outstanding(&mut self, cx: &mut Cx<'_>) {
+        for (seqno, wrapped) in self.outstanding() {
+            let header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack: false };
+            let mut message = Message::bytes(Some(cx.local().clone()), wrapped)
+                .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+            message.src = Some(cx.local().clone());
+            cx.send(message);
+        }
+    }
+
     fn receive(&mut self, cx: &mut Cx<'_>, header: SequencerHeader, message: Message) -> Option<Message> {
         match header.kind {
             SequencerKind::Forward | SequencerKind::Flush => {
                 let is_flush = header.kind == SequencerKind::Flush;
                 let is_member =
                     message.src.as_ref().is_some_and(|src| cx.view().is_some_and(|view| view.contains(src)));
+                #[cfg(feature = "planted")]
+                let is_member = is_member || cx.has_planted(crate::Planted::StrangersHeard);
                 match message.payload_bytes() {
                     // Whoever sent it to the wrong member will see the view and send it again.
                     Some(wrapped) if self.leads(cx) && is_member => {
