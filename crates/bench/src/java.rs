@@ -138,6 +138,9 @@ impl JavaCluster {
     }
 }
 
+/// JGroups' members stay up, idle, while Consort runs: on the stock port they would read all that Consort multicasts.
+const JGROUPS_MCAST_PORT: u16 = 45_599;
+
 /// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
 pub(crate) struct Jvm {
     child: Killed,
@@ -152,7 +155,8 @@ impl Jvm {
         let hosts = format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(","));
         let (name, members) = (format!("J{nth}"), jvms.members.to_string());
         let program = ["consort.bench.Bench", test, &name, "bench", config, &members];
-        let properties = ["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind_addr=127.0.0.1", &hosts];
+        let port = format!("-Djgroups.udp.mcast_port={JGROUPS_MCAST_PORT}");
+        let properties = ["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind_addr=127.0.0.1", &hosts, &port];
         Self::start(jvms, &properties, &program, &format!("bench-{test}-{config}-{nth}.log"))
     }
 
