@@ -262,7 +262,9 @@ impl Sequencer {
     fn keep_outstanding(&mut self, cx: &mut Cx<'_>) {
         for (seqno, wrapped) in self.outstanding() {
             let header = SequencerHeader { kind: SequencerKind::WrappedBcast, seqno, flush_ack: false };
+            // Its credit would be given back as that of a multicast.
             let mut message = Message::bytes(Some(cx.local().clone()), wrapped)
+                .with_flags(Flags::NO_FC)
                 .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
             message.src = Some(cx.local().clone());
             cx.send(message);
