@@ -87,12 +87,12 @@ async fn members_of_one_process_share_a_loopback() {
 /// Notes what the driver tells it.
 struct Patient {
     deadline: Arc<Mutex<Option<Instant>>>,
-    told: mpsc::UnboundedSender<&'static str>,
+    told: mpsc::Sender<&'static str>,
 }
 
 impl Application for Patient {
     fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {
-        let _ = self.told.send("packet");
+        let _ = self.told.try_send("packet");
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -101,7 +101,7 @@ impl Application for Patient {
 
     fn handle_timeout(&mut self, _: Instant) {
         *self.deadline.lock().unwrap() = None;
-        let _ = self.told.send("timeout");
+        let _ = self.told.try_send("timeout");
     }
 }
 
@@ -110,7 +110,7 @@ impl Application for Patient {
 #[tokio::test]
 async fn what_has_come_in_is_told_before_the_time_is_over() {
     let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 3, ..tcp() };
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (told, mut heard) = mpsc::channel(8);
     let deadline = Arc::new(Mutex::new(None));
     let app = Patient { deadline: deadline.clone(), told };
     let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);

@@ -49,17 +49,9 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Opens a connection after a pause. One that turns out to lead to ourselves is an error.
-    pub(crate) fn connect(
-        to: SocketAddr,
-        pause: Duration,
-        options: SocketOptions,
-        tls: Option<Tls>,
-    ) -> Opening {
+    /// Opens a connection. One that turns out to lead to ourselves is an error.
+    pub(crate) fn connect(to: SocketAddr, options: SocketOptions, tls: Option<Tls>) -> Opening {
         Box::pin(async move {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
             let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             // Before connecting, because the window scale is agreed in the handshake.
             if let Some(size) = options.recv_buf {

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use self::slots::{Attempt, Connection, Slot, Slots, State};
 use super::queue::{QueueLimits, SendQueue};
 use super::setup;
-use super::stream::{SocketOptions, Stream};
+use super::stream::{Opening, SocketOptions, Stream};
 use crate::complaints::Complaints;
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
@@ -166,15 +166,18 @@ impl Links {
             return None;
         }
         let pause = self.failed.remove(&peer).map_or(Duration::ZERO, |until| until.since(now));
-        let (options, tls) = (self.settings.options, self.settings.tls.clone());
-        let opening = Stream::connect(peer.socket_addr(), pause, options, tls);
+        let opening = pause.is_zero().then(|| self.open(peer));
         let mut queue = SendQueue::default();
         queue.begin(setup::encode(self.settings.version, own));
-        let begins = now + pause;
-        let attempt = Attempt { peer, begins, opening, queue };
-        let index = self.slots.add(State::Connecting(attempt), Some(begins + timeout));
+        let deadline = now + if opening.is_some() { timeout } else { pause };
+        let attempt = Attempt { peer, timeout, opening, queue };
+        let index = self.slots.add(State::Connecting(attempt), Some(deadline));
         self.by_peer.insert(peer, index);
         Some(index)
+    }
+
+    fn open(&self, peer: PhysAddr) -> Opening {
+        Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone())
     }
 
     /// Queues a frame. Returns false if it was dropped for want of room.
@@ -316,6 +319,12 @@ impl Links {
 
     fn expire(&mut self, now: Time, index: u32, sink: Sink<'_>) {
         match self.slots.take(index) {
+            Some(State::Connecting(mut attempt)) if attempt.opening.is_none() => {
+                attempt.opening = Some(self.open(attempt.peer));
+                self.slots.set_deadline(index, Some(now + attempt.timeout));
+                self.slots.put(index, State::Connecting(attempt));
+                self.slots.poll_again(index);
+            }
             Some(State::Connecting(attempt)) => self.fail(now, index, attempt, "timed out", sink),
             Some(State::Greeting(_) | State::Stranger(_)) => {
                 self.complaints.count(now, "silent_peer", || "no set-up bytes in time".into());

@@ -142,7 +142,7 @@ impl Links {
         }
         let mut ended = None;
         if let Some(old) = self.find(peer) {
-            if !self.is_pausing(now, old) && !yields(self.own, peer) {
+            if !self.is_pausing(old) && !yields(self.own, peer) {
                 self.stats.rejected += 1;
                 return self.drain(now, index, Connection { peer, framed, used: now }, DRAIN_TIME);
             }
@@ -160,9 +160,9 @@ impl Links {
     }
 
     /// Whether an attempt has not begun: the peer knows nothing of it, so there are no two connections to choose from.
-    fn is_pausing(&self, now: Time, index: u32) -> bool {
+    fn is_pausing(&self, index: u32) -> bool {
         let state = self.slots.get(index).map(|slot| &slot.state);
-        matches!(state, Some(State::Connecting(attempt)) if now < attempt.begins)
+        matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
     /// Ends a connection whose place another takes, and returns what waited on it and what is to be told of it.
@@ -188,7 +188,10 @@ impl Links {
     }
 
     fn pursue(&mut self, now: Time, index: u32, mut attempt: Attempt, sink: Sink<'_>) {
-        match attempt.opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
+        let Some(opening) = &mut attempt.opening else {
+            return self.slots.put(index, State::Connecting(attempt));
+        };
+        match opening.as_mut().poll(&mut Context::from_waker(self.slots.waker(index))) {
             Poll::Pending => self.slots.put(index, State::Connecting(attempt)),
             Poll::Ready(Ok(stream)) => {
                 self.stats.connected += 1;

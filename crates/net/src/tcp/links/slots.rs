@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use consort_group::{PhysAddr, Time};
 use tokio::net::TcpListener;
@@ -32,9 +33,10 @@ pub(super) enum State {
 /// A connection being opened.
 pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
-    /// Nothing has gone to the peer before: the attempt pauses because the one before it failed.
-    pub(super) begins: Time,
-    pub(super) opening: Opening,
+    /// How long it may take once it has begun.
+    pub(super) timeout: Duration,
+    /// None while it pauses because the one before it failed: nothing has gone to the peer then.
+    pub(super) opening: Option<Opening>,
     pub(super) queue: SendQueue,
 }
 
