@@ -268,7 +268,10 @@ impl FdSock2 {
                 self.arm_forget(cx);
                 self.raise_suspects(cx);
             }
-            FdSock2Header::Unsuspect(members) => self.unsuspect(cx, &members),
+            FdSock2Header::Unsuspect(members) => {
+                self.withdraw(cx, members);
+                self.follow_ring(cx);
+            }
             // These belong on sockets.
             _ => cx.count_drop(DropReason::Unexpected, || "FD_SOCK2 connect in a message".to_owned()),
         }
@@ -291,12 +294,20 @@ impl FdSock2 {
     /// Whoever told us of these has fallen silent: it is wrong, or it is gone. What is right will be found again.
     fn forget_heard(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        for (member, _) in self.heard.extract_if(.., |_, until| *until <= now) {
-            if !self.found.contains(&member) {
-                self.suspects.remove(&member);
-            }
-        }
+        let over: Vec<Address> =
+            self.heard.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
+        self.withdraw(cx, over.into_iter().filter(|member| !self.found.contains(member)).collect());
         self.arm_forget(cx);
+    }
+
+    /// Suspects no more whom others have cleared. The layers above may still wait to act on what they were told, and
+    /// nobody else tells them: who asked the member was another one.
+    fn withdraw(&mut self, cx: &mut Cx<'_>, mut members: Vec<Address>) {
+        members.retain(|member| self.suspects.contains(member));
+        if !members.is_empty() {
+            self.keep_suspects(cx, |member| !members.contains(member));
+            cx.raise(Event::Unsuspect(members));
+        }
     }
 
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {

@@ -183,8 +183,21 @@ fn a_suspicion_that_is_not_told_again_is_forgotten() {
     }
     harness.advance(Duration::from_secs(5));
     assert_eq!(suspects(&harness), "{}");
+    assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
     harness.up(heard(FdSock2Header::Suspect(vec![member(3)]), 2));
     assert_eq!(harness.take_up_events(), [], "2 would lead, since it is not suspected any more");
+}
+
+/// GMS may know of a suspicion on which it waits to act until it leads, and the suspect's answer to us was lost.
+#[test]
+fn who_lives_by_what_others_say_is_not_suspected_above() {
+    let mut harness = harness(&[3, 2, 1]);
+    harness.up(heard(FdSock2Header::Suspect(vec![member(2), member(3)]), 2));
+    assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
+    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3), member(1)]), 2));
+    assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(3)])]);
+    harness.up(heard(FdSock2Header::Unsuspect(vec![member(3)]), 2));
+    assert_eq!(harness.take_up_events(), [], "they know");
 }
 
 #[test]
