@@ -35,6 +35,8 @@ fn sequencer_survives_faults() {
 const FOUND_BUGS: &[(&str, usize, u64)] = &[
     // FD_SOCK2 did not say above what others had taken back.
     ("tcp.xml", 6, 71),
+    // UNICAST3 let the late first message of an old connection replace a newer one.
+    ("sequencer.xml", 6, 7),
 ];
 
 #[test]

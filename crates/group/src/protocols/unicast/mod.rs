@@ -118,8 +118,8 @@ struct ReceiveConnection {
     is_ack_due: bool,
     last_used: Time,
     closing_since: Option<Time>,
-    /// Whether the sender has left a view since the connection was opened: one that starts again under its old address
-    /// may choose a smaller number for the next.
+    /// Whether the sender was in no view when the connection was opened, or has left one since: one that starts again
+    /// under its old address may choose a smaller number for the next.
     may_go_back: bool,
     /// UNICAST4: what is acknowledged.
     consumption: Consumption,
@@ -132,8 +132,8 @@ struct Early {
     last_request: Option<Time>,
 }
 
-/// A connection that was forgotten. A sender that has not noticed goes on with it; what was delivered must not be
-/// delivered again.
+/// A connection that was forgotten, closed or replaced. A sender that has not noticed goes on with it, and what is still
+/// under way may come after a newer one has been opened; what was delivered must not be delivered again.
 #[derive(Debug)]
 struct Former {
     sender: Address,
@@ -269,11 +269,20 @@ impl Unicast {
         }
     }
 
+    /// What is remembered of a sender's connection.
+    fn former(&self, sender: &Address, conn_id: i16) -> Option<&Former> {
+        self.former.iter().rev().find(|former| former.conn_id == conn_id && former.sender == *sender)
+    }
+
     /// Remembers forgotten connections as far as there is room; the newest go first.
     fn remember(&mut self, over: Vec<Former>) {
         if over.is_empty() {
             return;
         }
+        let is_over = |known: &Former| {
+            over.iter().any(|over| over.conn_id == known.conn_id && over.sender == known.sender)
+        };
+        self.former.retain(|known| !is_over(known));
         self.former.extend(over);
         while self.former.len() > FORMER_MAX {
             self.former.pop_front();

@@ -35,8 +35,10 @@ impl Unicast {
                 Some(UnicastHeader::SendFirstSeqno { timestamp }) => self.send_first(cx, &src, timestamp),
                 Some(UnicastHeader::XmitReq) => self.resend(cx, &src, &message),
                 Some(UnicastHeader::Close { conn_id }) => {
-                    if self.receivers.get(&src).is_some_and(|connection| connection.conn_id == conn_id) {
-                        self.receivers.remove(&src);
+                    if self.receivers.get(&src).is_some_and(|connection| connection.conn_id == conn_id)
+                        && let Some(closed) = self.receivers.remove(&src)
+                    {
+                        self.remember(vec![Former::of(src.clone(), &closed)]);
                     }
                 }
             }
@@ -82,11 +84,14 @@ impl Unicast {
 
     fn fit(&self, src: &Address, conn_id: i16, first: bool) -> Fit {
         let current = self.receivers.get(src).map(|connection| (connection.conn_id, connection.may_go_back));
+        // A wrapped number is a small step back, not a large one.
+        let is_before = |current: i16| conn_id < current && current.wrapping_sub(conn_id) < i16::MAX / 2;
         match current {
             Some((current, _)) if current == conn_id => Fit::Current,
-            // UNICAST4's connections only move forward (a wrapped number is a small step back, not a large one).
+            // UNICAST4's connections only move forward. UNICAST3's may go back, but what is under way still of one that we
+            // have had must not replace a newer one.
             Some((current, false))
-                if self.is_fixed() && conn_id < current && current.wrapping_sub(conn_id) < i16::MAX / 2 =>
+                if is_before(current) && (self.is_fixed() || self.former(src, conn_id).is_some()) =>
             {
                 Fit::Stale
             }
@@ -138,8 +143,7 @@ impl Unicast {
                 return false;
             }
         }
-        let was_here = |former: &&Former| former.sender == *src && former.conn_id == conn_id;
-        let former = self.former.iter().rev().find(was_here);
+        let former = self.former(src, conn_id);
         let delivered = seqno.saturating_sub(1).max(former.map_or(0, |former| former.delivered));
         #[cfg(feature = "planted")]
         let delivered = if cx.has_planted(crate::Planted::UnicastWindowOffByOne) { seqno } else { delivered };
@@ -155,12 +159,14 @@ impl Unicast {
             unacked: 0,
             is_ack_due: false,
             last_used: cx.now(),
-            may_go_back: false,
+            may_go_back: !is_member,
             // Nobody may be there any more, and no view will tell.
             closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
             consumption: Consumption::from(delivered),
         };
-        self.receivers.insert(src.clone(), connection);
+        if let Some(replaced) = self.receivers.insert(src.clone(), connection) {
+            self.remember(vec![Former::of(src.clone(), &replaced)]);
+        }
         true
     }
 

@@ -215,6 +215,29 @@ fn a_forgotten_connection_that_goes_on_delivers_nothing_twice() {
     assert_eq!(values(&harness.take_up()), [4]);
 }
 
+/// As its last message of an old connection, clogged on its way, may come after the first ones of the next.
+#[test]
+fn what_is_late_of_a_forgotten_connection_replaces_no_newer_one() {
+    let mut harness = harness();
+    harness.up_batch(vec![data(1, 5, true), data(2, 5, false)]);
+    harness.install(view(2, &[1, 3])).advance(Duration::from_secs(241));
+    harness.install(view(3, &[1, 2, 3])).take_up();
+    harness.up_batch(vec![data(1, 6, true), data(2, 6, false)]);
+    harness.up(data(3, 5, true)).up(data(3, 6, false));
+    assert_eq!(values(&harness.take_up()), [1, 2, 3], "of the new connection");
+}
+
+#[test]
+fn what_is_late_of_a_closed_or_replaced_connection_is_delivered_once() {
+    let mut harness = harness();
+    harness.up(data(1, 4, true)).up(from(2, UnicastHeader::Close { conn_id: 4 }, 0));
+    harness.up(data(1, 4, true)).up(data(1, 5, true)).up(data(1, 4, true));
+    assert_eq!(values(&harness.take_up()), [1, 1]);
+    // One that we have not had may be of a member that begins anew, which may be wrong.
+    harness.up(data(1, 3, true)).up(data(1, 5, true)).up(data(2, 5, false));
+    assert_eq!(values(&harness.take_up()), [1, 2]);
+}
+
 /// The same with out-of-band messages beyond a gap that was never filled.
 #[test]
 fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
@@ -287,6 +310,21 @@ fn a_member_that_begins_anew_under_its_address_is_understood() {
     harness.install(view(2, &[1])).install(view(3, &[1, 2]));
     harness.up(unicast4(UnicastHeader::SendFirstSeqno { timestamp: 1 }, 0)).up(data(600, 2));
     assert_eq!((values(&harness.take_up()), values(&harness.take_down())), (vec![2], vec![1]));
+}
+
+/// A joiner that crashes before it is a member, and starts again under its address.
+#[test]
+fn a_stranger_that_begins_anew_under_its_address_is_understood() {
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
+    harness.install(view(1, &[1]));
+    for (conn_id, value) in [(700, 1), (600, 2)] {
+        let header = HeaderBody::Unicast4(UnicastHeader::Data { seqno: 1, conn_id, first: true });
+        let mut message =
+            Message::new(Some(member(1)), Payload::Long(value)).with_header(ProtocolId::UNICAST4, header);
+        message.src = Some(member(2));
+        harness.up(message);
+    }
+    assert_eq!(values(&harness.take_up()), [1, 2]);
 }
 
 #[test]
