@@ -5,8 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod consistent_hash;
+mod container;
 mod member;
 mod placement;
+mod version;
 
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment};
+pub use container::{
+    Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full, LIFETIME_OVERHEAD,
+    Lifetime, Limit, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken,
+};
 pub use member::{CacheMember, Capacity, Location};
+pub use version::Version;

@@ -1,0 +1,404 @@
+//! The entries that a member holds, by segment.
+//!
+//! Threads of the application read it directly; one writer, the member's state machine, writes. Behind each segment is a
+//! lock that is held for a lookup or for a bounded part of a walk, and never across anything that waits.
+//!
+//! It promises:
+//!
+//! * A read gives the newest entry that was put, or nothing once that was removed or has expired. An entry that is
+//!   handed out is a value: nothing that happens later changes it.
+//! * What is kept of a key and a value is a copy of the right size; it does not keep the buffer that they came in.
+//! * Walks give what is there throughout exactly once, see [`Cursor`].
+//! * [`Container::len`] and [`Container::bytes`] are exact, for one writer, and cost two loads.
+//! * The same calls in the same order give the same results.
+//!
+//! Memory is what [`Container::bytes`] says, per entry its key, its value, [`ENTRY_OVERHEAD`], and for those with a
+//! lifetime [`LIFETIME_OVERHEAD`]. Those are what is asked of the allocator, measured in the tests; what it adds by
+//! rounding up is its own matter. Slots of removed entries are used again, and given back by pages of 32 of which none
+//! is left.
+
+mod bound;
+mod cursor;
+mod entry;
+mod slab;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use consort_group::Time;
+use foldhash::fast::FixedState;
+
+pub use bound::{Full, Limit};
+pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
+pub use entry::{Entry, Lifetime};
+
+use crate::{Segment, Version};
+use cursor::Budget;
+use entry::right_sized;
+use table::{KeyHash, Table, Walk};
+
+/// What an entry takes besides its key and its value: its slot, its place in the index, and the count of references to
+/// its value.
+pub const ENTRY_OVERHEAD: u64 = 120;
+
+/// What an entry with a lifetime takes besides: its times and its deadline.
+pub const LIFETIME_OVERHEAD: u64 = 76;
+
+/// What a remembered removal takes besides its key.
+pub const REMOVAL_OVERHEAD: u64 = 40;
+
+/// No entry has a deadline.
+const NEVER: u64 = u64::MAX;
+
+/// How a container is made.
+#[derive(Clone, Debug)]
+pub struct ContainerSettings {
+    /// Segments of the cache.
+    pub segment_count: u16,
+}
+
+/// What this member has of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentState {
+    /// Nothing: reads find nothing, writes are a mistake.
+    Absent,
+    /// It is on its way: there may be more, and removals are remembered so that what is on its way does not undo them.
+    Receiving,
+    /// Everything.
+    Owned,
+}
+
+/// What a write did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Put {
+    /// The entry before, unless it had expired.
+    pub previous: Option<Entry>,
+    /// What had to make room for it.
+    pub evicted: Vec<Taken>,
+}
+
+/// What a removal did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// The entry before, unless it had expired.
+    pub previous: Option<Entry>,
+}
+
+/// An entry that the container has taken out by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Where it was.
+    pub segment: Segment,
+    /// Its key.
+    pub key: Bytes,
+    /// What it was.
+    pub entry: Entry,
+}
+
+/// The entries that a member holds. Shared by `Arc`: anybody may read, one writes.
+///
+/// # Panics
+///
+/// All that names a segment panics if the cache has no such segment. Writes panic in a segment that is
+/// [`SegmentState::Absent`]: its writer knows what it owns.
+pub struct Container {
+    segments: Box<[Shard]>,
+    hash: FixedState,
+    len: AtomicU64,
+    bytes: AtomicU64,
+    /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
+    expire_from: AtomicU64,
+}
+
+struct Shard {
+    table: Mutex<Table>,
+    /// The next deadline of the table.
+    next_expiry: AtomicU64,
+}
+
+impl Container {
+    /// An empty container; all segments are absent. The seed decides where keys are put and nothing that shows; it should
+    /// be one that those who choose keys do not know.
+    ///
+    /// # Panics
+    ///
+    /// If there are no segments.
+    pub fn new(settings: &ContainerSettings, hash_seed: u64) -> Self {
+        assert!(settings.segment_count > 0, "a cache has segments");
+        let shard = || Shard { table: Mutex::new(Table::new()), next_expiry: AtomicU64::new(NEVER) };
+        Self {
+            segments: (0..settings.segment_count).map(|_| shard()).collect(),
+            hash: FixedState::with_seed(hash_seed),
+            len: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            expire_from: AtomicU64::new(0),
+        }
+    }
+
+    // Reads.
+
+    /// The entry of a key, unless it has expired. It counts as used. `now` is asked only if the entry has a lifetime, and
+    /// under the lock: it must not call the container.
+    #[inline]
+    pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
+        let hash = self.hash_of(key);
+        self.lock(segment).read(hash, key, now).map(|stored| stored.entry())
+    }
+
+    /// The value of a key; else like [`Container::get`].
+    #[inline]
+    pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
+        let hash = self.hash_of(key);
+        self.lock(segment).read(hash, key, now).map(|stored| stored.value.clone())
+    }
+
+    /// The entry of a key, also if it has expired (see [`Entry::is_expired`]). It does not count as used.
+    pub fn peek(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
+        let hash = self.hash_of(key);
+        self.lock(segment).peek(hash, key)
+    }
+
+    /// The newest version known of a key: of its entry or of its remembered removal; [`Version::NONE`] if neither.
+    pub fn version_of(&self, segment: Segment, key: &[u8]) -> Version {
+        let hash = self.hash_of(key);
+        self.lock(segment).version_of(hash, key)
+    }
+
+    /// Goes on with a walk through a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentGone`] if the segment is absent, or was dropped since the walk began. What this call found until then is
+    /// dropped.
+    pub fn chunk(
+        &self,
+        segment: Segment,
+        cursor: Cursor,
+        limits: ChunkLimits,
+        now: Time,
+    ) -> Result<Chunk, SegmentGone> {
+        let mut entries = Vec::new();
+        let next = self.visit(segment, cursor, limits, now, |key, entry| {
+            entries.push((Bytes::copy_from_slice(key), entry));
+        })?;
+        Ok(Chunk { entries, next })
+    }
+
+    /// The same for one who needs no copy of the keys. `give` is called under the lock: it must not call the container.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Container::chunk`]; something may have been given before.
+    pub fn visit(
+        &self,
+        segment: Segment,
+        mut cursor: Cursor,
+        limits: ChunkLimits,
+        now: Time,
+        mut give: impl FnMut(&[u8], Entry),
+    ) -> Result<Option<Cursor>, SegmentGone> {
+        let mut budget = Budget::new(limits);
+        while !budget.is_spent() {
+            match self.lock(segment).walk(&mut cursor, &mut budget, now, &mut give) {
+                Walk::Spent => break,
+                Walk::More => {}
+                Walk::End => return Ok(None),
+                Walk::Gone => return Err(SegmentGone(segment)),
+            }
+        }
+        Ok(Some(cursor))
+    }
+
+    // Writes.
+
+    /// Writes an entry, whatever was there.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if there is no room for it; nothing is changed.
+    pub fn put(&self, segment: Segment, key: &[u8], entry: Entry, now: Time) -> Result<Put, Full> {
+        let hash = self.hash_of(key);
+        let entry = Entry { value: right_sized(entry.value), ..entry };
+        let previous = self.write(segment, |table| table.put(hash, key, entry, now));
+        Ok(Put { previous, evicted: Vec::new() })
+    }
+
+    /// Writes an entry if nothing as new is known of its key, be it an entry or a remembered removal; none if not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Container::put`].
+    pub fn put_if_newer(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        entry: Entry,
+        now: Time,
+    ) -> Result<Option<Put>, Full> {
+        if self.version_of(segment, key) >= entry.version {
+            return Ok(None);
+        }
+        self.put(segment, key, entry, now).map(Some)
+    }
+
+    /// Removes a key, whatever is there. In a segment that is received, the removal is remembered.
+    pub fn remove(&self, segment: Segment, key: &[u8], version: Version, now: Time) -> Removed {
+        let hash = self.hash_of(key);
+        self.write(segment, |table| Removed { previous: table.remove(hash, key, version, now) })
+    }
+
+    /// Removes a key if nothing as new is known of it.
+    pub fn remove_if_newer(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        version: Version,
+        now: Time,
+    ) -> Option<Removed> {
+        let hash = self.hash_of(key);
+        self.write(segment, |table| {
+            (table.version_of(hash, key) < version)
+                .then(|| Removed { previous: table.remove(hash, key, version, now) })
+        })
+    }
+
+    /// Notes that an entry was used at a time, here or at another owner. Whether there is such an entry.
+    pub fn touch(&self, segment: Segment, key: &[u8], at: Time) -> bool {
+        let hash = self.hash_of(key);
+        self.lock(segment).touch(hash, key, at)
+    }
+
+    // Segments.
+
+    /// What this member has of a segment.
+    pub fn state(&self, segment: Segment) -> SegmentState {
+        self.lock(segment).state
+    }
+
+    /// Begins to receive a segment: from now on removals in it are remembered. What is there stays.
+    pub fn receive(&self, segment: Segment) {
+        self.lock(segment).receive();
+    }
+
+    /// The segment is complete: removals in it are no longer remembered. What is there stays.
+    pub fn own(&self, segment: Segment) {
+        self.update(segment, Table::own);
+    }
+
+    /// Gives a segment up with all that is in it, which is freed after the lock. Walks through it end with
+    /// [`SegmentGone`].
+    pub fn drop_segment(&self, segment: Segment) {
+        let contents = self.update(segment, Table::drop_contents);
+        drop(contents);
+    }
+
+    // Expiry.
+
+    /// Takes out what has expired. It looks at no more than `looks_max` entries whose deadline has come, of which those
+    /// with a `max_idle` may turn out to have been used; call it again as long as [`Container::next_expiry`] is due.
+    pub fn expire(&self, now: Time, looks_max: usize) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        let mut looks = looks_max;
+        let count = self.segments.len();
+        let start = self.expire_from.load(Ordering::Relaxed) as usize;
+        for index in (start..count).chain(0..start) {
+            if looks == 0 {
+                self.expire_from.store(index as u64, Ordering::Relaxed);
+                break;
+            }
+            if self.segments[index].next_expiry.load(Ordering::Relaxed) > now.0 {
+                continue;
+            }
+            let segment = Segment(index as u16);
+            looks = self.update(segment, |table| {
+                let hash_of = |key: &[u8]| self.hash_of(key);
+                table.expire(now, looks, hash_of, |stored| taken.push(stored.into_taken(segment)))
+            });
+        }
+        taken
+    }
+
+    /// No entry expires before this; none if no entry has a lifetime. It costs a load per segment.
+    pub fn next_expiry(&self) -> Option<Time> {
+        let next = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed)).min();
+        next.filter(|&next| next != NEVER).map(Time)
+    }
+
+    // Counts.
+
+    /// Entries, also those that have expired and are not taken out yet.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Entries of a segment.
+    pub fn segment_len(&self, segment: Segment) -> u64 {
+        self.lock(segment).len() as u64
+    }
+
+    /// Memory for entries and remembered removals.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory of a segment.
+    pub fn segment_bytes(&self, segment: Segment) -> u64 {
+        self.lock(segment).bytes()
+    }
+
+    /// Removals that a segment remembers: no more than keys were removed while it is received.
+    pub fn removal_count(&self, segment: Segment) -> u64 {
+        self.lock(segment).removal_count() as u64
+    }
+
+    /// How many segments there are, absent ones too.
+    pub fn segment_count(&self) -> u16 {
+        self.segments.len() as u16
+    }
+
+    // Locks.
+
+    #[inline]
+    fn hash_of(&self, key: &[u8]) -> KeyHash {
+        use std::hash::{BuildHasher, Hasher};
+        let mut hasher = self.hash.build_hasher();
+        hasher.write(key);
+        KeyHash((hasher.finish() >> 32) as u32)
+    }
+
+    #[inline]
+    fn lock(&self, segment: Segment) -> MutexGuard<'_, Table> {
+        // A panic under the lock is that of a closure of the reader, which cannot leave the table half changed.
+        self.segments[usize::from(segment.0)].table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes a segment that is here.
+    fn write<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
+        self.update(segment, |table| {
+            assert!(table.state != SegmentState::Absent, "a write in segment {segment}, which is not here");
+            change(table)
+        })
+    }
+
+    /// Changes a segment and keeps the sums.
+    fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
+        let mut table = self.lock(segment);
+        let (len, bytes) = (table.len() as u64, table.bytes());
+        let result = change(&mut table);
+        self.len.fetch_add((table.len() as u64).wrapping_sub(len), Ordering::Relaxed);
+        self.bytes.fetch_add(table.bytes().wrapping_sub(bytes), Ordering::Relaxed);
+        let next_expiry = table.next_expiry().map_or(NEVER, |next| next.0);
+        self.segments[usize::from(segment.0)].next_expiry.store(next_expiry, Ordering::Relaxed);
+        result
+    }
+}

@@ -1,0 +1,387 @@
+//! The entries of one segment: found by hash, kept in slots, timed if they have a lifetime. Everything here happens
+//! under the segment's lock.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_group::Time;
+use hashbrown::HashTable;
+
+use super::cursor::{Budget, Cursor};
+use super::entry::{Entry, Lifetime};
+use super::slab::{self, Next, Slab};
+use super::timers::Timers;
+use super::{ENTRY_OVERHEAD, LIFETIME_OVERHEAD, REMOVAL_OVERHEAD, SegmentState, Taken};
+use crate::{Segment, Version};
+
+/// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
+const WALK_PAGES_MAX: u32 = 32;
+
+/// The hash of a key, by the container's seed. 32 bits, so that the table can keep it beside the slot: it grows without
+/// looking at a key, and looks at no key in vain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct KeyHash(pub(super) u32);
+
+impl KeyHash {
+    /// As the table wants it, which takes places from the lower bits and tags from the upper ones.
+    #[inline]
+    fn spread(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
+    }
+}
+
+/// A segment as it stands.
+pub(super) struct Table {
+    pub(super) state: SegmentState,
+    contents: Contents,
+    /// The number of the next insertion. It only grows, also when the segment is dropped and comes back.
+    inserted: u64,
+    /// What `inserted` was when the segment was last dropped: cursors from before are void.
+    dropped: u64,
+}
+
+/// What goes when the segment is dropped.
+pub(super) struct Contents {
+    index: HashTable<Place>,
+    slab: Slab<Stored>,
+    timers: Timers,
+    /// Versions of removals while the segment is received. One per key that was removed and not written since, so no more
+    /// than the writes during a transfer; forgetting one would let the transfer bring the removed entry back.
+    removals: BTreeMap<Box<[u8]>, Version>,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    slot: u32,
+    hash: KeyHash,
+}
+
+pub(super) struct Stored {
+    key: Box<[u8]>,
+    pub(super) value: Bytes,
+    version: Version,
+    created: Time,
+    /// The number of the insertion of the key.
+    number: u64,
+    mortal: Option<Box<Mortal>>,
+}
+
+/// What only an entry with a lifetime has.
+struct Mortal {
+    lifetime: Lifetime,
+    last_used: Time,
+    /// The deadline in the timers, no later than the end of the entry.
+    deadline: Time,
+}
+
+impl Stored {
+    #[inline]
+    pub(super) fn entry(&self) -> Entry {
+        let (last_used, lifetime) = match &self.mortal {
+            None => (self.created, Lifetime::FOREVER),
+            Some(mortal) => (mortal.last_used, mortal.lifetime),
+        };
+        Entry { value: self.value.clone(), version: self.version, created: self.created, last_used, lifetime }
+    }
+
+    pub(super) fn into_taken(self, segment: Segment) -> Taken {
+        let entry = self.entry();
+        Taken { segment, key: self.key.into(), entry }
+    }
+
+    fn expiry(&self) -> Option<Time> {
+        let mortal = self.mortal.as_ref()?;
+        mortal.lifetime.end(self.created, mortal.last_used)
+    }
+
+    fn is_expired(&self, now: Time) -> bool {
+        self.expiry().is_some_and(|end| end <= now)
+    }
+
+    /// Notes that it was used, unless it has expired.
+    fn use_at(&mut self, now: Time) -> bool {
+        let is_alive = !self.is_expired(now);
+        if is_alive {
+            self.note_use(now);
+        }
+        is_alive
+    }
+
+    fn note_use(&mut self, at: Time) {
+        if let Some(mortal) = self.mortal.as_mut().filter(|mortal| mortal.lifetime.max_idle.is_some()) {
+            mortal.last_used = mortal.last_used.max(at);
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
+    fn cost(&self) -> u64 {
+        cost(self.key.len(), self.value.len(), self.mortal.is_some())
+    }
+}
+
+/// What an entry counts.
+pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool) -> u64 {
+    (key_len + value_len) as u64 + ENTRY_OVERHEAD + if has_lifetime { LIFETIME_OVERHEAD } else { 0 }
+}
+
+impl Contents {
+    const fn new() -> Self {
+        Self {
+            index: HashTable::new(),
+            slab: Slab::new(),
+            timers: Timers::new(),
+            removals: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+
+    #[inline]
+    fn slot(&self, hash: KeyHash, key: &[u8]) -> Option<u32> {
+        let is_it = |place: &Place| {
+            place.hash == hash && self.slab.get(place.slot).is_some_and(|stored| *stored.key == *key)
+        };
+        self.index.find(hash.spread(), is_it).map(|place| place.slot)
+    }
+
+    fn stored(&self, hash: KeyHash, key: &[u8]) -> Option<&Stored> {
+        self.slab.get(self.slot(hash, key)?)
+    }
+
+    /// Takes an entry out of everything that knows it.
+    fn take(&mut self, hash: KeyHash, slot: u32) -> Option<Stored> {
+        let place = self.index.find_entry(hash.spread(), |place| place.slot == slot).ok()?;
+        place.remove();
+        let stored = self.slab.remove(slot)?;
+        if let Some(mortal) = &stored.mortal {
+            self.timers.cancel(slot, mortal.deadline);
+        }
+        self.bytes -= stored.cost();
+        self.shrink();
+        Some(stored)
+    }
+
+    /// Gives the index's memory back when most of it is unused.
+    fn shrink(&mut self) {
+        if self.index.capacity() > 64 && self.slab.len() < self.index.capacity() / 8 {
+            self.index.shrink_to(self.slab.len() * 2, |place| place.hash.spread());
+        }
+    }
+
+    fn remember_removal(&mut self, key: &[u8], version: Version) {
+        match self.removals.get_mut(key) {
+            Some(known) => *known = version.max(*known),
+            None => {
+                self.removals.insert(key.into(), version);
+                self.bytes += key.len() as u64 + REMOVAL_OVERHEAD;
+            }
+        }
+    }
+
+    fn forget_removal(&mut self, key: &[u8]) {
+        if !self.removals.is_empty() && self.removals.remove(key).is_some() {
+            self.bytes -= key.len() as u64 + REMOVAL_OVERHEAD;
+        }
+    }
+}
+
+impl Table {
+    pub(super) const fn new() -> Self {
+        Self { state: SegmentState::Absent, contents: Contents::new(), inserted: 0, dropped: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.contents.slab.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.contents.bytes
+    }
+
+    pub(super) fn removal_count(&self) -> usize {
+        self.contents.removals.len()
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        self.contents.timers.next()
+    }
+
+    /// An entry that is used now, unless it has expired.
+    #[inline]
+    pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Option<&Stored> {
+        let slot = self.contents.slot(hash, key)?;
+        let stored = self.contents.slab.get_mut(slot)?;
+        (stored.mortal.is_none() || stored.use_at(now())).then_some(stored)
+    }
+
+    /// Notes that an entry was used at a time, here or elsewhere. Whether there is such an entry.
+    pub(super) fn touch(&mut self, hash: KeyHash, key: &[u8], at: Time) -> bool {
+        let Some(slot) = self.contents.slot(hash, key) else { return false };
+        if let Some(stored) = self.contents.slab.get_mut(slot) {
+            stored.note_use(at);
+        }
+        true
+    }
+
+    pub(super) fn peek(&self, hash: KeyHash, key: &[u8]) -> Option<Entry> {
+        self.contents.stored(hash, key).map(Stored::entry)
+    }
+
+    /// The newest that is known of a key, be it a write or a removal.
+    pub(super) fn version_of(&self, hash: KeyHash, key: &[u8]) -> Version {
+        let written = self.contents.stored(hash, key).map_or(Version::NONE, |stored| stored.version);
+        let removed = self.contents.removals.get(key).copied().unwrap_or(Version::NONE);
+        written.max(removed)
+    }
+
+    /// Writes an entry and gives the one before it, unless that had expired.
+    pub(super) fn put(&mut self, hash: KeyHash, key: &[u8], entry: Entry, now: Time) -> Option<Entry> {
+        let contents = &mut self.contents;
+        contents.forget_removal(key);
+        let expiry = entry.expiry();
+        let mortal = expiry.map(|deadline| {
+            Box::new(Mortal { lifetime: entry.lifetime, last_used: entry.last_used, deadline })
+        });
+        contents.bytes += cost(key.len(), entry.value.len(), mortal.is_some());
+        let found = contents.slot(hash, key);
+        let (slot, previous) = match found {
+            Some(slot) => {
+                let stored = contents.slab.get_mut(slot).expect("the index knows slots that are occupied");
+                let (previous, was_expired) = (stored.entry(), stored.is_expired(now));
+                contents.bytes -= stored.cost();
+                if let Some(mortal) = &stored.mortal {
+                    contents.timers.cancel(slot, mortal.deadline);
+                }
+                stored.value = entry.value;
+                stored.version = entry.version;
+                stored.created = entry.created;
+                stored.mortal = mortal;
+                (slot, (!was_expired).then_some(previous))
+            }
+            None => {
+                let number = self.inserted;
+                self.inserted += 1;
+                let Entry { value, version, created, .. } = entry;
+                let slot =
+                    contents.slab.insert(Stored { key: key.into(), value, version, created, number, mortal });
+                contents
+                    .index
+                    .insert_unique(hash.spread(), Place { slot, hash }, |place| place.hash.spread());
+                (slot, None)
+            }
+        };
+        if let Some(deadline) = expiry {
+            contents.timers.set(slot, deadline);
+        }
+        previous
+    }
+
+    /// Removes a key and gives its entry, unless that had expired.
+    pub(super) fn remove(&mut self, hash: KeyHash, key: &[u8], version: Version, now: Time) -> Option<Entry> {
+        let slot = self.contents.slot(hash, key);
+        let stored = slot.and_then(|slot| self.contents.take(hash, slot));
+        if self.state == SegmentState::Receiving {
+            self.contents.remember_removal(key, version);
+        }
+        stored.filter(|stored| !stored.is_expired(now)).map(|stored| stored.entry())
+    }
+
+    /// Takes what has expired, looking at no more than `looks` deadlines, of which it tells how many are left.
+    pub(super) fn expire(
+        &mut self,
+        now: Time,
+        mut looks: usize,
+        hash_of: impl Fn(&[u8]) -> KeyHash,
+        mut give: impl FnMut(Stored),
+    ) -> usize {
+        let contents = &mut self.contents;
+        while looks > 0 {
+            let Some(slot) = contents.timers.take_due(now) else { break };
+            looks -= 1;
+            let stored = contents.slab.get_mut(slot).expect("a deadline is of an entry");
+            let end = stored.expiry().expect("an entry with a deadline ends");
+            let mortal = stored.mortal.as_mut().expect("an entry with a deadline has a lifetime");
+            mortal.deadline = end;
+            contents.timers.set(slot, end);
+            if end <= now {
+                let hash = hash_of(&contents.slab.get(slot).expect("it was there").key);
+                give(contents.take(hash, slot).expect("it was there"));
+            }
+        }
+        looks
+    }
+
+    /// The segment begins to be received.
+    pub(super) fn receive(&mut self) {
+        self.state = SegmentState::Receiving;
+    }
+
+    /// The segment is complete: what was removed meanwhile need not be remembered.
+    pub(super) fn own(&mut self) {
+        self.state = SegmentState::Owned;
+        let contents = &mut self.contents;
+        for key in std::mem::take(&mut contents.removals).into_keys() {
+            contents.bytes -= key.len() as u64 + REMOVAL_OVERHEAD;
+        }
+    }
+
+    /// Gives the segment up, and what was in it to the caller, who drops it without the lock.
+    pub(super) fn drop_contents(&mut self) -> Contents {
+        self.state = SegmentState::Absent;
+        self.inserted += 1;
+        self.dropped = self.inserted;
+        std::mem::replace(&mut self.contents, Contents::new())
+    }
+
+    /// Goes on with a walk: gives entries that are not expired until the budget is spent or enough was looked at.
+    pub(super) fn walk(
+        &self,
+        cursor: &mut Cursor,
+        budget: &mut Budget,
+        now: Time,
+        give: &mut impl FnMut(&[u8], Entry),
+    ) -> Walk {
+        if *cursor == Cursor::START {
+            cursor.before = self.inserted;
+        }
+        if self.state == SegmentState::Absent || cursor.before < self.dropped {
+            return Walk::Gone;
+        }
+        let slab = &self.contents.slab;
+        let until = slab::pages_after(cursor.slot, WALK_PAGES_MAX);
+        loop {
+            let slot = match slab.next_occupied(cursor.slot, until) {
+                Next::End => return Walk::End,
+                Next::More(slot) => {
+                    cursor.slot = slot;
+                    return Walk::More;
+                }
+                Next::Slot(slot) => slot,
+            };
+            cursor.slot = slot;
+            let stored = slab.get(slot).expect("the slot is occupied");
+            if stored.number < cursor.before && !stored.is_expired(now) {
+                if !budget.admit(stored.data_len()) {
+                    return Walk::Spent;
+                }
+                give(&stored.key, stored.entry());
+            }
+            cursor.slot += 1;
+        }
+    }
+}
+
+/// How a walk stands when it leaves the lock.
+pub(super) enum Walk {
+    /// No more may be given.
+    Spent,
+    /// Let others have the lock, then go on.
+    More,
+    /// Everything was given.
+    End,
+    /// The segment is not here, or not the one that the cursor began with.
+    Gone,
+}

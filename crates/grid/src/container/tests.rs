@@ -1,0 +1,311 @@
+//! Facts about the container as a whole.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+
+const SEG: Segment = Segment(0);
+const NOW: Time = Time::ZERO;
+const S: Duration = Duration::from_secs(1);
+const ALL: ChunkLimits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+
+fn container(segment_count: u16) -> Container {
+    let container = Container::new(&ContainerSettings { segment_count }, 7);
+    (0..segment_count).for_each(|segment| container.own(Segment(segment)));
+    container
+}
+
+fn entry(value: &str, count: u64) -> Entry {
+    Entry::new(Bytes::copy_from_slice(value.as_bytes()), Version::new(1, count), NOW)
+}
+
+fn put(container: &Container, key: &[u8], entry: Entry) -> Option<Entry> {
+    container.put(SEG, key, entry, NOW).unwrap().previous
+}
+
+fn put_if_newer(container: &Container, key: &[u8], entry: Entry) -> bool {
+    container.put_if_newer(SEG, key, entry, NOW).unwrap().is_some()
+}
+
+fn value_of(container: &Container, key: &str) -> Option<String> {
+    let value = container.get_value(SEG, key.as_bytes(), || NOW)?;
+    Some(String::from_utf8(value.to_vec()).unwrap())
+}
+
+fn keys(chunk: &Chunk) -> Vec<String> {
+    chunk.entries.iter().map(|(key, _)| String::from_utf8(key.to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn put_replaces_and_gives_the_entry_before() {
+    let container = container(1);
+    assert_eq!(put(&container, b"k", entry("one", 1)), None);
+    assert_eq!(put(&container, b"k", entry("two", 2)), Some(entry("one", 1)));
+    assert_eq!(container.get(SEG, b"k", || NOW), Some(entry("two", 2)));
+    assert_eq!(container.remove(SEG, b"k", Version::new(1, 3), NOW).previous, Some(entry("two", 2)));
+    assert_eq!(container.get(SEG, b"k", || NOW), None);
+    assert_eq!((container.len(), container.bytes()), (0, 0));
+}
+
+#[test]
+fn clock_is_not_asked_for_an_entry_that_lives_for_ever() {
+    let container = container(1);
+    put(&container, b"k", entry("one", 1));
+    assert!(container.get(SEG, b"k", || unreachable!()).is_some());
+    assert!(container.get(SEG, b"other", || unreachable!()).is_none());
+}
+
+#[test]
+fn older_write_does_not_replace_a_newer_one() {
+    let container = container(1);
+    put(&container, b"k", entry("two", 2));
+    assert!(!put_if_newer(&container, b"k", entry("one", 1)));
+    assert!(!put_if_newer(&container, b"k", entry("same", 2)));
+    assert_eq!(container.remove_if_newer(SEG, b"k", Version::new(1, 2), NOW), None);
+    assert_eq!(value_of(&container, "k").as_deref(), Some("two"));
+    assert!(put_if_newer(&container, b"k", entry("three", 3)));
+    assert!(container.remove_if_newer(SEG, b"k", Version::new(1, 4), NOW).is_some());
+    assert!(container.is_empty());
+}
+
+#[test]
+fn removal_is_remembered_while_the_segment_is_received() {
+    let container = container(1);
+    container.drop_segment(SEG);
+    container.receive(SEG);
+    container.remove(SEG, b"k", Version::new(1, 5), NOW);
+    assert_eq!(container.version_of(SEG, b"k"), Version::new(1, 5));
+    assert!(!put_if_newer(&container, b"k", entry("older", 4)));
+    assert_eq!(container.removal_count(SEG), 1);
+    assert!(put_if_newer(&container, b"k", entry("newer", 6)));
+    assert_eq!(container.removal_count(SEG), 0);
+    container.remove(SEG, b"k", Version::new(1, 7), NOW);
+    container.own(SEG);
+    assert_eq!((container.removal_count(SEG), container.bytes()), (0, 0));
+    assert_eq!(container.version_of(SEG, b"k"), Version::NONE);
+}
+
+#[test]
+fn dropped_segment_is_empty_and_counts_nothing() {
+    let container = container(2);
+    put(&container, b"k", entry("one", 1));
+    container.put(Segment(1), b"other", entry("two", 1), NOW).unwrap();
+    container.drop_segment(SEG);
+    assert_eq!(container.state(SEG), SegmentState::Absent);
+    assert_eq!(container.get(SEG, b"k", || NOW), None);
+    assert_eq!((container.len(), container.segment_len(Segment(1))), (1, 1));
+    assert_eq!(container.bytes(), container.segment_bytes(Segment(1)));
+}
+
+#[test]
+#[should_panic(expected = "a write in segment 0, which is not here")]
+fn write_in_an_absent_segment_is_a_mistake_of_the_writer() {
+    let container = container(1);
+    container.drop_segment(SEG);
+    put(&container, b"k", entry("one", 1));
+}
+
+#[test]
+fn chunk_stops_at_its_limits_and_goes_on_there() {
+    let container = container(1);
+    for key in 0..10 {
+        put(&container, format!("k{key}").as_bytes(), entry("0123456789", 1));
+    }
+    let limits = ChunkLimits { entries_max: 100, bytes_max: 40 };
+    let mut cursor = Some(Cursor::START);
+    let mut sizes = Vec::new();
+    while let Some(from) = cursor {
+        let chunk = container.chunk(SEG, from, limits, NOW).unwrap();
+        sizes.push(chunk.entries.len());
+        cursor = chunk.next;
+    }
+    assert_eq!(sizes, [3, 3, 3, 1]);
+    let large = ChunkLimits { entries_max: 1, bytes_max: 0 };
+    assert_eq!(container.chunk(SEG, Cursor::START, large, NOW).unwrap().entries.len(), 1);
+}
+
+#[test]
+fn key_that_is_removed_and_comes_back_is_not_given_twice() {
+    let container = container(1);
+    for key in ["a", "b", "c"] {
+        put(&container, key.as_bytes(), entry("1", 1));
+    }
+    let one = ChunkLimits { entries_max: 1, ..ALL };
+    let first = container.chunk(SEG, Cursor::START, one, NOW).unwrap();
+    assert_eq!(keys(&first), ["a"]);
+    // Leaves by the first slot and comes back in the last.
+    container.remove(SEG, b"c", Version::new(1, 2), NOW);
+    container.remove(SEG, b"a", Version::new(1, 3), NOW);
+    put(&container, b"other", entry("4", 4));
+    put(&container, b"a", entry("5", 5));
+    put(&container, b"b", entry("6", 6));
+    let rest = container.chunk(SEG, first.next.unwrap(), ALL, NOW).unwrap();
+    assert_eq!(keys(&rest), ["b"]);
+    assert_eq!(rest.entries[0].1, entry("6", 6));
+    assert_eq!(rest.next, None);
+}
+
+#[test]
+fn cursor_from_before_a_segment_was_dropped_is_void() {
+    let container = container(1);
+    put(&container, b"a", entry("1", 1));
+    put(&container, b"b", entry("1", 1));
+    let one = ChunkLimits { entries_max: 1, ..ALL };
+    let cursor = container.chunk(SEG, Cursor::START, one, NOW).unwrap().next.unwrap();
+    container.drop_segment(SEG);
+    assert_eq!(container.chunk(SEG, cursor, ALL, NOW), Err(SegmentGone(SEG)));
+    assert_eq!(container.chunk(SEG, Cursor::START, ALL, NOW), Err(SegmentGone(SEG)));
+    container.own(SEG);
+    put(&container, b"b", entry("1", 1));
+    assert_eq!(container.chunk(SEG, cursor, ALL, NOW), Err(SegmentGone(SEG)));
+    assert_eq!(keys(&container.chunk(SEG, Cursor::START, ALL, NOW).unwrap()), ["b"]);
+}
+
+#[test]
+fn walk_through_a_table_that_grows_gives_what_was_there_once() {
+    let container = container(1);
+    let put_one = |key: u32| put(&container, &key.to_be_bytes(), entry("1", 1));
+    (0..100).for_each(|key| drop(put_one(key)));
+    let mut given: BTreeMap<Bytes, u32> = BTreeMap::new();
+    let (mut cursor, mut more) = (Some(Cursor::START), 100);
+    while let Some(from) = cursor {
+        let chunk = container.chunk(SEG, from, ChunkLimits { entries_max: 3, ..ALL }, NOW).unwrap();
+        chunk.entries.iter().for_each(|(key, _)| *given.entry(key.clone()).or_default() += 1);
+        cursor = chunk.next;
+        (more..more + 500).for_each(|key| drop(put_one(key)));
+        more += 500;
+    }
+    assert_eq!(given.len(), 100);
+    assert!(given.values().all(|&times| times == 1));
+}
+
+#[test]
+fn mass_removal_gives_the_memory_back() {
+    let container = container(1);
+    let kept = allocation_counter::measure(|| {
+        (0..50_000u32).for_each(|key| drop(put(&container, &key.to_be_bytes(), entry("1", 1))));
+        (0..50_000u32).for_each(|key| {
+            container.remove(SEG, &key.to_be_bytes(), Version::new(1, 2), NOW);
+        });
+    });
+    assert!(kept.bytes_max > 5_000_000 && kept.bytes_current < 10_000, "{kept:?}");
+}
+
+fn mortal(lifespan: Option<Duration>, max_idle: Option<Duration>) -> Entry {
+    entry("mortal", 1).with_lifetime(Lifetime { lifespan, max_idle })
+}
+
+#[test]
+fn expired_entry_is_absent_for_reads_before_it_is_taken_out() {
+    let container = container(1);
+    put(&container, b"k", mortal(Some(10 * S), None));
+    assert!(container.get(SEG, b"k", || NOW + 9 * S).is_some());
+    assert!(container.get(SEG, b"k", || NOW + 10 * S).is_none());
+    assert!(container.peek(SEG, b"k").unwrap().is_expired(NOW + 10 * S));
+    assert!(container.chunk(SEG, Cursor::START, ALL, NOW + 10 * S).unwrap().entries.is_empty());
+    assert_eq!(container.put(SEG, b"k", entry("next", 2), NOW + 10 * S).unwrap().previous, None);
+}
+
+#[test]
+fn expiry_takes_what_is_due_and_no_more() {
+    let container = container(3);
+    for (index, seconds) in [30, 10, 20].into_iter().enumerate() {
+        let entry = mortal(Some(seconds * S), None);
+        container.put(Segment(index as u16), &[index as u8], entry, NOW).unwrap();
+    }
+    put(&container, b"for ever", entry("1", 1));
+    assert_eq!(container.next_expiry(), Some(NOW + 10 * S));
+    assert_eq!(container.expire(NOW + 9 * S, 100), []);
+    let taken = container.expire(NOW + 20 * S, 100);
+    assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [[1], [2]]);
+    assert_eq!(taken[0].entry, mortal(Some(10 * S), None));
+    assert_eq!(container.next_expiry(), Some(NOW + 30 * S));
+    assert_eq!(container.len(), 2);
+}
+
+#[test]
+fn expiry_goes_on_where_its_bound_stopped_it() {
+    let container = container(4);
+    for key in 0..40u8 {
+        container.put(Segment(u16::from(key) % 4), &[key], mortal(Some(S), None), NOW).unwrap();
+    }
+    let counts: Vec<usize> = (0..5).map(|_| container.expire(NOW + S, 15).len()).collect();
+    assert_eq!(counts, [15, 15, 10, 0, 0]);
+    assert_eq!((container.next_expiry(), container.bytes()), (None, 0));
+}
+
+#[test]
+fn used_entry_outlives_its_idle_deadline() {
+    let container = container(1);
+    put(&container, b"read", mortal(None, Some(10 * S)));
+    put(&container, b"touched", mortal(None, Some(10 * S)));
+    put(&container, b"idle", mortal(None, Some(10 * S)));
+    assert_eq!(container.get(SEG, b"read", || NOW + 5 * S).unwrap().last_used, NOW + 5 * S);
+    assert!(container.touch(SEG, b"touched", NOW + 6 * S));
+    let taken = container.expire(NOW + 10 * S, 100);
+    assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [b"idle"]);
+    assert_eq!(container.next_expiry(), Some(NOW + 15 * S));
+    assert_eq!(container.expire(NOW + 15 * S, 100).len(), 1);
+    assert_eq!(container.next_expiry(), Some(NOW + 16 * S));
+}
+
+#[test]
+fn writing_a_key_over_and_over_keeps_one_deadline() {
+    let container = container(1);
+    let kept = allocation_counter::measure(|| {
+        for second in 1..10_000 {
+            put(&container, b"k", mortal(Some(second * S), None));
+        }
+    });
+    assert!(kept.bytes_current < 2_000, "{kept:?}");
+    put(&container, b"k", entry("for ever", 2));
+    assert_eq!(container.next_expiry(), None);
+}
+
+/// What is asked of the allocator per entry, on average over sizes of a segment within one doubling of its index.
+fn measured_overhead(make: impl Fn(u32) -> Entry) -> f64 {
+    let lens: Vec<u32> = (0..8).map(|step| 10_000 + step * 1_250).collect();
+    let sum: f64 = lens
+        .iter()
+        .map(|&len| {
+            let container = container(1);
+            let used = allocation_counter::measure(|| {
+                (0..len).for_each(|key| drop(put(&container, &key.to_be_bytes(), make(key))));
+            });
+            let data = u64::from(len) * (4 + 100);
+            (used.bytes_current as u64 - data) as f64 / f64::from(len)
+        })
+        .sum();
+    sum / lens.len() as f64
+}
+
+fn hundred_bytes() -> Entry {
+    Entry::new(Bytes::from(vec![1; 100]), Version::new(1, 1), NOW)
+}
+
+#[test]
+fn stated_overhead_is_what_the_allocator_is_asked_for() {
+    let plain = measured_overhead(|_| hundred_bytes());
+    let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
+    let mortal = measured_overhead(|key| Entry {
+        created: NOW + Duration::from_millis(u64::from(key) * 7919 % 10_000),
+        ..hundred_bytes().with_lifetime(lifetime)
+    });
+    println!("{plain:.1} bytes an entry, {:.1} more with a lifetime", mortal - plain);
+    assert!((plain / ENTRY_OVERHEAD as f64 - 1.0).abs() < 0.05, "{plain}");
+    assert!(((mortal - plain) / LIFETIME_OVERHEAD as f64 - 1.0).abs() < 0.1, "{}", mortal - plain);
+}
+
+#[test]
+fn stated_overhead_of_a_removal_is_what_the_allocator_is_asked_for() {
+    let container = container(1);
+    container.receive(SEG);
+    let used = allocation_counter::measure(|| {
+        for key in 0..10_000u32 {
+            container.remove(SEG, &(key.wrapping_mul(2_654_435_761)).to_be_bytes(), Version::new(1, 1), NOW);
+        }
+    });
+    let ratio = used.bytes_current as f64 / container.bytes() as f64;
+    assert!((ratio - 1.0).abs() < 0.1, "{used:?} for {} bytes", container.bytes());
+}
