@@ -17,9 +17,7 @@ use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
 use crate::probe::Answerer;
 use crate::receiver::{Receiver, Silent};
-use crate::rpc::Interceptor;
-
-type OnOpen = Box<dyn FnOnce(WeakChannel) + Send>;
+use crate::up_handler::{UpHandler, UpHandlers};
 
 /// A channel that is being made. [`ChannelBuilder::connect`] opens it.
 pub struct ChannelBuilder {
@@ -27,8 +25,7 @@ pub struct ChannelBuilder {
     name: Option<String>,
     address: Option<Address>,
     receiver: Arc<dyn Receiver>,
-    interceptor: Option<Arc<dyn Interceptor>>,
-    on_open: Vec<OnOpen>,
+    handlers: UpHandlers,
     inserted: Vec<(String, Box<dyn Protocol>)>,
 }
 
@@ -70,8 +67,7 @@ impl Channel {
             name: None,
             address: None,
             receiver: Arc::new(Silent),
-            interceptor: None,
-            on_open: Vec::new(),
+            handlers: UpHandlers::default(),
             inserted: Vec::new(),
         }
     }
@@ -100,6 +96,15 @@ impl ChannelBuilder {
         self
     }
 
+    /// Who sees everything before the receiver does, and answers on the driver's own task: it must not block, and a
+    /// panic of it ends the member ([`UpHandler`]). There may be several; a message is the first one's that takes it,
+    /// and messages to send are asked of the first one first.
+    #[must_use]
+    pub fn up_handler(mut self, handler: Arc<dyn UpHandler>) -> Self {
+        self.handlers.push(handler);
+        self
+    }
+
     /// Puts a layer above the named one, as [`Stack::insert_above`] does in a running stack.
     #[must_use]
     pub fn insert_above(mut self, layer: impl Into<String>, protocol: Box<dyn Protocol>) -> Self {
@@ -109,16 +114,6 @@ impl ChannelBuilder {
 
     pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
         std::mem::replace(&mut self.receiver, Arc::new(Silent))
-    }
-
-    pub(crate) fn interceptor(mut self, interceptor: Arc<dyn Interceptor>) -> Self {
-        self.interceptor = Some(interceptor);
-        self
-    }
-
-    pub(crate) fn on_open(mut self, on_open: impl FnOnce(WeakChannel) + Send + 'static) -> Self {
-        self.on_open.push(Box::new(on_open));
-        self
     }
 
     /// Opens the sockets and joins the cluster; returns when this member is in a view.
@@ -151,20 +146,18 @@ impl ChannelBuilder {
             version,
         };
         let shared = Arc::new(Shared::new(local, name, phys, cluster));
-        let (receiver, interceptor) = (self.receiver, self.interceptor);
-        let for_probe = interceptor.clone();
+        let (receiver, handlers) = (self.receiver, self.handlers);
+        let for_probe = handlers.clone();
         let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
             let deliverer = Deliverer::new(policy, receiver, driver.clone());
-            Upcalls::new(shared.clone(), deliverer, interceptor, driver.clone())
+            handlers.opened(&WeakChannel::new(shared.clone(), driver.clone()));
+            Upcalls::new(shared.clone(), deliverer, handlers)
         })
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
-        let answerer = Answerer { interceptor: for_probe };
+        let answerer = Answerer { handlers: for_probe };
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter());
         let channel = Channel::new(shared, driver.clone(), probe);
-        for on_open in self.on_open {
-            on_open(channel.downgrade());
-        }
         // A driver that has ended already tells nobody again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
             Ok(()) => wait.await.ok(),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use consort_group::{
     Address, AddressBook, Event, Flags, Indication, Message, PhysAddr, Stack, StateError, Time, View,
 };
-use consort_net::{Application, Command, DriverHandle, EdgeState, Submitter};
+use consort_net::{Application, Bell, Command, DriverHandle, EdgeState, Submitter};
 use tokio::sync::{oneshot, watch};
 
 use crate::delivery::{Deliverer, Notice};
@@ -17,8 +17,7 @@ use crate::error::SendError;
 use crate::gate::{Gate, Passage, weight};
 use crate::guarded::Panicked;
 use crate::probe::Responder;
-use crate::receiver::Delivery;
-use crate::rpc::Interceptor;
+use crate::up_handler::{Room, UpHandlers};
 
 /// How long closing waits for the cluster to let us go. GMS gives up after its leave_timeout (1 s by default) itself;
 /// this only guards against a stack without GMS.
@@ -102,9 +101,9 @@ pub struct Channel {
     owner: Arc<Owner>,
 }
 
-/// A channel that does not keep its member alive.
+/// A channel that does not keep its member alive, as its up handlers have it ([`crate::UpHandler::opened`]).
 #[derive(Clone)]
-pub(crate) struct WeakChannel {
+pub struct WeakChannel {
     shared: Arc<Shared>,
     driver: Submitter,
 }
@@ -116,11 +115,37 @@ impl std::fmt::Debug for WeakChannel {
 }
 
 impl WeakChannel {
-    pub(crate) fn address(&self) -> &Address {
+    pub(crate) fn new(shared: Arc<Shared>, driver: Submitter) -> Self {
+        Self { shared, driver }
+    }
+
+    /// Our member address.
+    pub fn address(&self) -> &Address {
         &self.shared.local
     }
 
-    pub(crate) fn name_of(&self, member: &Address) -> String {
+    /// Our logical name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The cluster's name.
+    pub fn cluster(&self) -> &str {
+        &self.shared.cluster
+    }
+
+    /// Where we are reached.
+    pub fn physical_address(&self) -> PhysAddr {
+        self.shared.phys
+    }
+
+    /// Wakes the member's driver, which asks its up handlers for messages and deadlines.
+    pub fn bell(&self) -> Bell {
+        self.driver.bell()
+    }
+
+    /// A member's logical name, or its address where no name is known.
+    pub fn name_of(&self, member: &Address) -> String {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
     }
 
@@ -144,10 +169,6 @@ impl Channel {
             probe.stop().await;
         }
         self.owner.driver.shutdown().await;
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakChannel {
-        WeakChannel { shared: self.owner.shared.clone(), driver: self.owner.driver.submitter() }
     }
 
     fn shared(&self) -> &Shared {
@@ -281,7 +302,7 @@ impl Channel {
 
     /// Makes the driver ask for the application's deadline, which may have become an earlier one.
     pub(crate) fn remind(&self) {
-        let _ = self.owner.driver.submit(Command::Call(Box::new(|_, _| ())));
+        self.owner.driver.ring();
     }
 
     fn ticket(&self, message: &mut Message) -> Acknowledgement<'_> {
@@ -402,40 +423,37 @@ impl std::fmt::Debug for Channel {
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
-    interceptor: Option<Arc<dyn Interceptor>>,
-    driver: Submitter,
+    handlers: UpHandlers,
+    /// There has been a view: handlers may send.
+    has_view: bool,
     /// Bytes handed to the stack in this cycle.
     handed: BTreeMap<Option<Address>, u64>,
     book_changes: u64,
 }
 
 impl Upcalls {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        deliverer: Deliverer,
-        interceptor: Option<Arc<dyn Interceptor>>,
-        driver: Submitter,
-    ) -> Self {
-        Self { shared, deliverer, interceptor, driver, handed: BTreeMap::new(), book_changes: u64::MAX }
+    pub(crate) fn new(shared: Arc<Shared>, deliverer: Deliverer, handlers: UpHandlers) -> Self {
+        let handed = BTreeMap::new();
+        Self { shared, deliverer, handlers, has_view: false, handed, book_changes: u64::MAX }
     }
 
-    fn event(&self, event: Event) {
+    fn event(&mut self, event: Event) {
         let shared = &self.shared;
         match event {
             Event::View(view) => {
-                if let Some(interceptor) = &self.interceptor {
-                    interceptor.view(&view);
-                }
+                self.has_view = true;
+                self.handlers.view(&view);
                 shared.view.send_replace(Some(view.clone()));
                 self.deliverer.notify(Notice::View(view));
             }
             Event::Suspect(members) => {
-                if let Some(interceptor) = &self.interceptor {
-                    interceptor.suspected(&members);
-                }
+                self.handlers.suspected(&members);
                 self.deliverer.notify(Notice::Suspected(members));
             }
             Event::Connected(result) => {
+                if result.is_ok() {
+                    self.handlers.connected();
+                }
                 let connected = shared.waits().connected.take();
                 if let Some(done) = connected {
                     let _ = done.send(result);
@@ -492,20 +510,25 @@ impl Application for Upcalls {
         }
     }
 
-    fn indication(&mut self, _stack: &mut Stack, _now: Time, indication: Indication) {
+    fn indication(&mut self, stack: &mut Stack, now: Time, indication: Indication) {
         match indication {
-            Indication::Batch(batch) => match &self.interceptor {
-                Some(interceptor) if batch.messages.iter().any(|message| interceptor.takes(message)) => {
-                    let mut delivery = Delivery::new(batch, &self.driver);
-                    interceptor.answers(delivery.take_if(|message| interceptor.takes(message)));
-                    if !delivery.messages().is_empty() {
-                        self.deliverer.deliver(delivery.into_rest());
-                    }
+            Indication::Batch(mut batch) => {
+                self.handlers.handle_batch(&mut batch, stack, now);
+                if !batch.is_empty() {
+                    self.deliverer.deliver(batch);
                 }
-                _ => self.deliverer.deliver(batch),
-            },
+            }
             Indication::Event(event) => self.event(event),
         }
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        if !self.has_view {
+            return None;
+        }
+        let message = self.handlers.poll_send()?;
+        self.shared.gate.force(&message.dest, weight(message.length()));
+        Some(message)
     }
 
     fn after_cycle(&mut self, stack: &Stack, _now: Time, edge: &EdgeState<'_>) {
@@ -516,23 +539,20 @@ impl Application for Upcalls {
             self.book_changes = book.changes();
             self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).clone_from(book);
         }
+        self.handlers.after_cycle(&Room::new(&self.shared.gate));
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.interceptor.as_ref()?.poll_timeout()
+        self.handlers.poll_timeout()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        if let Some(interceptor) = &self.interceptor {
-            interceptor.handle_timeout(now);
-        }
+        self.handlers.handle_timeout(now);
     }
 
     fn closed(&mut self) {
         // Calls first: those whose request waits for room keep the answers they have.
-        if let Some(interceptor) = &self.interceptor {
-            interceptor.closed();
-        }
+        self.handlers.closed();
         self.shared.gate.close();
         let waits = std::mem::take(&mut *self.shared.waits());
         drop(waits);
@@ -549,7 +569,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::receiver::Receiver;
+    use crate::receiver::{Delivery, Receiver};
 
     /// Nothing in these tests takes a tenth of this.
     const PATIENCE: Duration = Duration::from_secs(20);

@@ -3,8 +3,8 @@
 //!
 //! Nobody passes either while the edge's queue to the destination is crowded, and per destination no more at once than
 //! a quarter of such a queue, or one message that is larger: NAKACK4 and UNICAST4 bound messages, not bytes, and what
-//! does not fit into a queue is dropped and comes only after it was missed. Answers to calls pass in any case
-//! ([`Gate::force`]).
+//! does not fit into a queue is dropped and comes only after it was missed. Answers to calls and messages of up handlers
+//! pass in any case ([`Gate::force`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -111,6 +111,20 @@ impl Gate {
     /// Reserves room whether there is any or not.
     pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
         self.lock().lanes.entry(dest.clone()).or_default().submitted += bytes;
+    }
+
+    /// Whether a small message would pass.
+    pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
+        let lanes = self.lock();
+        let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
+        let has_room =
+            |lane: &Lane| lane.has_room(MESSAGE_BYTES_MIN, limit.unwrap_or(HOLD_LIMIT), lanes.burst);
+        !lanes.is_closed && lanes.lanes.get(&dest.cloned()).is_none_or(has_room)
+    }
+
+    /// What may pass at once, for the edge's sake.
+    pub(crate) fn burst_bytes(&self) -> u64 {
+        self.lock().burst
     }
 
     /// Waits until one of these destinations has room, reserves it, and says which; `None` if the channel closes
@@ -263,8 +277,16 @@ mod tests {
         fixture.gate.force(&to, 60);
         fixture.gate.force(&to, 60);
         assert_eq!(fixture.pass(&to, 1), Passage::Full);
+        let is_open = || [to.as_ref(), None].map(|dest| fixture.gate.is_open(dest));
+        assert_eq!(is_open(), [false, true]);
         fixture.cycle(&[(&to, 60)], &[]);
         assert_eq!([41, 40].map(|bytes| fixture.pass(&to, bytes)), [Passage::Full, Passage::Open]);
+        fixture.cycle(&[(&to, 100)], &[&to]);
+        assert_eq!(is_open(), [false, true], "it is crowded");
+        fixture.cycle(&[], &[]);
+        assert_eq!(is_open(), [true, true]);
+        fixture.gate.close();
+        assert_eq!(is_open(), [false, false]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Calls of the application's code. What panics there ends that call and nothing else: neither the member, whose
-//! driver may be the caller, nor what waits behind the call.
+//! driver may be the caller, nor what waits behind the call. Up handlers are the exception: their panics end the member.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use consort_group::Address;
 
@@ -26,6 +26,11 @@ pub(crate) fn guarded<R>(
         tracing::error!(called, sender, panic = %said, "the application panicked");
         Panicked(said)
     })
+}
+
+/// Calls an up handler. A panic is logged likewise, and goes on: it ends the driver whose task this is.
+pub(crate) fn guarded_or_end<R>(called: &'static str, call: impl FnOnce() -> R) -> R {
+    guarded(called, None, call).unwrap_or_else(|Panicked(said)| resume_unwind(Box::new(said)))
 }
 
 fn said(panic: &(dyn Any + Send)) -> String {

@@ -21,6 +21,7 @@ mod error;
 mod gate;
 mod guarded;
 mod receiver;
+mod up_handler;
 
 #[cfg(test)]
 #[path = "../tests/cluster/log.rs"]
@@ -30,11 +31,14 @@ pub mod probe;
 pub mod rpc;
 
 pub use builder::ChannelBuilder;
-pub use channel::Channel;
+pub use channel::{Channel, WeakChannel};
 pub use consort_group::protocols::flow::HOLD_LIMIT;
 pub use consort_group::{
-    Address, Flags, Message, Object, Payload, PhysAddr, Primitive, StateError, Transient, View, ViewId,
+    Address, Flags, Message, MessageBatch, Object, Payload, PhysAddr, Primitive, StateError, Transient, View,
+    ViewId,
 };
+pub use consort_net::Bell;
 pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
 pub use receiver::{Delivery, Receiver, Silent};
+pub use up_handler::{Room, UpHandler};

@@ -7,6 +7,7 @@ use consort_group::{Address, Message, MessageBatch, View};
 use consort_net::{Command, Submitter};
 
 use crate::guarded::guarded;
+use crate::up_handler::take_if;
 
 /// The application's side of a channel. All methods have defaults; none may block for long, because they run on the
 /// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which is what
@@ -124,30 +125,8 @@ impl Delivery {
     }
 
     /// Takes the messages for which `wanted` says so.
-    pub(crate) fn take_if(&mut self, mut wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
-        // Most deliveries are all of one kind: their messages need not move.
-        let count = self.batch.messages.iter().filter(|message| wanted(message)).count();
-        if count == 0 {
-            return Vec::new();
-        }
-        if count == self.batch.messages.len() {
-            return self.take();
-        }
-        let (taken, left) = self.take().into_iter().partition(wanted);
-        self.batch.messages = left;
-        taken
-    }
-}
-
-impl Delivery {
-    /// What is left, with the credit that belongs to it; the credit of what was taken is returned.
-    pub(crate) fn into_rest(mut self) -> MessageBatch {
-        let rest = std::mem::take(&mut self.batch);
-        let kept: u64 = rest.messages.iter().map(|message| u64::from(message.credit)).sum();
-        if let Some(credit) = &mut self.credit {
-            credit.bytes = credit.bytes.saturating_sub(kept);
-        }
-        rest
+    pub(crate) fn take_if(&mut self, wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
+        take_if(&mut self.batch, wanted).messages
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
+use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::edge::{BoundEdge, Edge};
 use crate::side::Side;
@@ -26,6 +27,9 @@ use crate::stats::EdgeStats;
 
 /// Commands taken per cycle. The sweep is well filled by then, and a heartbeat waits for about a millisecond.
 const COMMANDS_PER_CYCLE: usize = 1024;
+
+/// Messages of the application's own that are taken at a time, as many as commands.
+const MESSAGES_PER_CYCLE: usize = COMMANDS_PER_CYCLE;
 
 /// Times per cycle that the stack runs again because the application or an effect has answered at once.
 const ROUNDS_PER_CYCLE: usize = 8;
@@ -41,17 +45,25 @@ pub trait Application: Send {
     /// Messages, a view, the end of joining, and so on.
     fn indication(&mut self, stack: &mut Stack, now: Time, indication: Indication);
 
+    /// The next message that the application itself wants to send. Asked until there is none, before the stack runs and
+    /// again after each round of indications, so that answers leave in the cycle in which the requests have come. Who
+    /// has one at another time rings ([`Bell`]). A cycle takes a bounded number; the rest is for the next, which
+    /// follows at once.
+    fn poll_message(&mut self) -> Option<Message> {
+        None
+    }
+
     /// A cycle is over: what came in has been worked on, what goes out is on its way.
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {}
 
     /// When [`Application::handle_timeout`] wants to be called. Asked at the end of every cycle; an earlier time that
-    /// comes up later needs a command to become known.
+    /// comes up later needs a ring ([`Bell`]) or a command to become known.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
     /// That time has come, and what this cycle has taken was indicated before. A cycle takes a part of what has come in
-    /// if there is much, so a packet that lies in a socket by then may be indicated after.
+    /// if there is much, so a packet that lies in a socket by then may be indicated after. Messages are asked for next.
     fn handle_timeout(&mut self, _now: Instant) {}
 
     /// The driver is closing, or it has ended some other way: its runtime was shut down, or something it called has
@@ -162,6 +174,11 @@ impl Submitter {
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.signals.push(command)
     }
+
+    /// A way to wake the driver without a command.
+    pub fn bell(&self) -> Bell {
+        Bell::new(&self.signals)
+    }
 }
 
 impl std::fmt::Debug for Submitter {
@@ -213,6 +230,11 @@ impl DriverHandle {
     /// they are, if it is closed.
     pub fn submit_all(&self, commands: &mut Vec<Command>) -> bool {
         self.shared.signals.push_all(commands)
+    }
+
+    /// Asks for a cycle, as [`Bell::ring`] does.
+    pub fn ring(&self) {
+        self.shared.signals.ring();
     }
 
     /// Begins to close, as dropping the last handle does.
@@ -345,7 +367,9 @@ impl Task {
         let mut has_more = self.take_commands(now);
         self.fire_timers(now);
         has_more |= self.work(now);
-        self.fire_timer_of_app(now);
+        if self.fire_timer_of_app(now) {
+            has_more |= self.work(now);
+        }
         self.tell_edge_of_view(now);
         has_more |= self.transmit(now);
         self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
@@ -389,19 +413,30 @@ impl Task {
         }
     }
 
-    fn fire_timer_of_app(&mut self, now: Time) {
+    /// Returns whether its time had come.
+    fn fire_timer_of_app(&mut self, now: Time) -> bool {
         let instant = self.clock.instant(now);
-        if self.app.poll_timeout().is_some_and(|at| at <= instant) {
+        let is_due = self.app.poll_timeout().is_some_and(|at| at <= instant);
+        if is_due {
             self.app.handle_timeout(instant);
         }
+        is_due
     }
 
     /// Runs the stack, once unless the application or an effect gives it more to do at once.
     fn work(&mut self, now: Time) -> bool {
         let Self { stack, side, app, .. } = self;
+        let mut messages_left = MESSAGES_PER_CYCLE;
         for _ in 0..ROUNDS_PER_CYCLE {
             while let Some((token, outcome)) = side.poll_outcome() {
                 stack.handle_done(now, token, outcome);
+            }
+            while messages_left > 0
+                && let Some(message) = app.poll_message()
+            {
+                messages_left -= 1;
+                app.sending(&message);
+                stack.handle_send(now, message);
             }
             stack.run(now);
             // First what others of this process can see: who hears that a member has connected may start another one,
@@ -415,7 +450,7 @@ impl Task {
                 is_quiet = false;
             }
             if is_quiet && !side.has_outcomes() {
-                return false;
+                return messages_left == 0;
             }
         }
         true

@@ -5,6 +5,7 @@
 //! sockets, the stack is built with their address, and [`Driver::spawn`] sets both to work.
 
 mod attributes;
+mod bell;
 mod bind_addr;
 mod clock;
 mod complaints;
@@ -23,6 +24,7 @@ mod udp;
 
 pub mod framing;
 
+pub use bell::Bell;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
 pub use clock::Clock;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};

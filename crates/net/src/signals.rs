@@ -1,8 +1,10 @@
 //! What reaches the driver from outside its task: commands of the application, and sockets that became ready.
 //!
 //! Both lie under one lock, which the driver takes once per cycle, and both wake it only if it has not been woken
-//! already: a hundred tasks that send while the driver waits for its turn cost one wake-up (S000-72).
+//! already: a hundred tasks that send while the driver waits for its turn cost one wake-up (S000-72). Who only wants a
+//! cycle rings ([`crate::Bell`]), and takes the lock only if nobody else has rung.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -101,6 +103,10 @@ impl Inner {
 #[derive(Default)]
 pub(crate) struct Signals {
     inner: Mutex<Inner>,
+    /// Somebody has rung since the driver last looked. Cleared under the lock only: whoever sets it takes the lock
+    /// next, and either the driver has not looked by then, and will, or it is woken. Cleared before the lock, it could
+    /// be set again by one whom an earlier wake-up keeps from waking the driver, and would stay set.
+    is_rung: AtomicBool,
 }
 
 impl Signals {
@@ -149,6 +155,18 @@ impl Signals {
         true
     }
 
+    /// Asks for a cycle that begins after this. What the caller has written before is seen by that cycle.
+    pub(crate) fn ring(&self) {
+        // Always written: the driver, when it clears it, sees what everybody has done who found it set.
+        if self.is_rung.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let driver = self.lock().notify();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
     /// A source may be polled again.
     fn ready(&self, key: Key) {
         let mut inner = self.lock();
@@ -182,6 +200,9 @@ impl Signals {
             inner.driver = Some(driver.clone());
         }
         inner.is_notified = false;
+        if self.is_rung.load(Ordering::Relaxed) {
+            self.is_rung.swap(false, Ordering::AcqRel);
+        }
         std::mem::swap(&mut inner.commands, commands);
         std::mem::swap(&mut inner.ready, ready);
         inner.is_closing
@@ -221,9 +242,13 @@ impl Wake for SourceWaker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    /// No test takes a tenth of this.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -249,6 +274,76 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         signals.take(&driver, &mut commands, &mut ready);
         assert_eq!((commands.len(), ready.len()), (1000, 1));
+    }
+
+    #[test]
+    fn a_thousand_rings_cost_one_wake_up_until_the_driver_looks() {
+        let signals = Arc::new(Signals::default());
+        let wakes = Arc::new(Wakes::default());
+        let driver = Waker::from(wakes.clone());
+        let (mut commands, mut ready) = (Vec::new(), Vec::new());
+        for round in 1..=3 {
+            signals.take(&driver, &mut commands, &mut ready);
+            std::thread::scope(|scope| {
+                for _ in 0..10 {
+                    scope.spawn(|| (0..100).for_each(|_| signals.ring()));
+                }
+            });
+            assert_eq!(wakes.0.load(Ordering::Relaxed), round);
+        }
+        assert!(commands.is_empty() && ready.is_empty());
+        signals.retire();
+        signals.ring();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 3, "nobody is left");
+    }
+
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Some rings fall between a command's wake-up and the driver's look.
+    #[test]
+    fn no_ring_is_lost() {
+        const ROUNDS: usize = 20_000;
+        let signals = Signals::default();
+        let [written, seen] = [const { AtomicUsize::new(0) }; 2];
+        let driver = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let (mut commands, mut ready) = (Vec::new(), Vec::new());
+        let (signals, written, seen) = (&signals, &written, &seen);
+        std::thread::scope(|scope| {
+            for nth in 0..2 {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        if round % 2 == nth {
+                            signals.push(Command::Disconnect).unwrap();
+                        }
+                        let mine = written.fetch_add(1, Ordering::Relaxed) + 1;
+                        signals.ring();
+                        while seen.load(Ordering::Relaxed) < mine {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            while seen.load(Ordering::Relaxed) < 2 * ROUNDS {
+                signals.take(&driver, &mut commands, &mut ready);
+                commands.clear();
+                let count = written.load(Ordering::Relaxed);
+                seen.store(count, Ordering::Relaxed);
+                if count < 2 * ROUNDS {
+                    let parked = Instant::now();
+                    std::thread::park_timeout(PATIENCE);
+                    if parked.elapsed() >= PATIENCE {
+                        seen.store(usize::MAX, Ordering::Relaxed);
+                        panic!("a ring was lost");
+                    }
+                }
+            }
+        });
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 mod member;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use consort_group::{Indication, PhysAddr, Stack, Time, Version};
-use consort_net::{Application, BoundEdge, Command, EdgeKind, SubmitError, TransportConfig};
+use consort_group::{Address, Indication, Message, PhysAddr, Stack, Time, Version};
+use consort_net::{Application, BoundEdge, Command, EdgeKind, EdgeState, SubmitError, TransportConfig};
 use member::{Member, PATIENCE, tcp};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -123,4 +124,80 @@ async fn what_has_come_in_is_told_before_the_time_is_over() {
     b.handle.submit(Command::Call(Box::new(late))).unwrap();
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("packet"));
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some("timeout"));
+}
+
+/// Sends back what comes, and notes after each cycle how many packets have come and gone.
+struct Echo {
+    outbox: VecDeque<Message>,
+    seen: watch::Sender<Vec<(u64, u64)>>,
+}
+
+impl Application for Echo {
+    fn indication(&mut self, _: &mut Stack, _: Time, indication: Indication) {
+        let Indication::Batch(batch) = indication else { return };
+        let back = |message: Message| Message::new(message.src, message.payload);
+        self.outbox.extend(batch.messages.into_iter().map(back));
+    }
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.outbox.pop_front()
+    }
+
+    fn after_cycle(&mut self, _: &Stack, _: Time, edge: &EdgeState<'_>) {
+        let stats = edge.stats();
+        self.seen.send_modify(|seen| seen.push((stats.packets_in, stats.packets_out)));
+    }
+}
+
+#[tokio::test]
+async fn what_the_application_answers_leaves_in_the_cycle_in_which_it_was_asked() {
+    let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 4, ..tcp() };
+    let seen = watch::Sender::default();
+    let app = Echo { outbox: VecDeque::new(), seen: seen.clone() };
+    let a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
+    let mut b = Member::start(&config);
+    for number in 0..200u8 {
+        b.send(a.phys, vec![number]);
+    }
+    for number in 0..200u8 {
+        assert_eq!(b.packet().await, (a.phys, vec![number].into()));
+    }
+    let seen = seen.borrow().clone();
+    assert_eq!(seen.last(), Some(&(200, 200)));
+    assert!(seen.iter().all(|(received, sent)| received == sent), "{seen:?}");
+}
+
+/// Has more to say than fits into a cycle.
+struct Talker {
+    to: PhysAddr,
+    left: u32,
+    per_cycle: Arc<Mutex<Vec<u32>>>,
+    spoken: u32,
+}
+
+impl Application for Talker {
+    fn indication(&mut self, _: &mut Stack, _: Time, _: Indication) {}
+
+    fn poll_message(&mut self) -> Option<Message> {
+        self.left = self.left.checked_sub(1)?;
+        self.spoken += 1;
+        Some(Message::bytes(Some(Address::Ip(self.to)), "x"))
+    }
+
+    fn after_cycle(&mut self, _: &Stack, _: Time, _: &EdgeState<'_>) {
+        self.per_cycle.lock().unwrap().push(std::mem::take(&mut self.spoken));
+    }
+}
+
+#[tokio::test]
+async fn a_cycle_takes_a_bounded_number_of_messages_and_the_next_follows_at_once() {
+    let config = TransportConfig { kind: EdgeKind::SharedLoopback, mcast_port: 5, ..tcp() };
+    let mut b = Member::start(&config);
+    let per_cycle = Arc::new(Mutex::new(Vec::new()));
+    let app = Talker { to: b.phys, left: 2_500, per_cycle: per_cycle.clone(), spoken: 0 };
+    let _a = Member::with(BoundEdge::bind(&config, Version::V5_5_7).unwrap(), app);
+    for _ in 0..2_500 {
+        b.packet().await;
+    }
+    assert_eq!(per_cycle.lock().unwrap()[..3], [1_024, 1_024, 452]);
 }

@@ -1,12 +1,11 @@
 //! A request's keys, and what each says.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use consort_group::{Answer, Query, Stack, Time};
 use regex_lite::Regex;
 
-use crate::rpc::Interceptor;
+use crate::up_handler::UpHandlers;
 
 /// Bytes of an answer after which further keys are not looked at: a request can name the same key a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
@@ -31,10 +30,10 @@ const KEYS: &[&str] = &[
     "rpcs-reset",
 ];
 
-/// Answers requests from what the stack and the dispatcher tell.
+/// Answers requests from what the stack and the up handlers tell.
 #[derive(Clone, Default)]
 pub struct Answerer {
-    pub(crate) interceptor: Option<Arc<dyn Interceptor>>,
+    pub(crate) handlers: UpHandlers,
 }
 
 impl Answerer {
@@ -75,7 +74,7 @@ impl Answerer {
 
     fn values(&self, stack: &mut Stack, now: Time, key: &str) -> Vec<(String, String)> {
         let one = |value: String| vec![(key.to_owned(), value)];
-        if let Some(value) = self.interceptor.as_ref().and_then(|interceptor| interceptor.probe(key)) {
+        if let Some(value) = self.handlers.probe(key) {
             return one(value);
         }
         let (word, rest) = key.split_once('=').unwrap_or((key, ""));

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Instant;
 
 use consort_group::{
-    Address, Flags, HeaderBody, Message, Object, Payload, ProtocolId, RpcHeader, RpcKind, RpcMultiHeader,
-    View,
+    Address, Flags, HeaderBody, Message, MessageBatch, Object, Payload, ProtocolId, RpcHeader, RpcKind,
+    RpcMultiHeader, View,
 };
 use tokio::sync::oneshot;
 
@@ -21,6 +21,7 @@ use crate::channel::{Channel, WeakChannel};
 use crate::error::{ConnectError, RpcError, SendError};
 use crate::guarded::guarded;
 use crate::receiver::{Delivery, Receiver};
+use crate::up_handler::UpHandler;
 
 /// Carries out requests. A plain closure from message to result is a handler; implement the trait to answer later.
 ///
@@ -74,27 +75,6 @@ impl Responder {
     }
 }
 
-/// Which messages and events belong to the dispatcher; runs on the driver's own task.
-pub(crate) trait Interceptor: Send + Sync {
-    /// Takes answers out of a batch. Returns whether it took any.
-    fn takes(&self, message: &Message) -> bool;
-    /// Answers that were taken.
-    fn answers(&self, messages: Vec<Message>);
-    /// A view has come.
-    fn view(&self, view: &View);
-    /// Members are suspected.
-    fn suspected(&self, members: &[Address]);
-    /// When [`Interceptor::handle_timeout`] wants to be called. What is asked for later becomes known with the next
-    /// message that is sent.
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// That time has come.
-    fn handle_timeout(&self, now: Instant);
-    /// The channel is closed.
-    fn closed(&self);
-    /// The value of a probe key, if it is one of ours.
-    fn probe(&self, key: &str) -> Option<String>;
-}
-
 struct Inner {
     id: ProtocolId,
     correlator: Correlator,
@@ -126,15 +106,7 @@ impl RpcDispatcher {
             receiver: builder.take_receiver(),
             channel: OnceLock::new(),
         });
-        let own = inner.clone();
-        let channel = builder
-            .receiver(inner.clone())
-            .interceptor(inner.clone())
-            .on_open(move |channel| {
-                let _ = own.channel.set(channel);
-            })
-            .connect(cluster)
-            .await?;
+        let channel = builder.receiver(inner.clone()).up_handler(inner.clone()).connect(cluster).await?;
         Ok(Self { inner, channel })
     }
 
@@ -422,13 +394,18 @@ impl Receiver for Inner {
     }
 }
 
-impl Interceptor for Inner {
+/// Answers are taken on the driver's task; requests are the receiver's.
+impl UpHandler for Inner {
+    fn opened(&self, channel: WeakChannel) {
+        let _ = self.channel.set(channel);
+    }
+
     fn takes(&self, message: &Message) -> bool {
         self.rpc_of(message).is_some_and(|(rpc, _)| rpc.kind != RpcKind::Request)
     }
 
-    fn answers(&self, messages: Vec<Message>) {
-        for message in messages {
+    fn handle_batch(&self, batch: MessageBatch) {
+        for message in batch.messages {
             let Some((&rpc, _)) = self.rpc_of(&message) else { continue };
             let Some(src) = message.src else { continue };
             let result = match rpc.kind {

@@ -12,7 +12,6 @@ use failure::failure_payload;
 
 pub use failure::failure_text;
 
-pub(crate) use dispatcher::Interceptor;
 pub use dispatcher::{Responder, RpcDispatcher, RpcHandler, successes};
 pub use request::{RequestOptions, Response, ResponseFilter, ResponseMode, Responses, Verdict};
 pub use stats::{RpcStats, RttSummary};
