@@ -70,6 +70,13 @@ impl Delivered {
     }
 }
 
+/// A sender that is not in the view.
+struct Former {
+    sender: Address,
+    /// Whether it has been in one. Otherwise it may be in the coordinator's already, and ours is on its way.
+    has_left: bool,
+}
+
 /// One of our own messages on its way through the coordinator.
 struct Forwarded {
     wrapped: Bytes,
@@ -91,7 +98,7 @@ pub struct Sequencer {
     alone: Option<u64>,
     delivered: BTreeMap<Address, Delivered>,
     /// The senders among those that are not in the view, newest last.
-    former: VecDeque<Address>,
+    former: VecDeque<Former>,
     /// Credit of forwarders whose message has been broadcast by us and has not come back: it may wait for credits of
     /// our own. Bounded by the credit that we give.
     pledged: BTreeMap<(Address, u64), u64>,
@@ -217,14 +224,16 @@ impl Sequencer {
         }
         if !view.is_merge() {
             // Who joins under an address that was a member's before counts from the first.
-            for member in self.former.iter().filter(|member| view.contains(member)) {
-                self.delivered.remove(member);
+            for former in self.former.iter().filter(|former| former.has_left) {
+                if view.contains(&former.sender) {
+                    self.delivered.remove(&former.sender);
+                }
             }
         }
-        self.former.retain(|member| !view.contains(member));
+        self.former.retain(|former| !view.contains(&former.sender));
         let gone: Vec<Address> =
             self.delivered.keys().filter(|member| !view.contains(member)).cloned().collect();
-        gone.into_iter().for_each(|member| self.note_former(member));
+        gone.into_iter().for_each(|member| self.note_former(member, true));
         let before = self.coordinator.replace(match view.coordinator() {
             Some(coordinator) => coordinator.clone(),
             None => return,
@@ -356,15 +365,15 @@ impl Sequencer {
     }
 
     /// Remembers a sender that is not in the view, in the place of the one that has been out of it longest.
-    fn note_former(&mut self, sender: Address) {
-        if self.former.contains(&sender) {
+    fn note_former(&mut self, sender: Address, has_left: bool) {
+        if self.former.iter().any(|former| former.sender == sender) {
             return;
         }
-        self.former.push_back(sender);
+        self.former.push_back(Former { sender, has_left });
         if self.former.len() > FORMER_MAX
             && let Some(oldest) = self.former.pop_front()
         {
-            self.delivered.remove(&oldest);
+            self.delivered.remove(&oldest.sender);
         }
     }
 
@@ -376,7 +385,7 @@ impl Sequencer {
             Some(delivered) => delivered.add(seqno, most),
             None => {
                 if !cx.view().is_some_and(|view| view.contains(src)) {
-                    self.note_former(src.clone());
+                    self.note_former(src.clone(), false);
                 }
                 self.delivered.entry(src.clone()).or_default().add(seqno, most)
             }

@@ -112,6 +112,15 @@ fn who_joins_under_an_address_that_was_in_use_is_heard() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
+/// The coordinator's view was a difference from one that we did not have, and we ask for the whole.
+#[test]
+fn a_message_that_comes_before_its_senders_first_view_comes_once() {
+    let mut harness = harness(&[2, 1]);
+    harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1, 3])).raise(Event::View(view(2, &[2, 1, 3])));
+    harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
+    assert_eq!(harness.take_up().len(), 2);
+}
+
 #[test]
 fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
     let mut harness = harness(&[2, 1]);
