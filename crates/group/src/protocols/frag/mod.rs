@@ -24,6 +24,9 @@ crate::properties! {
     }
 }
 
+/// Messages are numbered from one of these on: far more than others remember, at three bytes per piece at most.
+const FIRST_IDS: u64 = 1 << 24;
+
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragKind {
@@ -63,6 +66,12 @@ impl Protocol for Frag {
             FragKind::Frag2 => ProtocolId::FRAG2,
             FragKind::Frag4 => ProtocolId::FRAG4,
         }
+    }
+
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        // Others remember messages that they have given up by sender and number: a process that starts again under its
+        // old address must not seem to go on with those.
+        self.next_id = cx.rng().below(FIRST_IDS);
     }
 
     fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
