@@ -12,8 +12,9 @@ mod version;
 
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment};
 pub use container::{
-    Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full, LIFETIME_OVERHEAD,
-    Lifetime, Limit, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken,
+    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full,
+    LIFETIME_OVERHEAD, Lifetime, Limit, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
+    SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};
 pub use version::Version;

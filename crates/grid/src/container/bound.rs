@@ -1,4 +1,22 @@
-//! How much a container may hold.
+//! How much a container may hold, and what happens beyond.
+
+/// How much a container may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryBound {
+    /// How much.
+    pub limit: Limit,
+    /// What a write does that needs more.
+    pub when_full: WhenFull,
+}
+
+/// What a write does in a full container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenFull {
+    /// Removes what is least likely to be read, see [`Put::evicted`](super::Put::evicted).
+    Remove,
+    /// Fails with [`Full`].
+    Refuse,
+}
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +32,15 @@ impl std::fmt::Display for Limit {
         match self {
             Self::Entries(count) => write!(f, "{count} entries"),
             Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+        }
+    }
+}
+
+impl Limit {
+    /// Its number.
+    pub(super) fn amount(self) -> u64 {
+        match self {
+            Self::Entries(amount) | Self::Bytes(amount) => amount,
         }
     }
 }

@@ -13,27 +13,28 @@
 //! * The same calls in the same order give the same results.
 //!
 //! Memory is what [`Container::bytes`] says, per entry its key, its value, [`ENTRY_OVERHEAD`], and for those with a
-//! lifetime [`LIFETIME_OVERHEAD`]. Those are what is asked of the allocator, measured in the tests; what it adds by
+//! lifetime [`LIFETIME_OVERHEAD`], in a container that evicts [`BOUND_OVERHEAD`]. Those are what is asked of the allocator, measured in the tests; what it adds by
 //! rounding up is its own matter. Slots of removed entries are used again, and given back by pages of 32 of which none
 //! is left.
 
 mod bound;
 mod cursor;
 mod entry;
+mod eviction;
 mod slab;
 mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use consort_group::Time;
 use foldhash::fast::FixedState;
 
-pub use bound::{Full, Limit};
+pub use bound::{Full, Limit, MemoryBound, WhenFull};
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};
 
@@ -49,6 +50,9 @@ pub const ENTRY_OVERHEAD: u64 = 120;
 /// What an entry with a lifetime takes besides: its times and its deadline.
 pub const LIFETIME_OVERHEAD: u64 = 76;
 
+/// What an entry takes besides in a container that evicts: its place in a queue, and a fingerprint of one that went.
+pub const BOUND_OVERHEAD: u64 = 36;
+
 /// What a remembered removal takes besides its key.
 pub const REMOVAL_OVERHEAD: u64 = 40;
 
@@ -60,6 +64,8 @@ const NEVER: u64 = u64::MAX;
 pub struct ContainerSettings {
     /// Segments of the cache.
     pub segment_count: u16,
+    /// How much it may hold; by default what memory there is.
+    pub bound: Option<MemoryBound>,
 }
 
 /// What this member has of a segment.
@@ -78,7 +84,7 @@ pub enum SegmentState {
 pub struct Put {
     /// The entry before, unless it had expired.
     pub previous: Option<Entry>,
-    /// What had to make room for it.
+    /// What had to make room for it; it may be about to expire, or have expired.
     pub evicted: Vec<Taken>,
 }
 
@@ -109,10 +115,14 @@ pub struct Taken {
 pub struct Container {
     segments: Box<[Shard]>,
     hash: FixedState,
+    bound: Option<MemoryBound>,
     len: AtomicU64,
-    bytes: AtomicU64,
+    entry_bytes: AtomicU64,
+    removal_bytes: AtomicU64,
+    /// The segment that gives the next victim if the one that is written has none.
+    evict_from: AtomicUsize,
     /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
-    expire_from: AtomicU64,
+    expire_from: AtomicUsize,
 }
 
 struct Shard {
@@ -130,13 +140,17 @@ impl Container {
     /// If there are no segments.
     pub fn new(settings: &ContainerSettings, hash_seed: u64) -> Self {
         assert!(settings.segment_count > 0, "a cache has segments");
-        let shard = || Shard { table: Mutex::new(Table::new()), next_expiry: AtomicU64::new(NEVER) };
+        let evicts = settings.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove);
+        let shard = || Shard { table: Mutex::new(Table::new(evicts)), next_expiry: AtomicU64::new(NEVER) };
         Self {
             segments: (0..settings.segment_count).map(|_| shard()).collect(),
             hash: FixedState::with_seed(hash_seed),
             len: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            expire_from: AtomicU64::new(0),
+            bound: settings.bound,
+            entry_bytes: AtomicU64::new(0),
+            removal_bytes: AtomicU64::new(0),
+            evict_from: AtomicUsize::new(0),
+            expire_from: AtomicUsize::new(0),
         }
     }
 
@@ -220,12 +234,16 @@ impl Container {
     ///
     /// # Errors
     ///
-    /// [`Full`] if there is no room for it; nothing is changed.
+    /// [`Full`] if there is no room for it and none can or may be made; nothing is changed.
     pub fn put(&self, segment: Segment, key: &[u8], entry: Entry, now: Time) -> Result<Put, Full> {
         let hash = self.hash_of(key);
+        let evicted = match self.bound {
+            None => Vec::new(),
+            Some(bound) => self.make_room(bound, segment, (hash, key), &entry)?,
+        };
         let entry = Entry { value: right_sized(entry.value), ..entry };
         let previous = self.write(segment, |table| table.put(hash, key, entry, now));
-        Ok(Put { previous, evicted: Vec::new() })
+        Ok(Put { previous, evicted })
     }
 
     /// Writes an entry if nothing as new is known of its key, be it an entry or a remembered removal; none if not.
@@ -305,10 +323,10 @@ impl Container {
         let mut taken = Vec::new();
         let mut looks = looks_max;
         let count = self.segments.len();
-        let start = self.expire_from.load(Ordering::Relaxed) as usize;
+        let start = self.expire_from.load(Ordering::Relaxed);
         for index in (start..count).chain(0..start) {
             if looks == 0 {
-                self.expire_from.store(index as u64, Ordering::Relaxed);
+                self.expire_from.store(index, Ordering::Relaxed);
                 break;
             }
             if self.segments[index].next_expiry.load(Ordering::Relaxed) > now.0 {
@@ -348,12 +366,13 @@ impl Container {
 
     /// Memory for entries and remembered removals.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes.load(Ordering::Relaxed)
     }
 
     /// Memory of a segment.
     pub fn segment_bytes(&self, segment: Segment) -> u64 {
-        self.lock(segment).bytes()
+        let table = self.lock(segment);
+        table.entry_bytes() + table.removal_bytes()
     }
 
     /// Removals that a segment remembers: no more than keys were removed while it is received.
@@ -364,6 +383,72 @@ impl Container {
     /// How many segments there are, absent ones too.
     pub fn segment_count(&self) -> u16 {
         self.segments.len() as u16
+    }
+
+    // Room.
+
+    /// Evicts what is in the way of an entry: in the segment that is written, then in one after the other.
+    fn make_room(
+        &self,
+        MemoryBound { limit, when_full }: MemoryBound,
+        segment: Segment,
+        (hash, key): (KeyHash, &[u8]),
+        entry: &Entry,
+    ) -> Result<Vec<Taken>, Full> {
+        let table = self.lock(segment);
+        table.assert_present(segment);
+        let replaced = table.cost_of(hash, key);
+        drop(table);
+        let cost = table::cost(key.len(), entry.value.len(), !entry.lifetime.is_forever(), self.evicts());
+        // What cannot be evicted, what there is now, and what there would be.
+        let (least, used, mut needed) = match limit {
+            Limit::Entries(_) => (1, self.len(), self.len() + u64::from(replaced.is_none())),
+            Limit::Bytes(_) => {
+                let removals = self.removal_bytes.load(Ordering::Relaxed);
+                (removals + cost, self.bytes(), self.bytes() + cost - replaced.unwrap_or(0))
+            }
+        };
+        let is_no_growth = when_full == WhenFull::Refuse && needed <= used;
+        if needed <= limit.amount() || is_no_growth {
+            return Ok(Vec::new());
+        }
+        if when_full == WhenFull::Refuse || least > limit.amount() {
+            return Err(Full { limit, needed });
+        }
+        let mut evicted = Vec::new();
+        while needed > limit.amount() {
+            let here = self.evict(segment, Some((hash, key)));
+            let Some(taken) = here.or_else(|| self.evict_elsewhere(segment)) else { break };
+            needed -= match limit {
+                Limit::Entries(_) => 1,
+                Limit::Bytes(_) => {
+                    let entry = &taken.entry;
+                    table::cost(taken.key.len(), entry.value.len(), !entry.lifetime.is_forever(), true)
+                }
+            };
+            evicted.push(taken);
+        }
+        Ok(evicted)
+    }
+
+    fn evicts(&self) -> bool {
+        self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
+    }
+
+    fn evict_elsewhere(&self, written: Segment) -> Option<Taken> {
+        let count = self.segments.len();
+        let start = self.evict_from.load(Ordering::Relaxed);
+        let mut others = (start..count).chain(0..start).filter(|&index| index != usize::from(written.0));
+        others.find_map(|index| {
+            let taken = self.evict(Segment(index as u16), None)?;
+            self.evict_from.store((index + 1) % count, Ordering::Relaxed);
+            Some(taken)
+        })
+    }
+
+    fn evict(&self, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
+        let stored = self.update(segment, |table| table.evict(kept, |key| self.hash_of(key)));
+        stored.map(|stored| stored.into_taken(segment))
     }
 
     // Locks.
@@ -385,7 +470,7 @@ impl Container {
     /// Changes a segment that is here.
     fn write<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         self.update(segment, |table| {
-            assert!(table.state != SegmentState::Absent, "a write in segment {segment}, which is not here");
+            table.assert_present(segment);
             change(table)
         })
     }
@@ -393,10 +478,16 @@ impl Container {
     /// Changes a segment and keeps the sums.
     fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.lock(segment);
-        let (len, bytes) = (table.len() as u64, table.bytes());
+        let (len, entries, removals) = (table.len() as u64, table.entry_bytes(), table.removal_bytes());
         let result = change(&mut table);
-        self.len.fetch_add((table.len() as u64).wrapping_sub(len), Ordering::Relaxed);
-        self.bytes.fetch_add(table.bytes().wrapping_sub(bytes), Ordering::Relaxed);
+        let add = |sum: &AtomicU64, before: u64, after: u64| {
+            if before != after {
+                sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+            }
+        };
+        add(&self.len, len, table.len() as u64);
+        add(&self.entry_bytes, entries, table.entry_bytes());
+        add(&self.removal_bytes, removals, table.removal_bytes());
         let next_expiry = table.next_expiry().map_or(NEVER, |next| next.0);
         self.segments[usize::from(segment.0)].next_expiry.store(next_expiry, Ordering::Relaxed);
         result

@@ -9,9 +9,10 @@ use hashbrown::HashTable;
 
 use super::cursor::{Budget, Cursor};
 use super::entry::{Entry, Lifetime};
+use super::eviction::Queues;
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
-use super::{ENTRY_OVERHEAD, LIFETIME_OVERHEAD, REMOVAL_OVERHEAD, SegmentState, Taken};
+use super::{BOUND_OVERHEAD, ENTRY_OVERHEAD, LIFETIME_OVERHEAD, REMOVAL_OVERHEAD, SegmentState, Taken};
 use crate::{Segment, Version};
 
 /// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
@@ -25,7 +26,7 @@ pub(super) struct KeyHash(pub(super) u32);
 impl KeyHash {
     /// As the table wants it, which takes places from the lower bits and tags from the upper ones.
     #[inline]
-    fn spread(self) -> u64 {
+    pub(super) fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
@@ -45,10 +46,13 @@ pub(super) struct Contents {
     index: HashTable<Place>,
     slab: Slab<Stored>,
     timers: Timers,
+    /// The order of eviction, if the container has a bound.
+    queues: Option<Queues>,
     /// Versions of removals while the segment is received. One per key that was removed and not written since, so no more
     /// than the writes during a transfer; forgetting one would let the transfer bring the removed entry back.
     removals: BTreeMap<Box<[u8]>, Version>,
-    bytes: u64,
+    entry_bytes: u64,
+    removal_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -117,26 +121,35 @@ impl Stored {
     fn data_len(&self) -> usize {
         self.key.len() + self.value.len()
     }
-
-    fn cost(&self) -> u64 {
-        cost(self.key.len(), self.value.len(), self.mortal.is_some())
-    }
 }
 
 /// What an entry counts.
-pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool) -> u64 {
-    (key_len + value_len) as u64 + ENTRY_OVERHEAD + if has_lifetime { LIFETIME_OVERHEAD } else { 0 }
+pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bound: bool) -> u64 {
+    let lifetime = if has_lifetime { LIFETIME_OVERHEAD } else { 0 };
+    let bound = if has_bound { BOUND_OVERHEAD } else { 0 };
+    (key_len + value_len) as u64 + ENTRY_OVERHEAD + lifetime + bound
 }
 
 impl Contents {
-    const fn new() -> Self {
+    fn new(has_bound: bool) -> Self {
         Self {
             index: HashTable::new(),
             slab: Slab::new(),
             timers: Timers::new(),
+            queues: has_bound.then(Queues::new),
             removals: BTreeMap::new(),
-            bytes: 0,
+            entry_bytes: 0,
+            removal_bytes: 0,
         }
+    }
+
+    /// What an entry counts here.
+    fn cost(&self, key_len: usize, value_len: usize, has_lifetime: bool) -> u64 {
+        cost(key_len, value_len, has_lifetime, self.queues.is_some())
+    }
+
+    fn cost_of(&self, stored: &Stored) -> u64 {
+        self.cost(stored.key.len(), stored.value.len(), stored.mortal.is_some())
     }
 
     #[inline]
@@ -159,7 +172,10 @@ impl Contents {
         if let Some(mortal) = &stored.mortal {
             self.timers.cancel(slot, mortal.deadline);
         }
-        self.bytes -= stored.cost();
+        if let Some(queues) = &mut self.queues {
+            queues.remove(slot);
+        }
+        self.entry_bytes -= self.cost_of(&stored);
         self.shrink();
         Some(stored)
     }
@@ -176,29 +192,37 @@ impl Contents {
             Some(known) => *known = version.max(*known),
             None => {
                 self.removals.insert(key.into(), version);
-                self.bytes += key.len() as u64 + REMOVAL_OVERHEAD;
+                self.removal_bytes += key.len() as u64 + REMOVAL_OVERHEAD;
             }
         }
     }
 
     fn forget_removal(&mut self, key: &[u8]) {
         if !self.removals.is_empty() && self.removals.remove(key).is_some() {
-            self.bytes -= key.len() as u64 + REMOVAL_OVERHEAD;
+            self.removal_bytes -= key.len() as u64 + REMOVAL_OVERHEAD;
         }
     }
 }
 
 impl Table {
-    pub(super) const fn new() -> Self {
-        Self { state: SegmentState::Absent, contents: Contents::new(), inserted: 0, dropped: 0 }
+    pub(super) fn new(has_bound: bool) -> Self {
+        Self { state: SegmentState::Absent, contents: Contents::new(has_bound), inserted: 0, dropped: 0 }
+    }
+
+    pub(super) fn assert_present(&self, segment: Segment) {
+        assert!(self.state != SegmentState::Absent, "a write in segment {segment}, which is not here");
     }
 
     pub(super) fn len(&self) -> usize {
         self.contents.slab.len()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.contents.bytes
+    pub(super) fn entry_bytes(&self) -> u64 {
+        self.contents.entry_bytes
+    }
+
+    pub(super) fn removal_bytes(&self) -> u64 {
+        self.contents.removal_bytes
     }
 
     pub(super) fn removal_count(&self) -> usize {
@@ -213,6 +237,9 @@ impl Table {
     #[inline]
     pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Option<&Stored> {
         let slot = self.contents.slot(hash, key)?;
+        if let Some(queues) = &mut self.contents.queues {
+            queues.note_use(slot);
+        }
         let stored = self.contents.slab.get_mut(slot)?;
         (stored.mortal.is_none() || stored.use_at(now())).then_some(stored)
     }
@@ -245,13 +272,18 @@ impl Table {
         let mortal = expiry.map(|deadline| {
             Box::new(Mortal { lifetime: entry.lifetime, last_used: entry.last_used, deadline })
         });
-        contents.bytes += cost(key.len(), entry.value.len(), mortal.is_some());
+        contents.entry_bytes += contents.cost(key.len(), entry.value.len(), mortal.is_some());
         let found = contents.slot(hash, key);
         let (slot, previous) = match found {
             Some(slot) => {
+                let has_bound = contents.queues.is_some();
                 let stored = contents.slab.get_mut(slot).expect("the index knows slots that are occupied");
                 let (previous, was_expired) = (stored.entry(), stored.is_expired(now));
-                contents.bytes -= stored.cost();
+                contents.entry_bytes -=
+                    cost(stored.key.len(), stored.value.len(), stored.mortal.is_some(), has_bound);
+                if let Some(queues) = &mut contents.queues {
+                    queues.note_use(slot);
+                }
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
@@ -270,6 +302,9 @@ impl Table {
                 contents
                     .index
                     .insert_unique(hash.spread(), Place { slot, hash }, |place| place.hash.spread());
+                if let Some(queues) = &mut contents.queues {
+                    queues.insert(slot, hash);
+                }
                 (slot, None)
             }
         };
@@ -314,6 +349,30 @@ impl Table {
         looks
     }
 
+    /// What the entry of a key counts.
+    pub(super) fn cost_of(&self, hash: KeyHash, key: &[u8]) -> Option<u64> {
+        self.contents.stored(hash, key).map(|stored| self.contents.cost_of(stored))
+    }
+
+    /// Takes out what is worth least, other than the entry of this key.
+    pub(super) fn evict(
+        &mut self,
+        kept: Option<(KeyHash, &[u8])>,
+        hash_of: impl Fn(&[u8]) -> KeyHash,
+    ) -> Option<Stored> {
+        let contents = &mut self.contents;
+        let kept = kept.and_then(|(hash, key)| contents.slot(hash, key));
+        let victim = contents.queues.as_mut()?.victim(kept)?;
+        let hash = hash_of(&contents.slab.get(victim.slot).expect("a victim is an entry").key);
+        let stored = contents.take(hash, victim.slot).expect("a victim is an entry");
+        if victim.is_from_small
+            && let Some(queues) = &mut contents.queues
+        {
+            queues.remember(hash);
+        }
+        Some(stored)
+    }
+
     /// The segment begins to be received.
     pub(super) fn receive(&mut self) {
         self.state = SegmentState::Receiving;
@@ -322,10 +381,8 @@ impl Table {
     /// The segment is complete: what was removed meanwhile need not be remembered.
     pub(super) fn own(&mut self) {
         self.state = SegmentState::Owned;
-        let contents = &mut self.contents;
-        for key in std::mem::take(&mut contents.removals).into_keys() {
-            contents.bytes -= key.len() as u64 + REMOVAL_OVERHEAD;
-        }
+        self.contents.removals = BTreeMap::new();
+        self.contents.removal_bytes = 0;
     }
 
     /// Gives the segment up, and what was in it to the caller, who drops it without the lock.
@@ -333,7 +390,8 @@ impl Table {
         self.state = SegmentState::Absent;
         self.inserted += 1;
         self.dropped = self.inserted;
-        std::mem::replace(&mut self.contents, Contents::new())
+        let emptied = Contents::new(self.contents.queues.is_some());
+        std::mem::replace(&mut self.contents, emptied)
     }
 
     /// Goes on with a walk: gives entries that are not expired until the budget is spent or enough was looked at.

@@ -11,7 +11,11 @@ const S: Duration = Duration::from_secs(1);
 const ALL: ChunkLimits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
 
 fn container(segment_count: u16) -> Container {
-    let container = Container::new(&ContainerSettings { segment_count }, 7);
+    bounded(segment_count, None)
+}
+
+fn bounded(segment_count: u16, bound: Option<MemoryBound>) -> Container {
+    let container = Container::new(&ContainerSettings { segment_count, bound }, 7);
     (0..segment_count).for_each(|segment| container.own(Segment(segment)));
     container
 }
@@ -264,17 +268,17 @@ fn writing_a_key_over_and_over_keeps_one_deadline() {
 }
 
 /// What is asked of the allocator per entry, on average over sizes of a segment within one doubling of its index.
-fn measured_overhead(make: impl Fn(u32) -> Entry) -> f64 {
+fn measured_overhead(bound: Option<MemoryBound>, make: impl Fn(u32) -> Entry) -> f64 {
     let lens: Vec<u32> = (0..8).map(|step| 10_000 + step * 1_250).collect();
     let sum: f64 = lens
         .iter()
         .map(|&len| {
-            let container = container(1);
+            let container = bounded(1, bound);
             let used = allocation_counter::measure(|| {
                 (0..len).for_each(|key| drop(put(&container, &key.to_be_bytes(), make(key))));
             });
-            let data = u64::from(len) * (4 + 100);
-            (used.bytes_current as u64 - data) as f64 / f64::from(len)
+            let data = container.len() * (4 + 100);
+            (used.bytes_current as u64 - data) as f64 / container.len() as f64
         })
         .sum();
     sum / lens.len() as f64
@@ -286,15 +290,22 @@ fn hundred_bytes() -> Entry {
 
 #[test]
 fn stated_overhead_is_what_the_allocator_is_asked_for() {
-    let plain = measured_overhead(|_| hundred_bytes());
+    let plain = measured_overhead(None, |_| hundred_bytes());
     let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
-    let mortal = measured_overhead(|key| Entry {
+    let mortal = measured_overhead(None, |key| Entry {
         created: NOW + Duration::from_millis(u64::from(key) * 7919 % 10_000),
         ..hundred_bytes().with_lifetime(lifetime)
     });
-    println!("{plain:.1} bytes an entry, {:.1} more with a lifetime", mortal - plain);
+    // Full at once, so that there are as many fingerprints as entries for most sizes.
+    let evicting = measured_overhead(Some(at_most(Limit::Entries(5_000))), |_| hundred_bytes());
+    println!(
+        "{plain:.1} bytes an entry, {:.1} more with a lifetime, {:.1} more under a bound",
+        mortal - plain,
+        evicting - plain
+    );
     assert!((plain / ENTRY_OVERHEAD as f64 - 1.0).abs() < 0.05, "{plain}");
     assert!(((mortal - plain) / LIFETIME_OVERHEAD as f64 - 1.0).abs() < 0.1, "{}", mortal - plain);
+    assert!(((evicting - plain) / BOUND_OVERHEAD as f64 - 1.0).abs() < 0.2, "{}", evicting - plain);
 }
 
 #[test]
@@ -308,4 +319,101 @@ fn stated_overhead_of_a_removal_is_what_the_allocator_is_asked_for() {
     });
     let ratio = used.bytes_current as f64 / container.bytes() as f64;
     assert!((ratio - 1.0).abs() < 0.1, "{used:?} for {} bytes", container.bytes());
+}
+
+fn at_most(limit: Limit) -> MemoryBound {
+    MemoryBound { limit, when_full: WhenFull::Remove }
+}
+
+fn refusing(limit: Limit) -> MemoryBound {
+    MemoryBound { limit, when_full: WhenFull::Refuse }
+}
+
+#[test]
+fn full_container_evicts_one_for_each_new_entry() {
+    let container = bounded(8, Some(at_most(Limit::Entries(100))));
+    for key in 0..1000u32 {
+        let put = container.put(Segment(key as u16 % 8), &key.to_be_bytes(), entry("1", 1), NOW).unwrap();
+        assert_eq!(put.evicted.len(), usize::from(key >= 100));
+        for taken in put.evicted {
+            assert_eq!(taken.entry, entry("1", 1));
+            assert!(container.peek(taken.segment, &taken.key).is_none());
+        }
+        assert_eq!(container.len(), u64::from(key + 1).min(100));
+    }
+}
+
+#[test]
+fn bytes_never_exceed_the_limit() {
+    let limit = 20_000;
+    let container = bounded(4, Some(at_most(Limit::Bytes(limit))));
+    for key in 0..2_000u32 {
+        let value = Bytes::from(vec![0; key as usize * 37 % 2_000]);
+        let new = Entry::new(value, Version::new(1, 1), NOW);
+        container.put(Segment(key as u16 % 4), &(key % 300).to_be_bytes(), new, NOW).unwrap();
+        assert!(container.bytes() <= limit);
+    }
+    assert!(container.bytes() > limit - 2_500, "{}", container.bytes());
+}
+
+#[test]
+fn segment_without_entries_takes_its_room_from_others() {
+    let container = bounded(3, Some(at_most(Limit::Entries(4))));
+    for key in 0..4u8 {
+        container.put(Segment(u16::from(key) % 2), &[key], entry("1", 1), NOW).unwrap();
+    }
+    let victim = |key| container.put(Segment(2), &[key], entry("1", 1), NOW).unwrap().evicted[0].segment;
+    assert_eq!(victim(10), Segment(0));
+    // From now on the segment has a victim of its own.
+    assert_eq!(victim(11), Segment(2));
+}
+
+#[test]
+fn what_is_read_outlives_a_scan() {
+    let container = bounded(1, Some(at_most(Limit::Entries(200))));
+    for key in 0..100u32 {
+        put(&container, &key.to_be_bytes(), entry("1", 1));
+        (0..2).for_each(|_| drop(container.get(SEG, &key.to_be_bytes(), || NOW)));
+    }
+    (1000..5000u32).for_each(|key| drop(put(&container, &key.to_be_bytes(), entry("1", 1))));
+    assert!((0..100u32).all(|key| container.peek(SEG, &key.to_be_bytes()).is_some()));
+}
+
+#[test]
+fn entry_larger_than_the_container_is_refused_and_nothing_evicted() {
+    let container = bounded(1, Some(at_most(Limit::Bytes(1_000))));
+    put(&container, b"k", entry("1", 1));
+    let large = Entry::new(Bytes::from(vec![0; 1_000]), Version::new(1, 2), NOW);
+    let limit = Limit::Bytes(1_000);
+    let error = container.put(SEG, b"k", large.clone(), NOW).unwrap_err();
+    assert_eq!(error, Full { limit, needed: 1_001 + ENTRY_OVERHEAD + BOUND_OVERHEAD });
+    assert_eq!(container.peek(SEG, b"k"), Some(entry("1", 1)));
+    assert_eq!(error.to_string(), "the container is full: 1000 bytes are allowed, and the write needs 1157");
+}
+
+#[test]
+fn replaced_entry_is_not_evicted_by_its_own_growth() {
+    let container = bounded(2, Some(at_most(Limit::Bytes(2_000))));
+    for key in 0..10u8 {
+        container.put(Segment(u16::from(key) % 2), &[key], entry("1", 1), NOW).unwrap();
+    }
+    let large = Entry::new(Bytes::from(vec![0; 1_500]), Version::new(1, 2), NOW);
+    let put = container.put(SEG, &[0], large.clone(), NOW).unwrap();
+    assert_eq!(put.previous, Some(entry("1", 1)));
+    assert_eq!((put.evicted.len(), container.peek(SEG, &[0])), (7, Some(large)));
+    assert!(container.bytes() <= 2_000);
+}
+
+#[test]
+fn container_that_refuses_changes_nothing_when_full() {
+    let container = bounded(1, Some(refusing(Limit::Entries(2))));
+    put(&container, b"a", entry("1", 1));
+    put(&container, b"b", entry("1", 1));
+    let full = Full { limit: Limit::Entries(2), needed: 3 };
+    assert_eq!(container.put(SEG, b"c", entry("1", 1), NOW), Err(full));
+    assert_eq!(container.put_if_newer(SEG, b"c", entry("1", 1), NOW), Err(full));
+    assert_eq!(container.put_if_newer(SEG, b"b", entry("1", 1), NOW), Ok(None));
+    assert_eq!(put(&container, b"b", entry("2", 2)), Some(entry("1", 1)));
+    container.remove(SEG, b"a", Version::new(1, 3), NOW);
+    assert_eq!(put(&container, b"c", entry("1", 1)), None);
 }

@@ -1,0 +1,301 @@
+//! Which entries of a segment go first when the container is full: S3-FIFO (Yang and others, SOSP 2023).
+//!
+//! New entries wait in a small queue. What was read more than once meanwhile moves to the main queue, what was not is
+//! evicted, and its fingerprint remembered: if it comes back soon it goes to the main queue at once. The main queue gives
+//! what was read another round. So a scan through many keys drives out the small queue only.
+//!
+//! Only a container with a bound has this.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+
+use super::table::KeyHash;
+
+/// No slot.
+const NIL: u32 = u32::MAX;
+
+/// Reads that are counted: more tell nothing new.
+const FREQUENCY_MAX: u8 = 3;
+
+/// Reads in the small queue that make an entry worth keeping: one may be the read after the write.
+const FREQUENCY_KEPT: u8 = 2;
+
+/// The small queue's part of the entries is one in so many.
+const SMALL_PART: usize = 10;
+
+/// Fingerprints that even a segment of few entries remembers.
+const GHOSTS_MIN: usize = 16;
+
+/// The queues of one segment. Nodes lie beside the slab, by slot, so that an entry leaves its queue in one step.
+pub(super) struct Queues {
+    nodes: Vec<Node>,
+    small: Queue,
+    main: Queue,
+    ghosts: Ghosts,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    /// Towards the older end.
+    older: u32,
+    newer: u32,
+    frequency: u8,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Small,
+    Main,
+}
+
+struct Queue {
+    oldest: u32,
+    newest: u32,
+    len: usize,
+}
+
+impl Queues {
+    pub(super) fn new() -> Self {
+        let queue = || Queue { oldest: NIL, newest: NIL, len: 0 };
+        Self { nodes: Vec::new(), small: queue(), main: queue(), ghosts: Ghosts::new() }
+    }
+
+    /// An entry is new in this slot.
+    pub(super) fn insert(&mut self, slot: u32, hash: KeyHash) {
+        let index = slot as usize;
+        if index >= self.nodes.len() {
+            let nowhere = Node { older: NIL, newer: NIL, frequency: 0, place: Place::Nowhere };
+            self.nodes.resize(index + 1, nowhere);
+        }
+        let place = if self.ghosts.take(hash) { Place::Main } else { Place::Small };
+        self.nodes[index].frequency = 0;
+        self.push(slot, place);
+    }
+
+    /// An entry was read, or written again.
+    #[inline]
+    pub(super) fn note_use(&mut self, slot: u32) {
+        if let Some(node) = self.nodes.get_mut(slot as usize) {
+            node.frequency = (node.frequency + 1).min(FREQUENCY_MAX);
+        }
+    }
+
+    /// An entry has left its slot.
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.unlink(slot);
+        if self.len() == 0 {
+            self.nodes = Vec::new();
+        }
+    }
+
+    /// An entry is evicted: should it come back soon, it was worth keeping.
+    pub(super) fn remember(&mut self, hash: KeyHash) {
+        self.ghosts.push(hash, self.len().max(GHOSTS_MIN));
+    }
+
+    /// Who goes next, other than `kept`. Whoever deserves another round gets it.
+    pub(super) fn victim(&mut self, kept: Option<u32>) -> Option<Victim> {
+        if self.len() <= usize::from(kept.is_some()) {
+            return None;
+        }
+        loop {
+            let is_small_due = self.small.len > 0 && self.small.len >= self.len() / SMALL_PART;
+            if is_small_due || self.main.len == 0 {
+                let slot = self.small.oldest;
+                let frequency = self.nodes[slot as usize].frequency;
+                if kept != Some(slot) && frequency < FREQUENCY_KEPT {
+                    return Some(Victim { slot, is_from_small: true });
+                }
+                self.unlink(slot);
+                self.nodes[slot as usize].frequency = 0;
+                self.push(slot, Place::Main);
+            } else {
+                let slot = self.main.oldest;
+                let node = &mut self.nodes[slot as usize];
+                if kept != Some(slot) && node.frequency == 0 {
+                    return Some(Victim { slot, is_from_small: false });
+                }
+                // Ends: every round takes one off each, and there is another besides the kept one.
+                node.frequency = node.frequency.saturating_sub(1);
+                self.unlink(slot);
+                self.push(slot, Place::Main);
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.small.len + self.main.len
+    }
+
+    fn queue(&mut self, place: Place) -> Option<&mut Queue> {
+        match place {
+            Place::Nowhere => None,
+            Place::Small => Some(&mut self.small),
+            Place::Main => Some(&mut self.main),
+        }
+    }
+
+    fn push(&mut self, slot: u32, place: Place) {
+        let Some(queue) = self.queue(place) else { return };
+        let older = std::mem::replace(&mut queue.newest, slot);
+        if older == NIL {
+            queue.oldest = slot;
+        }
+        queue.len += 1;
+        if let Some(node) = self.nodes.get_mut(older as usize) {
+            node.newer = slot;
+        }
+        let node = &mut self.nodes[slot as usize];
+        (node.older, node.newer, node.place) = (older, NIL, place);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Node { older, newer, place, .. } = self.nodes[slot as usize];
+        let Some(queue) = self.queue(place) else { return };
+        queue.len -= 1;
+        if older == NIL {
+            queue.oldest = newer;
+        }
+        if newer == NIL {
+            queue.newest = older;
+        }
+        if let Some(node) = self.nodes.get_mut(older as usize) {
+            node.newer = newer;
+        }
+        if let Some(node) = self.nodes.get_mut(newer as usize) {
+            node.older = older;
+        }
+        self.nodes[slot as usize].place = Place::Nowhere;
+    }
+}
+
+/// An entry that is to go.
+pub(super) struct Victim {
+    pub(super) slot: u32,
+    /// Whether it never came as far as the main queue: then it is to be remembered.
+    pub(super) is_from_small: bool,
+}
+
+/// Fingerprints of entries that were evicted lately: no more than there are entries.
+struct Ghosts {
+    order: VecDeque<u32>,
+    known: HashTable<u32>,
+}
+
+impl Ghosts {
+    fn new() -> Self {
+        Self { order: VecDeque::new(), known: HashTable::new() }
+    }
+
+    fn push(&mut self, KeyHash(print): KeyHash, len_max: usize) {
+        if self.known.find(KeyHash(print).spread(), |&known| known == print).is_some() {
+            return;
+        }
+        while self.order.len() >= len_max {
+            if let Some(oldest) = self.order.pop_front() {
+                self.forget(oldest);
+            }
+        }
+        self.order.push_back(print);
+        self.known.insert_unique(KeyHash(print).spread(), print, |&print| KeyHash(print).spread());
+    }
+
+    /// Whether it is known; then it is forgotten. Its place in the order stays and forgets, in its turn, a later one of
+    /// the same key too early, which costs a hit at worst.
+    fn take(&mut self, KeyHash(print): KeyHash) -> bool {
+        self.forget(print)
+    }
+
+    fn forget(&mut self, print: u32) -> bool {
+        let found = self.known.find_entry(KeyHash(print).spread(), |&known| known == print);
+        found.map(|found| found.remove()).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evict(queues: &mut Queues) -> Option<u32> {
+        let victim = queues.victim(None)?;
+        queues.remove(victim.slot);
+        if victim.is_from_small {
+            queues.remember(KeyHash(victim.slot));
+        }
+        Some(victim.slot)
+    }
+
+    fn queues(slots: std::ops::Range<u32>) -> Queues {
+        let mut queues = Queues::new();
+        slots.for_each(|slot| queues.insert(slot, KeyHash(slot)));
+        queues
+    }
+
+    #[test]
+    fn what_was_never_read_goes_first_in_the_order_in_which_it_came() {
+        let mut queues = queues(0..20);
+        for slot in [0, 2, 4] {
+            queues.note_use(slot);
+            queues.note_use(slot);
+        }
+        let gone: Vec<Option<u32>> = (0..4).map(|_| evict(&mut queues)).collect();
+        assert_eq!(gone, [Some(1), Some(3), Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn scan_drives_out_only_what_was_not_read() {
+        let mut queues = queues(0..100);
+        for slot in 0..50 {
+            (0..2).for_each(|_| queues.note_use(slot));
+        }
+        let mut gone = Vec::new();
+        for slot in 100..1000 {
+            gone.extend(evict(&mut queues));
+            queues.insert(slot, KeyHash(slot));
+        }
+        assert!(gone.iter().all(|&slot| slot >= 50), "{gone:?}");
+    }
+
+    #[test]
+    fn entry_that_comes_back_soon_goes_to_the_main_queue() {
+        let mut queues = queues(0..20);
+        assert_eq!(evict(&mut queues), Some(0));
+        queues.insert(0, KeyHash(0));
+        assert_eq!((queues.small.len, queues.main.len), (19, 1));
+    }
+
+    #[test]
+    fn all_can_be_evicted_except_the_kept_one() {
+        let mut queues = queues(0..50);
+        (0..50).for_each(|slot| (0..3).for_each(|_| queues.note_use(slot)));
+        for _ in 0..49 {
+            let victim = queues.victim(Some(7)).unwrap();
+            assert_ne!(victim.slot, 7);
+            queues.remove(victim.slot);
+        }
+        assert!(queues.victim(Some(7)).is_none());
+        assert_eq!(evict(&mut queues), Some(7));
+        assert_eq!(evict(&mut queues), None);
+    }
+
+    #[test]
+    fn entries_leave_from_anywhere_in_their_queue() {
+        let mut queues = queues(0..10);
+        for slot in [9, 0, 5, 4] {
+            queues.remove(slot);
+        }
+        let gone: Vec<u32> = std::iter::from_fn(|| evict(&mut queues)).collect();
+        assert_eq!(gone, [1, 2, 3, 6, 7, 8]);
+    }
+
+    #[test]
+    fn fingerprints_are_no_more_than_their_bound() {
+        let mut ghosts = Ghosts::new();
+        (0..1000).for_each(|print| ghosts.push(KeyHash(print), 20));
+        assert_eq!((ghosts.order.len(), ghosts.known.len()), (20, 20));
+        assert!(ghosts.take(KeyHash(999)) && !ghosts.take(KeyHash(999)) && !ghosts.take(KeyHash(979)));
+    }
+}
