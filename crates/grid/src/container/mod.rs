@@ -21,6 +21,8 @@ mod bound;
 mod cursor;
 mod entry;
 mod eviction;
+#[cfg(test)]
+mod model;
 mod slab;
 mod table;
 #[cfg(test)]

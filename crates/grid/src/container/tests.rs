@@ -417,3 +417,85 @@ fn container_that_refuses_changes_nothing_when_full() {
     container.remove(SEG, b"a", Version::new(1, 3), NOW);
     assert_eq!(put(&container, b"c", entry("1", 1)), None);
 }
+
+/// A value that tells its key and its version.
+fn telling(key: u32, count: u64) -> Entry {
+    Entry::new(Bytes::from(format!("{key} {count}")), Version::new(1, count), NOW)
+}
+
+#[test]
+fn readers_beside_the_writer_see_whole_entries_in_order() {
+    const KEYS: u32 = 64;
+    const WRITES: u64 = 60_000;
+    let container = bounded(4, Some(at_most(Limit::Entries(100))));
+    let segment = |key: u32| Segment((key % 4) as u16);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for start in 0..2 {
+            let (container, is_over) = (&container, &is_over);
+            scope.spawn(move || {
+                let mut newest = [Version::NONE; KEYS as usize];
+                let mut seen = 0u64;
+                for key in (start..KEYS).cycle() {
+                    if is_over.load(Ordering::Acquire) && seen > 0 {
+                        break;
+                    }
+                    let Some(entry) = container.get(segment(key), &key.to_be_bytes(), || NOW) else {
+                        continue;
+                    };
+                    seen += 1;
+                    assert_eq!(entry, telling(key, entry.version.count()));
+                    assert!(entry.version >= newest[key as usize], "{key} went back");
+                    newest[key as usize] = entry.version;
+                }
+            });
+        }
+        for count in 1..=WRITES {
+            let key = (count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u32 % KEYS;
+            if count % 7 == 0 {
+                container.remove(segment(key), &key.to_be_bytes(), Version::new(1, count), NOW);
+            } else {
+                container.put(segment(key), &key.to_be_bytes(), telling(key, count), NOW).unwrap();
+            }
+        }
+        // So that no reader waits for ever for something to see.
+        (0..KEYS).for_each(|key| {
+            container.put(segment(key), &key.to_be_bytes(), telling(key, WRITES + 1), NOW).unwrap();
+        });
+        is_over.store(true, Ordering::Release);
+    });
+    assert_eq!(container.len(), u64::from(KEYS));
+}
+
+#[test]
+fn walks_beside_the_writer_give_what_is_there_throughout_once() {
+    const STEADY: u32 = 2_000;
+    let container = container(1);
+    (0..STEADY).for_each(|key| drop(put(&container, &key.to_be_bytes(), telling(key, 1))));
+    let walks_left = AtomicU64::new(20);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while walks_left.load(Ordering::Acquire) > 0 {
+                let (mut next, mut given) = (Some(Cursor::START), BTreeMap::<Bytes, u32>::new());
+                while let Some(cursor) = next {
+                    let limits = ChunkLimits { entries_max: 50, ..ALL };
+                    let chunk = container.chunk(SEG, cursor, limits, NOW).unwrap();
+                    chunk.entries.into_iter().for_each(|(key, _)| *given.entry(key).or_default() += 1);
+                    next = chunk.next;
+                }
+                assert!(given.values().all(|&times| times == 1));
+                assert!((0..STEADY).all(|key| given.contains_key(&key.to_be_bytes()[..])));
+                walks_left.fetch_sub(1, Ordering::Release);
+            }
+        });
+        let mut count = 2;
+        while walks_left.load(Ordering::Acquire) > 0 {
+            let passing = STEADY + (count % 5_000) as u32;
+            put(&container, &passing.to_be_bytes(), telling(passing, count));
+            container.remove(SEG, &(passing / 2 + STEADY / 2).to_be_bytes(), Version::new(1, count), NOW);
+            let steady = (count % u64::from(STEADY)) as u32;
+            put(&container, &steady.to_be_bytes(), telling(steady, count));
+            count += 1;
+        }
+    });
+}

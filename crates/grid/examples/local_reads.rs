@@ -1,0 +1,135 @@
+//! Nanoseconds per read of a key that this member holds, beside a bare sharded hash map.
+//!
+//! `cargo run --release -p consort-grid --example local_reads [keys] [value bytes] [threads]`
+//!
+//! All read the same keys in the same random order, and each figure is the best of some rounds that take turns, so that
+//! what else the machine does meets all of them alike.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use consort_grid::{
+    Container, ContainerSettings, Entry, Lifetime, Limit, MemoryBound, Segment, Version, WhenFull,
+};
+use consort_group::Time;
+use consort_hotrod::hash;
+use foldhash::fast::FixedState;
+
+const SEGMENTS: u16 = 256;
+const READS: usize = 1 << 20;
+const ROUNDS: usize = 9;
+
+type Shard<S> = Mutex<HashMap<Bytes, Bytes, S>>;
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse().expect("a number"));
+    let key_count: usize = args.next().unwrap_or(100_000);
+    let value_len: usize = args.next().unwrap_or(1_000);
+    let threads: usize = args.next().unwrap_or(1);
+
+    let keys: Vec<Bytes> = (0..key_count).map(|key| Bytes::from(format!("key-{key:08}"))).collect();
+    let segments: Vec<Segment> = keys.iter().map(|key| segment_of(key)).collect();
+    let mut random = 0x9E37_79B9_7F4A_7C15u64;
+    let order: Vec<u32> = (0..READS).map(|_| (next(&mut random) % key_count as u64) as u32).collect();
+
+    let fold = sharded::<FixedState>(&keys, &segments, value_len);
+    let sip = sharded::<std::hash::RandomState>(&keys, &segments, value_len);
+    let plain = container(&keys, &segments, value_len, None, Lifetime::FOREVER);
+    let large = MemoryBound { limit: Limit::Entries(u64::MAX), when_full: WhenFull::Remove };
+    let evicting = container(&keys, &segments, value_len, Some(large), Lifetime::FOREVER);
+    let hour = Lifetime { lifespan: Some(Duration::from_secs(3600)), max_idle: None };
+    let mortal = container(&keys, &segments, value_len, None, hour);
+
+    let at = |read: &u32| (segments[*read as usize], &keys[*read as usize]);
+    let now = || Time(black_box(1));
+    let bare = |read: &u32| {
+        let (segment, key) = at(read);
+        fold[usize::from(segment.0)].lock().unwrap().get(key).cloned()
+    };
+    let bare_sip = |read: &u32| {
+        let (segment, key) = at(read);
+        sip[usize::from(segment.0)].lock().unwrap().get(key).cloned()
+    };
+    let value = |read: &u32| plain.get_value(at(read).0, at(read).1, now);
+    let hashed = |read: &u32| plain.get_value(segment_of(at(read).1), at(read).1, now);
+    let entry = |read: &u32| plain.get(at(read).0, at(read).1, now).map(|entry| entry.value);
+    let bounded = |read: &u32| evicting.get_value(at(read).0, at(read).1, now);
+    let timed = |read: &u32| mortal.get_value(at(read).0, at(read).1, now);
+    type Read<'a> = &'a (dyn Fn(&u32) -> Option<Bytes> + Sync);
+    let ways: [(&str, Read<'_>); 7] = [
+        ("bare sharded map, foldhash", &bare),
+        ("bare sharded map, std's hash", &bare_sip),
+        ("get_value", &value),
+        ("get_value, and the segment's hash", &hashed),
+        ("get", &entry),
+        ("get_value in one that evicts", &bounded),
+        ("get_value of an entry with a lifetime", &timed),
+    ];
+    let mut best = [f64::MAX; 7];
+    for _ in 0..ROUNDS {
+        for (best, (_, read)) in best.iter_mut().zip(ways) {
+            *best = best.min(nanos(&order, threads, read));
+        }
+    }
+    println!("{key_count} keys, {value_len} bytes, {SEGMENTS} segments, {threads} threads; best of {ROUNDS}");
+    for ((name, _), nanos) in ways.iter().zip(best) {
+        println!("{name:<40} {nanos:7.1} ns  {:.2}", nanos / best[0]);
+    }
+}
+
+fn segment_of(key: &[u8]) -> Segment {
+    Segment(hash::segment_of(key, SEGMENTS.into()) as u16)
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn sharded<S: std::hash::BuildHasher + Default>(
+    keys: &[Bytes],
+    segments: &[Segment],
+    value_len: usize,
+) -> Vec<Shard<S>> {
+    let shards: Vec<Shard<S>> = (0..SEGMENTS).map(|_| Mutex::default()).collect();
+    for (key, segment) in keys.iter().zip(segments) {
+        let value = Bytes::from(vec![1; value_len]);
+        shards[usize::from(segment.0)].lock().unwrap().insert(Bytes::copy_from_slice(key), value);
+    }
+    shards
+}
+
+fn container(
+    keys: &[Bytes],
+    segments: &[Segment],
+    value_len: usize,
+    bound: Option<MemoryBound>,
+    lifetime: Lifetime,
+) -> Container {
+    let container = Container::new(&ContainerSettings { segment_count: SEGMENTS, bound }, 7);
+    (0..SEGMENTS).for_each(|segment| container.own(Segment(segment)));
+    for (key, &segment) in keys.iter().zip(segments) {
+        let entry = Entry::new(Bytes::from(vec![1; value_len]), Version::new(1, 1), Time::ZERO);
+        container.put(segment, key, entry.with_lifetime(lifetime), Time::ZERO).expect("room");
+    }
+    container
+}
+
+/// Per read of one thread.
+fn nanos(order: &[u32], threads: usize, read: &(dyn Fn(&u32) -> Option<Bytes> + Sync)) -> f64 {
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let (before, after) = order.split_at(order.len() / threads * thread);
+                after.iter().chain(before).for_each(|index| assert!(black_box(read(index)).is_some()));
+            });
+        }
+    });
+    start.elapsed().as_nanos() as f64 / order.len() as f64
+}
