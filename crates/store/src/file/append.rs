@@ -1,0 +1,291 @@
+//! Writes records at the end of the newest file, begins a new file when one is full, and makes writes safe.
+//!
+//! **Order.** Whoever appends holds the lock on [`Append`]: encode, write, then tell the index. A write that fails is cut
+//! off again, so the file ends with what the index knows. If even that fails the store stops writing, because what the
+//! disk holds is no longer known.
+//!
+//! **Safety.** Every file but the newest is synced before the next one is begun, so only the newest can have a torn end.
+//! With [`Durability::Disk`](super::Durability::Disk) a write is synced before it is acknowledged; callers that wait while
+//! somebody syncs are served by one sync together. A sync that fails is never tried again: the system may have dropped
+//! what it could not write, and would call the second attempt a success.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use super::compact::Cursor;
+use super::header::{Header, log_name};
+use super::index::LogFile;
+use super::record::{Encoder, HEAD, Kind};
+use super::{FileStore, lock, read, write};
+use crate::disk::DiskFile;
+use crate::error::StoreError;
+use crate::store::Counters;
+
+/// What only the one who appends needs.
+#[derive(Debug)]
+pub(crate) struct Append {
+    /// The file that grows. None: the next write begins one.
+    pub(crate) active: Option<Active>,
+    pub(crate) next_file: u32,
+    pub(crate) next_change: u64,
+    /// The file that is being compacted.
+    pub(crate) cursor: Option<Cursor>,
+    /// Records on their way to the file; kept for its memory.
+    buffer: Vec<u8>,
+}
+
+/// The newest file.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) len: u32,
+}
+
+/// A place up to which something is written or safe. Later files are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) file: u32,
+    pub(crate) offset: u32,
+}
+
+/// What is written and not known to be safe.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    pub(crate) written: Position,
+    file: Option<Arc<dyn DiskFile>>,
+}
+
+impl Tail {
+    pub(crate) fn new(written: Position, file: Arc<dyn DiskFile>) -> Self {
+        Self { written, file: Some(file) }
+    }
+}
+
+/// Which older files a new one keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    All,
+    Nothing,
+}
+
+/// Bytes that the buffer for records may keep between writes.
+const BUFFER_KEPT_MAX: usize = 4 << 20;
+
+impl Append {
+    pub(crate) fn new(next_file: u32, next_change: u64) -> Self {
+        Self { active: None, next_file, next_change, cursor: None, buffer: Vec::new() }
+    }
+}
+
+impl FileStore {
+    /// The right to append, if the store still writes.
+    pub(crate) fn appending(&self) -> Result<MutexGuard<'_, Append>, StoreError> {
+        let append = lock(&self.append);
+        self.check_open()?;
+        match &*lock(&self.stopped) {
+            Some(why) => Err(StoreError::Stopped { why: why.clone() }),
+            None => Ok(append),
+        }
+    }
+
+    /// Nothing more is written: what the disk holds is not known.
+    pub(crate) fn stop(&self, why: &StoreError) {
+        let mut stopped = lock(&self.stopped);
+        if stopped.is_none() {
+            tracing::error!(store = self.disk.name(), error = %why, "the store stops writing until it is opened again");
+            *stopped = Some(why.to_string());
+        }
+    }
+
+    /// Makes sure that `len` bytes of records fit into the active file.
+    pub(crate) fn make_room(&self, append: &mut Append, len: u64) -> Result<(), StoreError> {
+        if let Some(active) = &append.active {
+            let room = u64::from(self.config.file_bytes_max).saturating_sub(u64::from(active.len));
+            if room >= len + HEAD as u64 {
+                return Ok(());
+            }
+            self.seal(append)?;
+        }
+        self.begin_file(append, Keep::All)
+    }
+
+    /// Writes the records that `encode` makes to the active file, which has room for them.
+    pub(crate) fn append<T>(
+        &self,
+        append: &mut Append,
+        encode: impl FnOnce(&mut Encoder<'_>, &mut u64) -> T,
+    ) -> Result<T, StoreError> {
+        let Append { active: Some(active), buffer, next_change, .. } = append else {
+            unreachable!("make_room has begun a file");
+        };
+        if let Some(why) = &*lock(&self.stopped) {
+            return Err(StoreError::Stopped { why: why.clone() });
+        }
+        let safe = self.safe.offset_in(active.number);
+        let mut encoder = Encoder::new(buffer, active.number, active.len, safe);
+        let mut change = *next_change;
+        let made = encode(&mut encoder, &mut change);
+        let name = log_name(active.number);
+        if let Err(error) = active.file.write_at(buffer, u64::from(active.len)) {
+            let error = StoreError::io("write", &name, error);
+            if active.file.truncate(u64::from(active.len)).is_err() {
+                self.stop(&error);
+            }
+            return Err(error);
+        }
+        active.len += buffer.len() as u32;
+        *next_change = change;
+        if buffer.capacity() > BUFFER_KEPT_MAX {
+            *buffer = Vec::new();
+        }
+        if let Some(file) = write(&self.index).files.get_mut(&active.number) {
+            file.len = active.len;
+        }
+        let mut tail = lock(&self.tail);
+        tail.written = Position { file: active.number, offset: active.len };
+        Ok(made)
+    }
+
+    /// Ends the active file, so that whatever is missing or wrong in it later is damage.
+    pub(crate) fn seal(&self, append: &mut Append) -> Result<(), StoreError> {
+        let Some(active) = &append.active else { return Ok(()) };
+        let number = active.number;
+        // First what is there, then a record that says so.
+        self.sync_written()?;
+        let at = self.append(append, |encoder, change| encoder.mark(Kind::Seal, *change, 0))?;
+        self.sync_written()?;
+        let mut index = write(&self.index);
+        index.bury(at);
+        if let Some(file) = index.files.get_mut(&number) {
+            file.is_sealed = true;
+        }
+        append.active = None;
+        Ok(())
+    }
+
+    /// Begins a new file. With [`Keep::Nothing`] that is what removes everything older.
+    pub(crate) fn begin_file(&self, append: &mut Append, keep: Keep) -> Result<(), StoreError> {
+        let number = append.next_file;
+        let header = {
+            let index = read(&self.index);
+            let kept = index.files.iter().filter(|(_, file)| keep == Keep::All && !file.is_dropped);
+            let files = kept.map(|(number, _)| *number).collect();
+            let floors = if keep == Keep::All { index.floors() } else { Vec::new() };
+            let boot = self.disk.boot().unwrap_or(0);
+            Header { number, boot, next_change: append.next_change, files, floors }
+        };
+        append.next_file += 1;
+        let bytes = header.encode();
+        let name = log_name(number);
+        let file = self.make_file(&name, &bytes).map_err(|error| {
+            let error = StoreError::io("begin", &name, error);
+            // A whole header without a file's life behind it would still count when the store is opened.
+            if self.disk.remove(&name).and_then(|()| self.disk.sync_names()).is_err() {
+                self.stop(&error);
+            }
+            error
+        })?;
+        let len = bytes.len() as u32;
+        {
+            let mut index = write(&self.index);
+            let before = if keep == Keep::Nothing { index.clear() } else { Default::default() };
+            index.files.insert(number, LogFile::new(Arc::clone(&file), len, len, false));
+            drop(index);
+            if keep == Keep::Nothing {
+                append.cursor = None;
+                self.remove_files(before.keys().copied());
+            }
+        }
+        append.active = Some(Active { number, file: Arc::clone(&file), len });
+        let position = Position { file: number, offset: len };
+        *lock(&self.tail) = Tail::new(position, file);
+        self.safe.raise(position);
+        let at = self.append(append, |encoder, change| encoder.mark(Kind::Begin, *change, 0));
+        // Without the first record the file is as good; it is only weaker in telling a torn header from a damaged one.
+        if let Ok(at) = at {
+            write(&self.index).bury(at);
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, name: &str, header: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.create(name)?;
+        file.write_at(header, 0)?;
+        file.sync()?;
+        self.disk.sync_names()?;
+        Counters::add(&self.counters.syncs, 1);
+        Ok(file)
+    }
+
+    /// Removes files that no longer count. One that stays is removed when the store is opened.
+    pub(crate) fn remove_files(&self, numbers: impl Iterator<Item = u32>) {
+        for number in numbers {
+            let name = log_name(number);
+            if let Err(error) = self.disk.remove(&name) {
+                tracing::warn!(store = self.disk.name(), file = name, %error, "cannot remove a file that no longer counts");
+            }
+        }
+    }
+
+    /// Makes everything safe that has been written so far.
+    pub(crate) fn sync_written(&self) -> Result<(), StoreError> {
+        let wanted = lock(&self.tail).written;
+        self.sync_to(wanted)
+    }
+
+    /// Returns when everything up to there is safe. Who comes while another one syncs waits for it, and mostly finds that
+    /// the next sync has done its work, too.
+    pub(crate) fn sync_to(&self, wanted: Position) -> Result<(), StoreError> {
+        if self.safe.position() >= wanted {
+            return Ok(());
+        }
+        let _one_at_a_time = lock(&self.syncing);
+        if self.safe.position() >= wanted {
+            return Ok(());
+        }
+        if let Some(why) = &*lock(&self.stopped) {
+            return Err(StoreError::Stopped { why: why.clone() });
+        }
+        // Whatever has been written up to now goes along.
+        let (written, file) = {
+            let tail = lock(&self.tail);
+            (tail.written, tail.file.clone())
+        };
+        let Some(file) = file else { return Ok(()) };
+        Counters::add(&self.counters.syncs, 1);
+        if let Err(error) = file.sync() {
+            let error = StoreError::io("sync", &log_name(written.file), error);
+            self.stop(&error);
+            return Err(StoreError::Stopped { why: error.to_string() });
+        }
+        self.safe.raise(written);
+        Ok(())
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+}
+
+/// Up to where everything is safe.
+#[derive(Debug, Default)]
+pub(crate) struct Safe(AtomicU64);
+
+impl Safe {
+    fn position(&self) -> Position {
+        let both = self.0.load(Ordering::Acquire);
+        Position { file: (both >> 32) as u32, offset: both as u32 }
+    }
+
+    /// A sync that took long does not lower what a later one has reached.
+    fn raise(&self, position: Position) {
+        self.0.fetch_max(u64::from(position.file) << 32 | u64::from(position.offset), Ordering::AcqRel);
+    }
+
+    fn offset_in(&self, file: u32) -> u32 {
+        let position = self.position();
+        if position.file == file { position.offset } else { 0 }
+    }
+}

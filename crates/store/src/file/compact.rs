@@ -1,0 +1,298 @@
+//! Copies what still counts out of files that are mostly dead, and removes them.
+//!
+//! One file at a time, in steps of [`STEP`] bytes, between which others may write. A file is first read to its end: if it
+//! is damaged it stays as it is, because half of its records cannot be told from none. Then its records are gone through
+//! once more:
+//!
+//! * a put that counts is copied to the newest file, with its old change number;
+//! * a put that does not count any more is taken off its key's count of older records, and with the last of them a
+//!   tombstone loses its sense ([`index`](super::index));
+//! * a tombstone that still keeps something from coming back is copied;
+//! * nothing else is needed: removals of segments and the list of files stand in the newest file's header.
+//!
+//! At the end a record in the newest file says that the file is dropped; when that is safe, the file is removed. Until
+//! then a crash finds both, the file and its copies, which says the same twice. Files go one after the other, so no
+//! tombstone leaves the disk before the records that it hides.
+
+use std::collections::HashMap;
+
+use super::append::{Append, Position};
+use super::header::log_name;
+use super::index::{Index, Print};
+use super::record::{HEAD, Kind, Location, Record};
+use super::scan::{Scan, Step};
+use super::{FileStore, lock, read, write};
+use crate::entry::Segment;
+use crate::error::StoreError;
+use crate::store::Counters;
+
+/// Bytes read between two chances for others to write. At a gigabyte a second that is a quarter of a millisecond.
+const STEP: usize = 256 * 1024;
+
+/// Files of less than a quarter of the full size that may stand about, whatever they hold. Every start of the store makes
+/// one.
+const SMALL_FILES_MAX: usize = 8;
+
+/// How far the compaction of a file has come.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    number: u32,
+    start: u32,
+    scan: Scan,
+    pass: Pass,
+    /// Damage is passed over, as told when the store was opened.
+    skips_flaws: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Check,
+    Copy,
+}
+
+/// What a step does once its copies are written.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Bytes of the records to be copied, one after the other.
+    bytes: Vec<u8>,
+    copies: Vec<Copy>,
+    /// Puts that do not count: key and change.
+    forgotten: Vec<(Segment, Print, u64)>,
+}
+
+/// A record in a [`Plan`].
+#[derive(Debug)]
+struct Copy {
+    segment: Segment,
+    print: Print,
+    from: Location,
+}
+
+impl FileStore {
+    pub(crate) fn compact(&self, budget_bytes: u64) -> Result<bool, StoreError> {
+        let mut spent = 0;
+        loop {
+            let mut append = self.appending()?;
+            if append.cursor.is_none() {
+                let Some(number) = self.choose_victim() else { return Ok(false) };
+                append.cursor = self.cursor(number, false);
+            }
+            if spent >= budget_bytes {
+                return Ok(true);
+            }
+            let (bytes, dropped) = self.compact_step(&mut append)?;
+            drop(append);
+            spent += bytes;
+            Counters::add(&self.counters.maintained_bytes, bytes);
+            if let Some((number, at)) = dropped {
+                self.finish_drop(number, at)?;
+            }
+        }
+    }
+
+    /// Copies all that is intact out of a file, whatever else is in it.
+    pub(crate) fn rescue(&self, number: u32) -> Result<(), StoreError> {
+        let mut append = self.appending()?;
+        append.cursor = self.cursor(number, true);
+        while append.cursor.is_some() {
+            if let (_, Some((number, at))) = self.compact_step(&mut append)? {
+                drop(append);
+                return self.finish_drop(number, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn cursor(&self, number: u32, skips_flaws: bool) -> Option<Cursor> {
+        let index = read(&self.index);
+        let file = index.files.get(&number)?;
+        let scan = Scan::new(file.file.clone(), log_name(number), number, file.start, file.len);
+        Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
+    }
+
+    /// The file of which the greatest share is dead, if that is enough; else the smallest, if there are too many.
+    fn choose_victim(&self) -> Option<u32> {
+        let index = read(&self.index);
+        let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);
+        let share = |dead: u64, len: u32| dead as f64 / f64::from(len.max(1));
+        let (number, file) =
+            candidates().max_by(|a, b| share(a.1.dead, a.1.len).total_cmp(&share(b.1.dead, b.1.len)))?;
+        if share(file.dead, file.len) >= self.config.dead_share_max {
+            return Some(*number);
+        }
+        let small = || candidates().filter(|(_, file)| file.len < self.config.file_bytes_max / 4);
+        (small().count() > SMALL_FILES_MAX)
+            .then(|| small().min_by_key(|(_, file)| file.len))?
+            .map(|(number, _)| *number)
+    }
+
+    /// Goes one step on. Gives the bytes read and written and, at the end, the file that is dropped as soon as everything
+    /// up to the position is safe.
+    fn compact_step(&self, append: &mut Append) -> Result<(u64, Option<(u32, Position)>), StoreError> {
+        let Some(mut cursor) = append.cursor.take() else { return Ok((0, None)) };
+        let from = cursor.scan.at();
+        if cursor.pass == Pass::Check {
+            if self.check_step(&mut cursor)? {
+                cursor.pass = Pass::Copy;
+                cursor.scan.go_to(cursor.start);
+                append.cursor = Some(cursor);
+                return Ok((STEP as u64, None));
+            }
+            let bytes = u64::from(cursor.scan.at() - from);
+            append.cursor = Some(cursor);
+            return Ok((bytes, None));
+        }
+        let plan = match self.plan_step(&mut cursor) {
+            Ok(plan) => plan,
+            Err(error) => {
+                // Half of the file's records have been taken off the counts, and the file will stay.
+                self.stop(&error);
+                return Err(error);
+            }
+        };
+        let bytes = u64::from(cursor.scan.at() - from) + plan.bytes.len() as u64;
+        let is_done = plan.copies.is_empty() && cursor.scan.at() == from;
+        let number = cursor.number;
+        if !is_done {
+            let done = self.carry_out(append, plan);
+            if done.is_err() {
+                cursor.scan.go_to(from);
+            }
+            append.cursor = Some(cursor);
+            return done.map(|()| (bytes, None));
+        }
+        match self.mark_dropped(append, number) {
+            Ok(at) => Ok((bytes, Some((number, at)))),
+            Err(error) => {
+                append.cursor = Some(cursor);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads a step's records. True: the file is intact to its end.
+    fn check_step(&self, cursor: &mut Cursor) -> Result<bool, StoreError> {
+        let from = cursor.scan.at();
+        while ((cursor.scan.at() - from) as usize) < STEP {
+            match cursor.scan.next()? {
+                Step::Record(..) => {}
+                Step::End => return Ok(true),
+                Step::Flaw(offset, flaw) => {
+                    if cursor.skips_flaws {
+                        cursor.scan.skip_flaw()?;
+                        continue;
+                    }
+                    if let Some(file) = write(&self.index).files.get_mut(&cursor.number) {
+                        file.is_damaged = true;
+                    }
+                    return Err(corrupt(cursor.number, offset, flaw.what()));
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// What is to be done with a step's records. Changes nothing but the cursor.
+    fn plan_step(&self, cursor: &mut Cursor) -> Result<Plan, StoreError> {
+        let index = read(&self.index);
+        let mut plan = Plan::default();
+        let mut forgotten: HashMap<(Segment, Print), u32> = HashMap::new();
+        let from = cursor.scan.at();
+        let number = cursor.number;
+        while ((cursor.scan.at() - from) as usize) < STEP {
+            match cursor.scan.next()? {
+                Step::Record(offset, record) => {
+                    let at = Location { file: number, offset, len: record.bytes.len() as u32 };
+                    plan.add(&index, &mut forgotten, at, &record);
+                }
+                Step::End => break,
+                Step::Flaw(..) if cursor.skips_flaws => drop(cursor.scan.skip_flaw()?),
+                Step::Flaw(offset, flaw) => return Err(corrupt(number, offset, flaw.what())),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn carry_out(&self, append: &mut Append, plan: Plan) -> Result<(), StoreError> {
+        let mut copied = Vec::new();
+        if !plan.copies.is_empty() {
+            self.make_room(append, plan.bytes.len() as u64)?;
+            copied = self.append(append, |encoder, _| {
+                let mut rest = &plan.bytes[..];
+                let mut copy = |copy: &Copy| {
+                    let (record, more) = rest.split_at(copy.from.len as usize);
+                    rest = more;
+                    encoder.copy(record)
+                };
+                plan.copies.iter().map(&mut copy).collect()
+            })?;
+        }
+        let mut index = write(&self.index);
+        for (copy, at) in plan.copies.iter().zip(copied) {
+            index.copied(copy.segment, &copy.print, at);
+        }
+        for (segment, print, change) in &plan.forgotten {
+            index.forget_put(*segment, print, *change);
+        }
+        Ok(())
+    }
+
+    fn mark_dropped(&self, append: &mut Append, number: u32) -> Result<Position, StoreError> {
+        self.make_room(append, HEAD as u64)?;
+        let at = self.append(append, |encoder, _| encoder.mark(Kind::Dropped, u64::from(number), 0))?;
+        let mut index = write(&self.index);
+        index.bury(at);
+        if let Some(file) = index.files.get_mut(&number) {
+            file.is_dropped = true;
+        }
+        Ok(lock(&self.tail).written)
+    }
+
+    /// Removes a file whose copies, and whose end, are safe as soon as everything up to the position is.
+    fn finish_drop(&self, number: u32, at: Position) -> Result<(), StoreError> {
+        self.sync_to(at)?;
+        let was_there = {
+            let mut index = write(&self.index);
+            index.forget_spent_floors();
+            index.files.remove(&number).is_some()
+        };
+        // A clear meanwhile has removed it.
+        self.remove_files(was_there.then_some(number).into_iter());
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn add(
+        &mut self,
+        index: &Index,
+        forgotten: &mut HashMap<(Segment, Print), u32>,
+        at: Location,
+        record: &Record<'_>,
+    ) {
+        if !matches!(record.kind, Kind::Put | Kind::Remove) || !index.has_segment(record.segment) {
+            return;
+        }
+        let segment = record.segment;
+        let print = index.print(record.key);
+        let is_below_floor = index.is_below_floor(segment, record.change);
+        let current = index.slot(segment, &print).filter(|slot| !is_below_floor && slot.location() == at);
+        let counts = match record.kind {
+            // A tombstone is needed for what is elsewhere than in the part of this file that has been gone through.
+            Kind::Remove => current
+                .is_some_and(|slot| slot.older() > forgotten.get(&(segment, print)).copied().unwrap_or(0)),
+            _ => current.is_some(),
+        };
+        if counts {
+            self.bytes.extend_from_slice(record.bytes);
+            self.copies.push(Copy { segment, print, from: at });
+        } else if record.kind == Kind::Put {
+            self.forgotten.push((segment, print, record.change));
+            *forgotten.entry((segment, print)).or_default() += u32::from(!is_below_floor);
+        }
+    }
+}
+
+pub(crate) fn corrupt(number: u32, offset: u32, what: &'static str) -> StoreError {
+    StoreError::Corrupt { file: log_name(number), offset: u64::from(offset), what }
+}

@@ -1,0 +1,430 @@
+//! Where every entry stands, in memory.
+//!
+//! Keys are not kept: a slot has 128 bits of their keyed hash (SipHash with keys drawn by the process), which nobody can
+//! make collide who does not know the keys, and for which a collision by chance among 2^32 entries has odds of 2^-65. A
+//! slot is 36 bytes; with the table's spare room an entry costs 42 to 83 bytes of memory, whatever the size of its key.
+//! Entries that expire cost about 40 more, for the list in order of expiry.
+//!
+//! **Older records.** A removal must be remembered on the disk as long as an older record of the key is there, or the key
+//! would come back. So each slot counts the records of its key on the disk that no longer count themselves, and a removed
+//! key keeps its slot, as a tombstone, until that number is 0. Removing a whole segment drops its slots; then the segment
+//! counts the records before the removal (its *floor*).
+//!
+//! Everything here follows from the records alone, in the order in which they stand: [`Index::put`], [`Index::remove`],
+//! [`Index::remove_segment`] are called both when a record is written and when it is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
+
+use super::record::Location;
+use crate::disk::DiskFile;
+use crate::entry::{Segment, Times};
+
+/// Keyed hash of a key. Four parts of 32 bits, so that a slot needs no padding.
+pub(crate) type Print = [u32; 4];
+
+/// A key's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    print: Print,
+    file: u32,
+    offset: u32,
+    len: u32,
+    /// Second since the epoch at which the entry has expired, [`NEVER`] for those that do not.
+    expires: u32,
+    /// Records of the key that stand on the disk and do not count. The highest bit says that the key is removed.
+    older: u32,
+}
+
+/// No expiry. Whatever expires in or after 2106 is not found by its time.
+const NEVER: u32 = u32::MAX;
+
+const TOMBSTONE: u32 = 1 << 31;
+
+impl Slot {
+    pub(crate) fn location(&self) -> Location {
+        Location { file: self.file, offset: self.offset, len: self.len }
+    }
+
+    pub(crate) fn is_tombstone(&self) -> bool {
+        self.older & TOMBSTONE != 0
+    }
+
+    pub(crate) fn older(&self) -> u32 {
+        self.older & !TOMBSTONE
+    }
+
+    fn set_older(&mut self, older: u32) {
+        // A key with two thousand million dead records keeps its tombstone for ever, which is safe.
+        self.older = (self.older & TOMBSTONE) | older.min(TOMBSTONE - 1);
+    }
+
+    fn set_location(&mut self, at: Location) {
+        (self.file, self.offset, self.len) = (at.file, at.offset, at.len);
+    }
+}
+
+/// A log file that counts.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Offset of the first record.
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    /// Bytes of records that no longer count.
+    pub(crate) dead: u64,
+    pub(crate) is_sealed: bool,
+    /// Its end has been written down; it is removed as soon as that is safe.
+    pub(crate) is_dropped: bool,
+    /// Reading it has failed, so it is not looked at again.
+    pub(crate) is_damaged: bool,
+}
+
+impl LogFile {
+    /// A file whose records begin at `start`, the header being dead as soon as it is written.
+    pub(crate) fn new(file: Arc<dyn DiskFile>, start: u32, len: u32, is_sealed: bool) -> Self {
+        Self { file, start, len, dead: u64::from(start), is_sealed, is_dropped: false, is_damaged: false }
+    }
+}
+
+/// All records of a segment before its last removal.
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    change: u64,
+    /// Puts before that change which are still on the disk.
+    older: u64,
+}
+
+#[derive(Debug, Default)]
+struct SegmentIndex {
+    slots: HashTable<Slot>,
+    tombstones: usize,
+    /// Puts of the segment on the disk, counting or not.
+    puts: u64,
+    floor: Option<Floor>,
+}
+
+/// Everything that is known of the entries without reading the disk.
+#[derive(Debug)]
+pub(crate) struct Index {
+    segments: Vec<SegmentIndex>,
+    pub(crate) files: BTreeMap<u32, LogFile>,
+    /// Entries that expire, in the order in which they do.
+    expiring: BTreeSet<(u32, Segment, Print)>,
+    keys: [RandomState; 2],
+}
+
+impl Index {
+    pub(crate) fn new(segments: u16) -> Self {
+        Self {
+            segments: (0..segments).map(|_| SegmentIndex::default()).collect(),
+            files: BTreeMap::new(),
+            expiring: BTreeSet::new(),
+            keys: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    pub(crate) fn print(&self, key: &[u8]) -> Print {
+        let [high, low] = [self.keys[0].hash_one(key), self.keys[1].hash_one(key)];
+        [(high >> 32) as u32, high as u32, (low >> 32) as u32, low as u32]
+    }
+
+    pub(crate) fn slot(&self, segment: Segment, print: &Print) -> Option<&Slot> {
+        self.segments[usize::from(segment)].slots.find(hash(print), |slot| slot.print == *print)
+    }
+
+    /// Number of entries in a segment.
+    pub(crate) fn count(&self, segment: Segment) -> usize {
+        let segment = &self.segments[usize::from(segment)];
+        segment.slots.len() - segment.tombstones
+    }
+
+    /// Where a segment's entries stand, in the order of the disk.
+    pub(crate) fn locations(&self, segment: Segment) -> Vec<Location> {
+        let slots = self.segments[usize::from(segment)].slots.iter();
+        let mut locations: Vec<Location> =
+            slots.filter(|slot| !slot.is_tombstone()).map(Slot::location).collect();
+        locations.sort_unstable();
+        locations
+    }
+
+    /// Up to `limit` entries that have expired by `now` in milliseconds.
+    pub(crate) fn expired(&self, now: u64, limit: usize) -> Vec<(Segment, Print)> {
+        let now = u32::try_from(now / 1000).unwrap_or(NEVER);
+        self.expiring.iter().take_while(|due| due.0 <= now).take(limit).map(|due| (due.1, due.2)).collect()
+    }
+
+    /// A put of this key stands there and is the newest.
+    pub(crate) fn put(&mut self, segment: Segment, print: Print, at: Location, times: &Times) {
+        let expires = expiry_second(times);
+        let index = &mut self.segments[usize::from(segment)];
+        index.puts += 1;
+        match index.slots.entry(hash(&print), |slot| slot.print == print, |slot| hash(&slot.print)) {
+            TableEntry::Vacant(vacant) => {
+                let (file, offset, len) = (at.file, at.offset, at.len);
+                vacant.insert(Slot { print, file, offset, len, expires, older: 0 });
+            }
+            TableEntry::Occupied(mut occupied) => {
+                let slot = occupied.get_mut();
+                let before = *slot;
+                if before.is_tombstone() {
+                    index.tombstones -= 1;
+                }
+                let older = before.older() + u32::from(!before.is_tombstone());
+                slot.set_location(at);
+                slot.older = 0;
+                slot.set_older(older);
+                slot.expires = expires;
+                forget_expiry(&mut self.expiring, segment, &before);
+                bury(&mut self.files, before.location());
+            }
+        }
+        if expires != NEVER {
+            self.expiring.insert((expires, segment, print));
+        }
+    }
+
+    /// A put that counts has a copy at another place.
+    pub(crate) fn copied(&mut self, segment: Segment, print: &Print, at: Location) {
+        let index = &mut self.segments[usize::from(segment)];
+        if let Some(slot) = index.slots.find_mut(hash(print), |slot| slot.print == *print) {
+            slot.set_location(at);
+        }
+    }
+
+    /// A removal of this key stands there and is the newest record.
+    pub(crate) fn remove(&mut self, segment: Segment, print: Print, at: Location) {
+        let index = &mut self.segments[usize::from(segment)];
+        let found = index.slots.entry(hash(&print), |slot| slot.print == print, |slot| hash(&slot.print));
+        let TableEntry::Occupied(mut occupied) = found else {
+            // Nothing on the disk that it could keep from coming back.
+            bury(&mut self.files, at);
+            return;
+        };
+        let slot = occupied.get_mut();
+        let before = *slot;
+        bury(&mut self.files, before.location());
+        slot.set_location(at);
+        if !before.is_tombstone() {
+            index.tombstones += 1;
+            slot.older = TOMBSTONE;
+            slot.set_older(before.older() + 1);
+            slot.expires = NEVER;
+            forget_expiry(&mut self.expiring, segment, &before);
+        }
+    }
+
+    /// The segment's removal stands there; nothing before it counts.
+    pub(crate) fn remove_segment(&mut self, segment: Segment, change: u64) {
+        let index = &mut self.segments[usize::from(segment)];
+        for slot in index.slots.drain() {
+            forget_expiry(&mut self.expiring, segment, &slot);
+            bury(&mut self.files, slot.location());
+        }
+        index.slots.shrink_to_fit(|slot| hash(&slot.print));
+        index.tombstones = 0;
+        // While records are read again, a header may have told of a later removal already.
+        let change = index.floor.map_or(change, |floor| floor.change.max(change));
+        index.floor = Some(Floor { change, older: index.puts });
+    }
+
+    /// A header says that changes of the segment below this one do not count.
+    pub(crate) fn raise_floor(&mut self, segment: Segment, change: u64) {
+        if let Some(index) = self.segments.get_mut(usize::from(segment)) {
+            let floor = index.floor.get_or_insert_default();
+            floor.change = floor.change.max(change);
+        }
+    }
+
+    /// True if a change of the segment was undone by the segment's removal.
+    pub(crate) fn is_below_floor(&self, segment: Segment, change: u64) -> bool {
+        self.segments[usize::from(segment)].floor.is_some_and(|floor| change < floor.change)
+    }
+
+    /// A put stands there that was undone by its segment's removal.
+    pub(crate) fn put_below_floor(&mut self, segment: Segment, at: Location) {
+        let index = &mut self.segments[usize::from(segment)];
+        index.puts += 1;
+        if let Some(floor) = &mut index.floor {
+            floor.older += 1;
+        }
+        bury(&mut self.files, at);
+    }
+
+    /// A put that does not count, nor any copy of it made meanwhile, is about to go from the disk.
+    pub(crate) fn forget_put(&mut self, segment: Segment, print: &Print, change: u64) {
+        let is_below_floor = self.is_below_floor(segment, change);
+        let index = &mut self.segments[usize::from(segment)];
+        index.puts = index.puts.saturating_sub(1);
+        if is_below_floor {
+            if let Some(floor) = &mut index.floor {
+                floor.older = floor.older.saturating_sub(1);
+            }
+            return;
+        }
+        let Ok(mut found) = index.slots.find_entry(hash(print), |slot| slot.print == *print) else { return };
+        let slot = found.get_mut();
+        slot.set_older(slot.older().saturating_sub(1));
+        if slot.is_tombstone() && slot.older() == 0 {
+            let (slot, _) = found.remove();
+            index.tombstones -= 1;
+            bury(&mut self.files, slot.location());
+        }
+    }
+
+    /// The entry is no longer looked for by its time.
+    pub(crate) fn give_up_expiry(&mut self, segment: Segment, print: &Print) {
+        if let Some(slot) = self.slot(segment, print).copied() {
+            forget_expiry(&mut self.expiring, segment, &slot);
+        }
+    }
+
+    /// True if the store has such a segment.
+    pub(crate) fn has_segment(&self, segment: Segment) -> bool {
+        usize::from(segment) < self.segments.len()
+    }
+
+    /// True if no record of the segment is on the disk.
+    pub(crate) fn is_empty(&self, segment: Segment) -> bool {
+        self.segments[usize::from(segment)].puts == 0
+    }
+
+    /// Forgets removals of keys and segments that keep nothing from coming back. To be called when all records have been
+    /// read.
+    pub(crate) fn forget_spent(&mut self) {
+        let files = &mut self.files;
+        for index in &mut self.segments {
+            let mut gone = 0;
+            index.slots.retain(|slot| {
+                let is_spent = slot.is_tombstone() && slot.older() == 0;
+                if is_spent {
+                    gone += 1;
+                    bury(files, slot.location());
+                }
+                !is_spent
+            });
+            index.tombstones -= gone;
+        }
+        self.forget_spent_floors();
+    }
+
+    /// Forgets removals of segments before which nothing is on the disk any more.
+    pub(crate) fn forget_spent_floors(&mut self) {
+        for index in &mut self.segments {
+            index.floor = index.floor.filter(|floor| floor.older > 0);
+        }
+    }
+
+    /// Removals of segments that a new file's header has to name.
+    pub(crate) fn floors(&self) -> Vec<(u16, u64)> {
+        let segments = self.segments.iter().zip(0..);
+        segments.filter_map(|(index, segment)| index.floor.map(|floor| (segment, floor.change))).collect()
+    }
+
+    /// The record there no longer counts.
+    pub(crate) fn bury(&mut self, at: Location) {
+        bury(&mut self.files, at);
+    }
+
+    /// Forgets all entries and files.
+    pub(crate) fn clear(&mut self) -> BTreeMap<u32, LogFile> {
+        self.segments.iter_mut().for_each(|segment| *segment = SegmentIndex::default());
+        self.expiring.clear();
+        std::mem::take(&mut self.files)
+    }
+
+    /// Entries, tombstones, bytes of memory.
+    pub(crate) fn sizes(&self) -> (u64, u64, u64) {
+        let mut sizes = (0, 0, 0);
+        for segment in &self.segments {
+            sizes.0 += (segment.slots.len() - segment.tombstones) as u64;
+            sizes.1 += segment.tombstones as u64;
+            sizes.2 += segment.slots.allocation_size() as u64;
+        }
+        // A B-tree's nodes are about three quarters full.
+        let expiring = self.expiring.len() * size_of::<(u32, Segment, Print)>() * 4 / 3;
+        sizes.2 += expiring as u64;
+        sizes
+    }
+}
+
+fn bury(files: &mut BTreeMap<u32, LogFile>, at: Location) {
+    if let Some(file) = files.get_mut(&at.file) {
+        file.dead += u64::from(at.len);
+    }
+}
+
+fn forget_expiry(expiring: &mut BTreeSet<(u32, Segment, Print)>, segment: Segment, slot: &Slot) {
+    if slot.expires != NEVER {
+        expiring.remove(&(slot.expires, segment, slot.print));
+    }
+}
+
+/// The first whole second at which the entry has expired.
+fn expiry_second(times: &Times) -> u32 {
+    times.expires_at().map_or(NEVER, |at| u32::try_from(at.div_ceil(1000)).unwrap_or(NEVER))
+}
+
+/// The parts of a print are as good as any hash.
+fn hash(print: &Print) -> u64 {
+    u64::from(print[0]) << 32 | u64::from(print[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Location = Location { file: 1, offset: 10, len: 100 };
+
+    #[test]
+    fn a_slot_has_36_bytes() {
+        assert_eq!(size_of::<Slot>(), 36);
+    }
+
+    #[test]
+    fn a_tombstone_stays_until_the_last_older_record_is_gone() {
+        let mut index = Index::new(1);
+        let print = index.print(b"k");
+        index.put(0, print, AT, &Times::default());
+        index.put(0, print, AT, &Times::default());
+        index.remove(0, print, AT);
+        assert_eq!((index.count(0), index.sizes().1), (0, 1));
+        index.forget_put(0, &print, 1);
+        assert_eq!(index.sizes().1, 1, "another older record is there");
+        index.forget_put(0, &print, 2);
+        assert_eq!(index.sizes().1, 0);
+    }
+
+    #[test]
+    fn a_segments_removal_is_remembered_until_the_last_record_before_it_is_gone() {
+        let mut index = Index::new(2);
+        let print = index.print(b"k");
+        index.put(1, print, AT, &Times::default());
+        index.remove_segment(1, 5);
+        index.put(1, print, AT, &Times::default());
+        assert_eq!((index.count(1), index.floors()), (1, vec![(1, 5)]));
+        index.forget_put(1, &print, 3);
+        index.forget_spent_floors();
+        assert_eq!((index.count(1), index.floors()), (1, vec![]));
+    }
+
+    #[test]
+    fn what_expires_is_found_in_order_and_an_overwritten_time_is_forgotten() {
+        let mut index = Index::new(1);
+        let times = |lifespan| Times { lifespan: Some(lifespan), ..Times::default() };
+        let [a, b] = [index.print(b"a"), index.print(b"b")];
+        index.put(0, a, AT, &times(5_001));
+        index.put(0, b, AT, &times(4_000));
+        assert_eq!(index.expired(3_999, 10), vec![]);
+        assert_eq!(index.expired(5_999, 10), vec![(0, b)]);
+        assert_eq!(index.expired(6_000, 10), vec![(0, b), (0, a)]);
+        assert_eq!(index.expired(6_000, 1), vec![(0, b)]);
+        index.put(0, b, AT, &times(9_000));
+        index.remove(0, a, AT);
+        assert_eq!(index.expired(8_000, 10), vec![]);
+    }
+}

@@ -1,0 +1,370 @@
+//! Reads a store's files when it is opened.
+//!
+//! 1. The newest file with an intact header says which older ones count; records in it say which have been dropped since.
+//!    Whatever else there is was left over by a crash and is removed.
+//! 2. All records are read in the order in which they stand; of a key, the last one counts.
+//! 3. The newest file may end in a torn write, which is cut off. Anything else that is not as it was written is damage:
+//!    the store does not open and nothing is changed, unless it was told to skip what is damaged.
+//!
+//! **Torn or damaged?** A process that is killed leaves the beginning of its last write, so if the machine has not been
+//! restarted since, only a record that goes on beyond the end of the file is torn. A power failure may leave any part of
+//! what was not synced; then a bad record is torn unless an intact one behind it says that it had been safe. What cannot
+//! be told apart is damage to the very last writes before a power failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::compact::corrupt;
+use super::header::{Header, log_name, log_number};
+use super::index::{Index, LogFile};
+use super::record::{Flaw, Kind, Location, Record};
+use super::scan::{Scan, Step};
+use super::{FileStoreConfig, Recover};
+use crate::disk::{Disk, DiskFile};
+use crate::error::StoreError;
+
+/// What opening a store has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Entries that the store holds.
+    pub entries: u64,
+    /// Removals that it remembers.
+    pub tombstones: u64,
+    /// Log files that count.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The torn write at the end of the newest file, which has been cut off. It had not been acknowledged, or the machine
+    /// has lost power and the store does not promise to survive that.
+    pub torn: Option<Torn>,
+    /// Files that a crash had left over, and which have been removed.
+    pub left_over: usize,
+    /// What was damaged and skipped, if the store was told to.
+    pub lost: Lost,
+}
+
+/// A write that was cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// The newest file.
+    pub file: String,
+    /// Where the write began.
+    pub offset: u64,
+    /// Bytes of it that were there.
+    pub bytes: u64,
+}
+
+/// Damage that was skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Files that are missing, or whose header is damaged.
+    pub files: usize,
+    /// Places at which something is damaged.
+    pub places: usize,
+    /// Bytes between intact records.
+    pub bytes: u64,
+}
+
+impl Lost {
+    /// True if nothing was lost.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A store's files, read.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) index: Index,
+    pub(crate) next_file: u32,
+    pub(crate) next_change: u64,
+    pub(crate) opened: Opened,
+    /// The newest file, if it has no end yet.
+    pub(crate) unsealed: Option<u32>,
+    /// Where the newest file has to be cut, if it has a torn end.
+    pub(crate) cut: Option<(u32, u32)>,
+    pub(crate) left_over: Vec<u32>,
+    /// Files with damage that was skipped.
+    pub(crate) damaged: Vec<u32>,
+}
+
+/// A log file before it is read.
+#[derive(Debug)]
+struct Candidate {
+    file: Arc<dyn DiskFile>,
+    len: u32,
+    /// The header and its length; None if it is not intact.
+    header: Option<(Header, u32)>,
+}
+
+/// Where the newest file's intact part ends, and what it says of others.
+#[derive(Debug, Default)]
+struct Newest {
+    dropped: BTreeSet<u32>,
+    end: u32,
+}
+
+pub(crate) fn replay(disk: &dyn Disk, config: &FileStoreConfig) -> Result<Replay, StoreError> {
+    let skips = config.recover == Recover::SkipCorrupt;
+    let mut candidates = candidates(disk)?;
+    let mut replay = Replay {
+        index: Index::new(config.segments),
+        next_file: candidates.keys().next_back().map_or(1, |last| last.saturating_add(1)),
+        next_change: 1,
+        opened: Opened::default(),
+        unsealed: None,
+        cut: None,
+        left_over: Vec::new(),
+        damaged: Vec::new(),
+    };
+    replay.leave_unborn(&mut candidates, skips)?;
+    let Some((&newest, _)) = candidates.iter().next_back() else { return Ok(replay) };
+    let found = replay.read_newest(&candidates, newest, disk.boot(), skips)?;
+    replay.leave_uncounted(&mut candidates, &found.dropped, skips)?;
+    for (header, _) in candidates.values().filter_map(|candidate| candidate.header.as_ref()) {
+        replay.next_change = replay.next_change.max(header.next_change);
+        for &(segment, change) in &header.floors {
+            replay.index.raise_floor(segment, change);
+        }
+    }
+    for (number, candidate) in candidates {
+        let end = if number == newest { found.end } else { candidate.len };
+        replay.read(number, candidate, end, number == newest, skips)?;
+    }
+    replay.index.forget_spent();
+    let (entries, tombstones, _) = replay.index.sizes();
+    replay.opened.entries = entries;
+    replay.opened.tombstones = tombstones;
+    replay.opened.files = replay.index.files.len();
+    replay.opened.bytes = replay.index.files.values().map(|file| u64::from(file.len)).sum();
+    replay.opened.left_over = replay.left_over.len();
+    Ok(replay)
+}
+
+fn candidates(disk: &dyn Disk) -> Result<BTreeMap<u32, Candidate>, StoreError> {
+    let names = disk.list().map_err(|error| StoreError::io("list", &disk.name(), error))?;
+    let mut candidates = BTreeMap::new();
+    for (number, name) in names.iter().filter_map(|name| Some((log_number(name)?, name))) {
+        let failed = |doing| move |error| StoreError::io(doing, name, error);
+        let file = disk.open(name).map_err(failed("open"))?;
+        let len = file.len().map_err(failed("measure"))?;
+        let len =
+            u32::try_from(len).map_err(|_| corrupt(number, u32::MAX, "longer than a log file can be"))?;
+        let mut bytes = vec![0; 16.min(len as usize)];
+        let count = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
+        if let Some(header_len) = Header::encoded_len(&bytes[..count]).filter(|&header_len| header_len <= len)
+        {
+            bytes.resize(header_len as usize, 0);
+            let count = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
+            bytes.truncate(count);
+        }
+        candidates.insert(number, Candidate { header: Header::decode(&bytes, number), file, len });
+    }
+    Ok(candidates)
+}
+
+impl Candidate {
+    fn start(&self) -> u32 {
+        self.header.as_ref().map_or(0, |(_, len)| *len)
+    }
+
+    fn scan(&self, number: u32, end: u32) -> Scan {
+        Scan::new(Arc::clone(&self.file), log_name(number), number, self.start(), end)
+    }
+}
+
+impl Replay {
+    /// Files whose making was cut short: newer than all others, without a header, and without a record, which are only
+    /// written once the header is safe.
+    fn leave_unborn(
+        &mut self,
+        candidates: &mut BTreeMap<u32, Candidate>,
+        skips: bool,
+    ) -> Result<(), StoreError> {
+        let mut is_newest = true;
+        for (number, candidate) in candidates.iter().rev() {
+            if candidate.header.is_some() {
+                is_newest = false;
+                continue;
+            }
+            if is_newest && !candidate.scan(*number, candidate.len).skip_flaw()? {
+                self.left_over.push(*number);
+            }
+        }
+        candidates.retain(|number, _| !self.left_over.contains(number));
+        let newest = candidates.iter().next_back();
+        if let Some((&number, _)) = newest.filter(|(_, candidate)| candidate.header.is_none() && !skips) {
+            return Err(corrupt(number, 0, "the header is damaged"));
+        }
+        Ok(())
+    }
+
+    /// Goes through the newest file for its end, and for the files that it says are dropped.
+    fn read_newest(
+        &mut self,
+        candidates: &BTreeMap<u32, Candidate>,
+        newest: u32,
+        boot: Option<u128>,
+        skips: bool,
+    ) -> Result<Newest, StoreError> {
+        let candidate = &candidates[&newest];
+        let mut found = Newest::default();
+        let mut scan = candidate.scan(newest, candidate.len);
+        loop {
+            match scan.next()? {
+                Step::Record(_, record) => {
+                    if record.kind == Kind::Dropped {
+                        found.dropped.extend(u32::try_from(record.change).ok());
+                    }
+                    found.end = scan.at();
+                }
+                Step::End => break,
+                Step::Flaw(offset, flaw) => {
+                    let is_same_boot =
+                        candidate.header.as_ref().is_some_and(|(header, _)| boot == Some(header.boot));
+                    if skips {
+                        // The next intact record is read as usual; what comes after the last one is cut off.
+                        scan.skip_flaw()?;
+                    } else {
+                        judge(&mut scan, newest, offset, flaw, is_same_boot)?;
+                        found.end = offset;
+                        break;
+                    }
+                }
+            }
+        }
+        found.end = found.end.max(candidate.start());
+        if found.end < candidate.len {
+            let bytes = u64::from(candidate.len - found.end);
+            let torn = Torn { file: log_name(newest), offset: u64::from(found.end), bytes };
+            self.opened.torn = Some(torn);
+            self.cut = Some((newest, found.end));
+        }
+        Ok(found)
+    }
+
+    /// Leaves out what the newest header does not name, and misses what it names.
+    fn leave_uncounted(
+        &mut self,
+        candidates: &mut BTreeMap<u32, Candidate>,
+        dropped: &BTreeSet<u32>,
+        skips: bool,
+    ) -> Result<(), StoreError> {
+        let newest = candidates.iter().rev().find_map(|(_, candidate)| candidate.header.as_ref());
+        let Some((header, _)) = newest else { return Ok(()) };
+        let (number, listed) = (header.number, header.files.clone());
+        for &file in listed.iter().filter(|file| !dropped.contains(file)) {
+            let what = match candidates.get(&file) {
+                Some(Candidate { header: Some(_), .. }) => continue,
+                Some(_) => "the header is damaged",
+                None => "the file is missing",
+            };
+            if !skips {
+                return Err(corrupt(file, 0, what));
+            }
+            self.opened.lost.files += 1;
+        }
+        candidates.retain(|file, _| {
+            let counts = *file >= number || (listed.binary_search(file).is_ok() && !dropped.contains(file));
+            if !counts {
+                self.left_over.push(*file);
+            }
+            counts
+        });
+        Ok(())
+    }
+
+    /// Takes a file's records into the index.
+    fn read(
+        &mut self,
+        number: u32,
+        candidate: Candidate,
+        end: u32,
+        is_newest: bool,
+        skips: bool,
+    ) -> Result<(), StoreError> {
+        let mut scan = candidate.scan(number, end);
+        let mut is_damaged = candidate.header.is_none();
+        let log = LogFile::new(Arc::clone(&candidate.file), candidate.start(), end, true);
+        self.index.files.insert(number, log);
+        let mut is_sealed = false;
+        loop {
+            let from = scan.at();
+            let flaw = match scan.next()? {
+                Step::Record(offset, record) if !is_sealed => {
+                    is_sealed = record.kind == Kind::Seal;
+                    self.take(Location { file: number, offset, len: record.bytes.len() as u32 }, &record);
+                    continue;
+                }
+                Step::Record(..) => "there is more behind the end",
+                Step::End if is_sealed || is_newest => break,
+                Step::End => "the end is missing",
+                Step::Flaw(_, flaw) => flaw.what(),
+            };
+            if !skips {
+                return Err(corrupt(number, from, flaw));
+            }
+            is_damaged = true;
+            self.opened.lost.places += 1;
+            tracing::error!(file = log_name(number), offset = from, "skipped damage: {flaw}");
+            if from == end {
+                break;
+            }
+            if scan.at() == from {
+                scan.skip_flaw()?;
+            }
+            is_sealed = false;
+            self.opened.lost.bytes += u64::from(scan.at() - from);
+        }
+        if is_newest && !is_sealed {
+            self.unsealed = Some(number);
+        }
+        if is_damaged {
+            self.damaged.push(number);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: Location, record: &Record<'_>) {
+        let index = &mut self.index;
+        let segment = record.segment;
+        if record.kind != Kind::Dropped {
+            self.next_change = self.next_change.max(record.change.saturating_add(1));
+        }
+        if !index.has_segment(segment) {
+            return index.bury(at);
+        }
+        let is_below_floor = index.is_below_floor(segment, record.change);
+        match record.kind {
+            Kind::Put if is_below_floor => index.put_below_floor(segment, at),
+            Kind::Put => index.put(segment, index.print(record.key), at, &record.times),
+            Kind::Remove if is_below_floor => index.bury(at),
+            Kind::Remove => index.remove(segment, index.print(record.key), at),
+            Kind::RemoveSegment => {
+                index.bury(at);
+                index.remove_segment(segment, record.change);
+            }
+            Kind::Dropped | Kind::Seal | Kind::Begin => index.bury(at),
+        }
+    }
+}
+
+/// Whether the newest file may be cut at a bad record.
+fn judge(
+    scan: &mut Scan,
+    number: u32,
+    offset: u32,
+    flaw: Flaw,
+    is_same_boot: bool,
+) -> Result<(), StoreError> {
+    if is_same_boot && matches!(flaw, Flaw::Bad(_)) {
+        return Err(corrupt(number, offset, flaw.what()));
+    }
+    while scan.skip_flaw()? {
+        let Step::Record(_, record) = scan.next()? else { continue };
+        if is_same_boot || record.safe > offset {
+            return Err(corrupt(number, offset, flaw.what()));
+        }
+    }
+    Ok(())
+}

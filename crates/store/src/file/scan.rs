@@ -1,0 +1,115 @@
+//! Reads a log file's records one after the other, in pieces, and finds the intact ones behind a damaged one.
+
+use std::sync::Arc;
+
+use super::record::{Flaw, HEAD, Record};
+use crate::disk::DiskFile;
+use crate::error::StoreError;
+
+/// Bytes read at once. Large enough that reading is one copy, small enough not to matter beside the index.
+const PIECE: usize = 256 * 1024;
+
+/// Reads one file from some offset on.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    file: Arc<dyn DiskFile>,
+    name: String,
+    number: u32,
+    /// Offset of the next record.
+    at: u32,
+    /// Offset at which the file ends.
+    end: u32,
+    /// Bytes of the file from `piece_at` on.
+    piece: Vec<u8>,
+    piece_at: u32,
+}
+
+/// What stands at an offset.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    Record(u32, Record<'a>),
+    /// Not a record. The scan stays there.
+    Flaw(u32, Flaw),
+    End,
+}
+
+impl Scan {
+    pub(crate) fn new(file: Arc<dyn DiskFile>, name: String, number: u32, at: u32, end: u32) -> Self {
+        Self { file, name, number, at, end, piece: Vec::new(), piece_at: at }
+    }
+
+    /// Offset of the next record.
+    pub(crate) fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// Goes on from another offset.
+    pub(crate) fn go_to(&mut self, at: u32) {
+        self.at = at;
+        if at < self.piece_at {
+            self.piece.clear();
+            self.piece_at = at;
+        }
+    }
+
+    /// The next record.
+    pub(crate) fn next(&mut self) -> Result<Step<'_>, StoreError> {
+        if self.at >= self.end {
+            return Ok(Step::End);
+        }
+        let at = self.at;
+        self.fill(HEAD)?;
+        if let Err(Flaw::Short(len)) = Record::decode(self.rest(), self.number, at) {
+            self.fill(len as usize)?;
+        }
+        // Decoded twice where a piece ends: what borrows from the piece cannot be kept while the piece grows.
+        let from = (at - self.piece_at) as usize;
+        match Record::decode(&self.piece[from..], self.number, at) {
+            Ok(record) => {
+                self.at += record.bytes.len() as u32;
+                Ok(Step::Record(at, record))
+            }
+            Err(flaw) => Ok(Step::Flaw(at, flaw)),
+        }
+    }
+
+    /// Goes to the next intact record behind this place. False: there is none, and the scan is at the end.
+    pub(crate) fn skip_flaw(&mut self) -> Result<bool, StoreError> {
+        while self.at < self.end {
+            self.at += 1;
+            self.fill(HEAD)?;
+            let mut found = Record::decode(self.rest(), self.number, self.at).map(drop);
+            if let Err(Flaw::Short(len)) = found
+                && len <= self.end - self.at
+            {
+                self.fill(len as usize)?;
+                found = Record::decode(self.rest(), self.number, self.at).map(drop);
+            }
+            if found.is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.piece.get((self.at - self.piece_at) as usize..).unwrap_or_default()
+    }
+
+    /// Makes sure that `len` bytes from here on are in the piece, or all that there are.
+    fn fill(&mut self, len: usize) -> Result<(), StoreError> {
+        let there = (self.end - self.at) as usize;
+        if self.rest().len() >= len.min(there) {
+            return Ok(());
+        }
+        self.piece.clear();
+        self.piece_at = self.at;
+        self.piece.resize(len.max(PIECE).min(there), 0);
+        let count = self
+            .file
+            .read_at(&mut self.piece, u64::from(self.at))
+            .map_err(|error| StoreError::io("read", &self.name, error))?;
+        self.piece.truncate(count);
+        Ok(())
+    }
+}

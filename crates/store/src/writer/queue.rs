@@ -1,0 +1,245 @@
+//! What waits for a store, in order: runs of changes of different keys, and between them orders that concern many keys.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Done, Task, WriterConfig};
+use crate::entry::{Change, Entry, Segment};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Everything that waits, and what is being stored.
+#[derive(Default)]
+pub(crate) struct Queue {
+    items: VecDeque<Item>,
+    /// The changes of the last item, by key, if it is a run.
+    last: HashMap<(Segment, Bytes), usize>,
+    /// What the thread is storing.
+    storing: HashMap<(Segment, Bytes), Change>,
+    changes: usize,
+    bytes: usize,
+    pub(crate) is_closed: bool,
+    pub(crate) waiting_for_room: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+enum Item {
+    Changes(Run),
+    Order(Order),
+}
+
+/// Changes of different keys. Those at the front have been taken.
+#[derive(Default)]
+struct Run {
+    taken: usize,
+    changes: VecDeque<(Change, Vec<Done>)>,
+}
+
+/// Something that concerns more than one key.
+pub(crate) enum Order {
+    RemoveSegment(Segment, Done),
+    Clear(Done),
+    Flush(Done),
+    Run(Task),
+}
+
+/// Changes to be stored at once, and who waits for each of them.
+pub(crate) struct Batch {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) done: Vec<Vec<Done>>,
+    pub(crate) bytes: usize,
+}
+
+/// What the thread does next.
+pub(crate) enum Work {
+    Batch(Batch),
+    Order(Order),
+    /// Nothing waits.
+    Idle,
+    /// What failed may be tried again.
+    Again,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("changes", &self.changes)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    pub(crate) fn changes(&self) -> usize {
+        self.changes
+    }
+
+    pub(crate) fn has_room(&self, change: &Change, config: &WriterConfig) -> bool {
+        let is_replaced = self.last.contains_key(&key_of(change));
+        let fits = self.bytes + change.bytes_len() <= config.queue_bytes_max;
+        self.changes == 0 || (fits && (is_replaced || self.changes < config.queue_changes_max))
+    }
+
+    pub(crate) fn is_half_free(&self, config: &WriterConfig) -> bool {
+        self.changes <= config.queue_changes_max / 2 && self.bytes <= config.queue_bytes_max / 2
+    }
+
+    /// Queues a change. If the same key waits behind the last order, it takes that one's place.
+    pub(crate) fn push(&mut self, change: Change, done: Option<Done>) {
+        self.bytes += change.bytes_len();
+        if !matches!(self.items.back(), Some(Item::Changes(_))) {
+            self.last.clear();
+            self.items.push_back(Item::Changes(Run::default()));
+        }
+        let Some(Item::Changes(run)) = self.items.back_mut() else { return };
+        let waiting = self.last.get(&key_of(&change)).and_then(|at| run.changes.get_mut(at - run.taken));
+        match waiting {
+            Some((before, dones)) => {
+                self.bytes -= before.bytes_len();
+                *before = change;
+                dones.extend(done);
+            }
+            None => {
+                self.last.insert(key_of(&change), run.taken + run.changes.len());
+                run.changes.push_back((change, done.into_iter().collect()));
+                self.changes += 1;
+            }
+        }
+    }
+
+    pub(crate) fn push_order(&mut self, order: Order) {
+        self.last.clear();
+        self.items.push_back(Item::Order(order));
+    }
+
+    /// The next thing to do.
+    pub(crate) fn take(&mut self, config: &WriterConfig) -> Option<Work> {
+        if let Some(Item::Order(_)) = self.items.front() {
+            let Some(Item::Order(order)) = self.items.pop_front() else { return None };
+            return Some(Work::Order(order));
+        }
+        let is_last = self.items.len() == 1;
+        let Some(Item::Changes(run)) = self.items.front_mut() else { return None };
+        let mut batch = Batch { changes: Vec::new(), done: Vec::new(), bytes: 0 };
+        while let Some((change, _)) = run.changes.front() {
+            let bytes = change.bytes_len();
+            let is_full = batch.changes.len() >= config.batch_changes_max
+                || batch.bytes + bytes > config.batch_bytes_max;
+            if is_full && !batch.changes.is_empty() {
+                break;
+            }
+            let Some((change, dones)) = run.changes.pop_front() else { break };
+            run.taken += 1;
+            if is_last {
+                self.last.remove(&key_of(&change));
+            }
+            self.storing.insert(key_of(&change), change.clone());
+            batch.bytes += bytes;
+            batch.changes.push(change);
+            batch.done.push(dones);
+        }
+        if run.changes.is_empty() {
+            self.items.pop_front();
+        }
+        self.changes -= batch.changes.len();
+        self.bytes -= batch.bytes;
+        Some(Work::Batch(batch))
+    }
+
+    /// What was being stored is stored.
+    pub(crate) fn stored(&mut self) {
+        self.storing.clear();
+    }
+
+    /// Some of what was being stored has to wait again, before everything else.
+    pub(crate) fn put_back(&mut self, changes: Vec<Change>) {
+        self.storing.clear();
+        if changes.is_empty() {
+            return;
+        }
+        self.changes += changes.len();
+        self.bytes += changes.iter().map(Change::bytes_len).sum::<usize>();
+        let changes = changes.into_iter().map(|change| (change, Vec::new())).collect();
+        // It is a run of its own: a newer change of the same key may be in the next one.
+        self.items.push_front(Item::Changes(Run { taken: 0, changes }));
+        if self.items.len() == 1 {
+            // New changes go behind it, into a run whose keys are known.
+            self.last.clear();
+            self.items.push_back(Item::Changes(Run::default()));
+        }
+    }
+
+    /// What a key becomes by what waits or is being stored.
+    pub(crate) fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
+        let is_meant = |change: &Change| change.segment() == segment && change.key() == key;
+        let becomes = |change: &Change| match change {
+            Change::Put(entry) => Some(entry.clone()),
+            Change::Remove { .. } => None,
+        };
+        let mut items = self.items.iter().rev();
+        if let Some(Item::Changes(run)) = self.items.back() {
+            // The run that grows is the long one, and the one whose keys are known.
+            items.next();
+            let at = self.last.get(&(segment, Bytes::copy_from_slice(key)));
+            if let Some((change, _)) = at.and_then(|at| run.changes.get(at - run.taken)) {
+                return Some(becomes(change));
+            }
+        }
+        for item in items {
+            match item {
+                Item::Changes(run) => {
+                    if let Some((change, _)) = run.changes.iter().rev().find(|(change, _)| is_meant(change)) {
+                        return Some(becomes(change));
+                    }
+                }
+                Item::Order(Order::Clear(_)) => return Some(None),
+                Item::Order(Order::RemoveSegment(removed, _)) if *removed == segment => return Some(None),
+                Item::Order(_) => {}
+            }
+        }
+        self.storing.get(&(segment, Bytes::copy_from_slice(key))).map(becomes)
+    }
+
+    /// Tells all who wait that nothing comes of it.
+    pub(crate) fn fail(self, error: &Arc<StoreError>) {
+        for item in self.items {
+            match item {
+                Item::Order(order) => order.fail(error),
+                Item::Changes(run) => {
+                    run.changes
+                        .into_iter()
+                        .flat_map(|(_, dones)| dones)
+                        .for_each(|done| done(Err(Arc::clone(error))));
+                }
+            }
+        }
+        self.waiting_for_room.into_iter().for_each(|wake| wake());
+    }
+}
+
+impl Order {
+    pub(crate) fn carry_out(self, store: &dyn Store) {
+        let (result, done) = match self {
+            Self::RemoveSegment(segment, done) => (store.remove_segment(segment), done),
+            Self::Clear(done) => (store.clear(), done),
+            Self::Flush(done) => (store.flush(), done),
+            Self::Run(task) => return task(store),
+        };
+        done(result.map_err(Arc::new));
+    }
+
+    pub(crate) fn fail(self, error: &Arc<StoreError>) {
+        match self {
+            Self::RemoveSegment(_, done) | Self::Clear(done) | Self::Flush(done) => {
+                done(Err(Arc::clone(error)));
+            }
+            Self::Run(_) => {}
+        }
+    }
+}
+
+fn key_of(change: &Change) -> (Segment, Bytes) {
+    (change.segment(), change.key().clone())
+}
