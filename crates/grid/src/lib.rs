@@ -13,7 +13,7 @@ mod version;
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment};
 pub use container::{
     BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full,
-    LIFETIME_OVERHEAD, Lifetime, Limit, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
+    LIFETIME_OVERHEAD, Lifetime, Limit, MemoryBound, NotOwned, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};

@@ -81,6 +81,11 @@ pub enum SegmentState {
     Owned,
 }
 
+/// This member does not have everything of the segment. Whoever owns it can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("segment {0} is not owned here")]
+pub struct NotOwned(pub Segment);
+
 /// What a write did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Put {
@@ -171,6 +176,27 @@ impl Container {
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
         let hash = self.hash_of(key);
         self.lock(segment).read(hash, key, now).map(|stored| stored.value.clone())
+    }
+
+    /// Like [`Container::get`], if this member has everything of the segment: one lock tells both, so that a key whose
+    /// segment goes away meanwhile is not taken for a key without an entry.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOwned`] if the segment is absent or is being received.
+    #[inline]
+    pub fn get_owned(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        now: impl FnOnce() -> Time,
+    ) -> Result<Option<Entry>, NotOwned> {
+        let hash = self.hash_of(key);
+        let mut table = self.lock(segment);
+        if table.state != SegmentState::Owned {
+            return Err(NotOwned(segment));
+        }
+        Ok(table.read(hash, key, now).map(|stored| stored.entry()))
     }
 
     /// The entry of a key, also if it has expired (see [`Entry::is_expired`]). It does not count as used.
@@ -322,6 +348,11 @@ impl Container {
     /// Takes out what has expired. It looks at no more than `looks_max` entries whose deadline has come, of which those
     /// with a `max_idle` may turn out to have been used; call it again as long as [`Container::next_expiry`] is due.
     pub fn expire(&self, now: Time, looks_max: usize) -> Vec<Taken> {
+        self.expire_in(|_| true, now, looks_max)
+    }
+
+    /// The same for the wanted segments only: those whose primary this member is, say.
+    pub fn expire_in(&self, is_wanted: impl Fn(Segment) -> bool, now: Time, looks_max: usize) -> Vec<Taken> {
         let mut taken = Vec::new();
         let mut looks = looks_max;
         let count = self.segments.len();
@@ -331,10 +362,10 @@ impl Container {
                 self.expire_from.store(index, Ordering::Relaxed);
                 break;
             }
-            if self.segments[index].next_expiry.load(Ordering::Relaxed) > now.0 {
+            let segment = Segment(index as u16);
+            if self.segments[index].next_expiry.load(Ordering::Relaxed) > now.0 || !is_wanted(segment) {
                 continue;
             }
-            let segment = Segment(index as u16);
             looks = self.update(segment, |table| {
                 let hash_of = |key: &[u8]| self.hash_of(key);
                 table.expire(now, looks, hash_of, |stored| taken.push(stored.into_taken(segment)))
@@ -345,8 +376,15 @@ impl Container {
 
     /// No entry expires before this; none if no entry has a lifetime. It costs a load per segment.
     pub fn next_expiry(&self) -> Option<Time> {
-        let next = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed)).min();
-        next.filter(|&next| next != NEVER).map(Time)
+        self.next_expiry_in(|_| true)
+    }
+
+    /// The same for the wanted segments only.
+    pub fn next_expiry_in(&self, is_wanted: impl Fn(Segment) -> bool) -> Option<Time> {
+        let deadlines = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed));
+        let wanted =
+            (0..).map(Segment).zip(deadlines).filter(|&(segment, next)| next != NEVER && is_wanted(segment));
+        wanted.map(|(_, next)| Time(next)).min()
     }
 
     // Counts.

@@ -103,6 +103,18 @@ fn dropped_segment_is_empty_and_counts_nothing() {
 }
 
 #[test]
+fn missing_segment_is_told_from_a_missing_key() {
+    let container = container(1);
+    put(&container, b"k", entry("one", 1));
+    assert_eq!(container.get_owned(SEG, b"k", || NOW), Ok(Some(entry("one", 1))));
+    assert_eq!(container.get_owned(SEG, b"other", || NOW), Ok(None));
+    container.receive(SEG);
+    assert_eq!(container.get_owned(SEG, b"k", || NOW), Err(NotOwned(SEG)));
+    container.drop_segment(SEG);
+    assert_eq!(container.get_owned(SEG, b"k", || NOW), Err(NotOwned(SEG)));
+}
+
+#[test]
 #[should_panic(expected = "a write in segment 0, which is not here")]
 fn write_in_an_absent_segment_is_a_mistake_of_the_writer() {
     let container = container(1);
@@ -237,6 +249,18 @@ fn expiry_goes_on_where_its_bound_stopped_it() {
     let counts: Vec<usize> = (0..5).map(|_| container.expire(NOW + S, 15).len()).collect();
     assert_eq!(counts, [15, 15, 10, 0, 0]);
     assert_eq!((container.next_expiry(), container.bytes()), (None, 0));
+}
+
+#[test]
+fn expiry_leaves_segments_that_are_not_wanted() {
+    let container = container(2);
+    for segment in 0..2 {
+        container.put(Segment(segment), b"k", mortal(Some(S), None), NOW).unwrap();
+    }
+    let taken = container.expire_in(|segment| segment == Segment(1), NOW + S, 100);
+    assert_eq!(taken.iter().map(|taken| taken.segment).collect::<Vec<_>>(), [Segment(1)]);
+    assert_eq!(container.next_expiry_in(|segment| segment == Segment(1)), None);
+    assert_eq!(container.next_expiry(), Some(NOW + S));
 }
 
 #[test]
