@@ -142,6 +142,9 @@ pub enum Query<'a> {
     DigestOf(&'a Address),
     /// Have we joined a view?
     IsServer,
+    /// Are all members' multicasts sent by one of them? Then a member's may come when it has left, and all cost the
+    /// credits of that one.
+    IsSentByOne,
     /// Bytes of the largest message that leaves a fragmentation layer.
     FragSize,
     /// How much credit of one sender may stay with unfinished business (a message of which pieces are missing)
@@ -159,7 +162,7 @@ pub enum Query<'a> {
 pub enum Answer {
     /// To `Digest` and `DigestOf`.
     Digest(Digest),
-    /// To `IsServer`.
+    /// To `IsServer` and `IsSentByOne`.
     Yes(bool),
     /// To `FragSize` and `Withholdable`.
     Number(u64),

@@ -9,9 +9,6 @@
 //!   to its sender but not to everybody.
 //! * When groups merge, a former coordinator's last broadcasts come as late as flow control and losses make them,
 //!   among those of the new one.
-//! * What a member has sent before it goes may wait for credits at the coordinator until a view without it is there.
-//!   FRAG2, above SEQUENCER, forgets the pieces it has of members that go: a message whose pieces come before and after
-//!   such a view is delivered by nobody who has it so, and by those who get all of them after it.
 //!
 //! Nothing of that is excused in general. Of members that live to the end:
 //!
@@ -21,7 +18,7 @@
 //!   sent before: the coordinator that crashed may have brought the first of its pieces to some members only.
 //!
 //! And in every reign, also one that ended with a crash, nobody who was there when a message was sent gets what was
-//! broadcast after it and not the message itself, as long as its sender is in the view and the receiver never leaves.
+//! broadcast after it and not the message itself, as long as the receiver never leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -187,33 +184,26 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What a member under a reign has never got although it has something that came later within it. Left out is what a
-/// sender sent that was no longer in the member's view by then, and what lacks somebody who leaves: it begins to forget
-/// before it is gone.
+/// What a member under a reign has never got although it has something that came later within it. Left out is what
+/// lacks somebody who leaves: it begins to forget before it is gone.
 fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (&Node, &[Id])) -> Option<Id> {
     if node.is_leaving {
         return None;
     }
     let own: BTreeSet<Id> = own.iter().copied().collect();
-    let got: BTreeMap<Id, &Got> = (node.log.got.iter())
-        .filter(|got| got.is_multicast)
-        .map(|got| ((got.sender, got.number), got))
-        .collect();
+    let got: BTreeSet<Id> =
+        (node.log.got.iter()).filter(|got| got.is_multicast).map(|got| (got.sender, got.number)).collect();
     let was_there = |&(sender, number): &Id| {
         let sent = world.nodes[sender].log.sent.get(&None).and_then(|sent| sent.get(number as usize - 1));
         let view = sent.and_then(|sent| before(node, *sent));
         view.and_then(|view| reigns.get(view)).as_ref() == Some(reign)
     };
-    let mut missing: Vec<Id> = Vec::new();
+    let mut missing = None;
     for id in all {
-        if !got.contains_key(id) && was_there(id) {
-            missing.push(*id);
-        } else if own.contains(id) {
-            let (_, view) = node.log.views.get(got.get(id)?.nth_view.checked_sub(1)?)?;
-            let is_due = |(sender, _): &Id| view.contains(&world.nodes[*sender].address);
-            if let Some(id) = missing.drain(..).find(is_due) {
-                return Some(id);
-            }
+        if !got.contains(id) && was_there(id) {
+            missing.get_or_insert(*id);
+        } else if missing.is_some() && own.contains(id) {
+            return missing;
         }
     }
     None

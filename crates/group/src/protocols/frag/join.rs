@@ -5,12 +5,13 @@
 //! them: what the layers below say would stall it goes back at once, and the joined message carries the rest.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
 use super::Frag;
 use crate::wire;
-use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, View};
+use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, Time, TimerKey, View};
 
 /// Incomplete messages of one sender at most. Regular messages of a sender are at most one at a time, out-of-band
 /// ones as many as its application sends at once; beyond this the oldest is given up.
@@ -22,6 +23,12 @@ const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// Senders that are not members and have incomplete messages. A flood of invented senders must not grow the table.
 pub(super) const STRANGERS_MAX: usize = 100;
+
+/// How long the multicasts of a member that has left are kept if another one sends them: the rest waits for that one's
+/// credits, or it has dropped it. No working cluster waits so long.
+pub(super) const KEPT: Duration = Duration::from_secs(60);
+
+pub(super) const GIVE_UP: TimerKey = TimerKey(1);
 
 /// Messages that were given up and whose other pieces may still come. As many as can be incomplete at once; beyond
 /// this the oldest is forgotten.
@@ -47,15 +54,19 @@ struct Incomplete {
 }
 
 impl Incomplete {
-    /// Gives it up: what it holds of its sender's credit goes back, and with a reason it is counted.
-    fn give_up(self, cx: &mut Cx<'_>, src: &Address, id: u64, why: Option<DropReason>) -> GivenUp {
+    /// What it holds of its sender's credit goes back; with a reason it is counted.
+    fn give_back(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
         stand_in.src = Some(src.clone());
-        stand_in.credit = self.credit;
+        stand_in.credit = std::mem::take(&mut self.credit);
         match why {
             Some(why) => cx.discard(&stand_in, why),
             None => cx.absorb(&stand_in),
         }
+    }
+
+    fn give_up(mut self, cx: &mut Cx<'_>, src: &Address, id: u64, why: Option<DropReason>) -> GivenUp {
+        self.give_back(cx, src, why);
         GivenUp { src: src.clone(), id, outstanding: self.num_frags - self.pieces.len() as u32 }
     }
 }
@@ -68,6 +79,8 @@ struct Sender {
     bytes: u64,
     /// Credit that incomplete unicasts and multicasts hold.
     withheld: [u64; 2],
+    /// When it left.
+    left: Option<Time>,
 }
 
 impl Sender {
@@ -113,14 +126,54 @@ impl Joining {
         *self = Self::default();
     }
 
-    /// Forgets what members that left have begun.
+    /// Gives up what members that left have begun and cannot finish. Others may finish their multicasts, and have
+    /// sent whole ones that come after those.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
-        for (src, sender) in self.senders.extract_if(.., |src, _| !view.contains(src)) {
+        let is_sent_by_other = is_sent_by_one(cx);
+        let now = cx.now();
+        for (src, sender) in &mut self.senders {
+            if view.contains(src) {
+                sender.left = None;
+                continue;
+            }
+            sender.left.get_or_insert(now);
+            let is_over = |incomplete: &Incomplete| !(is_sent_by_other && incomplete.is_multicast);
+            let over: Vec<u64> =
+                sender.messages.iter().filter(|(_, it)| is_over(it)).map(|(id, _)| *id).collect();
+            for id in over {
+                if let Some(incomplete) = sender.remove(id) {
+                    self.given_up.push_back(incomplete.give_up(cx, src, id, None));
+                }
+            }
+            sender.withheld = [0; 2];
+            sender.messages.values_mut().for_each(|incomplete| incomplete.give_back(cx, src, None));
+        }
+        self.senders.retain(|_, sender| !sender.messages.is_empty());
+        self.bound_given_up();
+        self.arm(cx);
+    }
+
+    fn arm(&self, cx: &mut Cx<'_>) {
+        match self.senders.values().filter_map(|sender| sender.left).min() {
+            Some(left) => {
+                let rest = (left + KEPT).since(cx.now());
+                cx.arm(GIVE_UP, rest);
+            }
+            None => cx.disarm(GIVE_UP),
+        }
+    }
+
+    /// Gives up what those who left long ago have begun.
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        let is_over = |sender: &Sender| sender.left.is_some_and(|left| left + KEPT <= now);
+        for (src, sender) in self.senders.extract_if(.., |_, sender| is_over(sender)) {
             for (id, incomplete) in sender.messages {
                 self.given_up.push_back(incomplete.give_up(cx, &src, id, None));
             }
         }
         self.bound_given_up();
+        self.arm(cx);
     }
 
     fn bound_given_up(&mut self) {
@@ -164,6 +217,13 @@ impl Joining {
         }
         let length = bytes.len() as u64;
         let is_multicast = piece.is_multicast();
+        // Where one member sends all multicasts, what is withheld of all senders is withheld of that one.
+        let of_others: u64 = if is_multicast && is_sent_by_one(cx) {
+            let others = self.senders.iter().filter(|(other, _)| **other != src);
+            others.map(|(_, sender)| sender.withheld[1]).sum()
+        } else {
+            0
+        };
         let sender = self.senders.entry(src.clone()).or_default();
         sender.make_room(cx, &src, header.id, length, &mut self.given_up);
         let incomplete = sender.messages.entry(header.id).or_insert_with(|| Incomplete {
@@ -186,7 +246,10 @@ impl Joining {
         let withheld = &mut sender.withheld[usize::from(is_multicast)];
         let query = Query::Withholdable { is_multicast, piece: length.max(frag_size) };
         let is_withheld = is_last
-            || matches!(cx.ask(&query), Some(Answer::Number(most)) if *withheld + u64::from(piece.credit) <= most);
+            || matches!(
+                cx.ask(&query),
+                Some(Answer::Number(most)) if of_others + *withheld + u64::from(piece.credit) <= most
+            );
         if is_withheld {
             let credit = incomplete.credit.saturating_add(piece.credit);
             *withheld += u64::from(credit - incomplete.credit);
@@ -207,6 +270,11 @@ impl Joining {
         self.bound_given_up();
         done
     }
+}
+
+/// Whether one member sends the multicasts of all.
+fn is_sent_by_one(cx: &Cx<'_>) -> bool {
+    matches!(cx.ask(&Query::IsSentByOne), Some(Answer::Yes(true)))
 }
 
 impl Frag {

@@ -7,12 +7,12 @@
 mod join;
 mod split;
 
-use join::Joining;
+use join::{GIVE_UP, Joining};
 
 use crate::config::Bytes as ByteCount;
 use crate::{
     Answer, Control, Cx, Event, HeaderBody, HeaderIds, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
-    Query,
+    Query, TimerKey,
 };
 
 crate::properties! {
@@ -112,8 +112,9 @@ impl Protocol for Frag {
         Pass::On
     }
 
-    fn down_event(&mut self, _cx: &mut Cx<'_>, event: &Event) -> Pass {
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect {
+            cx.disarm(GIVE_UP);
             self.joining.clear();
         }
         Pass::On
@@ -123,6 +124,10 @@ impl Protocol for Frag {
         if let Control::View(view) = control {
             self.joining.view(cx, view);
         }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        self.joining.give_up(cx);
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {

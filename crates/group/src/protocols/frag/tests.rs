@@ -1,13 +1,17 @@
 use bytes::Bytes;
 
-use super::join::{INCOMPLETE_MAX, STRANGERS_MAX};
+use super::join::{INCOMPLETE_MAX, KEPT, STRANGERS_MAX};
 use super::*;
 use crate::harness::{Harness, exchange, member, view};
-use crate::protocols::{FlowConfig, FlowControl, FlowKind, QueueConfig, Unicast, UnicastConfig, UnicastKind};
+use crate::protocols::{
+    FlowConfig, FlowControl, FlowKind, QueueConfig, Sequencer, SequencerConfig, Unicast, UnicastConfig,
+    UnicastKind,
+};
 use crate::vectors::lines;
 use crate::wire;
 use crate::{
-    DropReason, FcHeader, Flags, FragHeader, Message, Object, Payload, Primitive, RsvpHeader, RsvpKind,
+    Address, DropReason, FcHeader, Flags, FragHeader, Message, Object, Payload, Primitive, RsvpHeader,
+    RsvpKind, SequencerHeader, SequencerKind,
 };
 
 fn harness(kind: FragKind) -> Harness {
@@ -216,6 +220,71 @@ fn pieces_of_a_message_that_was_given_up_give_their_credit_back() {
     assert_eq!(returned(&mut harness), [50]);
     harness.up(piece(2, 7, 0, 1, 10));
     assert_eq!(harness.take_up().len(), 1, "all pieces have come: the number is free again");
+}
+
+/// With SEQUENCER and MFC below, of which a layer may keep 400 - 100 bytes of credit; 2 coordinates.
+fn ordered(numbers: &[u64]) -> Harness {
+    let max_credits = ByteCount(1_000);
+    let config = FlowConfig { max_credits, min_threshold: 0.4, ..FlowConfig::default() };
+    let flow = FlowControl::new(FlowKind::Mfc, config, QueueConfig::default());
+    let sequencer = Sequencer::new(SequencerConfig::default());
+    let frag = Frag::new(FragKind::Frag2, FragConfig { frag_size: ByteCount(100) });
+    let mut harness = Harness::with_layers(1, vec![Box::new(flow), Box::new(sequencer), Box::new(frag)]);
+    harness.install(view(1, numbers)).raise(Event::View(view(1, numbers)));
+    harness.take_up_events();
+    harness
+}
+
+/// A piece of a multicast of member `n` in a message of its own, as the coordinator broadcasts it.
+fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
+    let header = SequencerHeader {
+        kind: SequencerKind::WrappedBcast,
+        seqno: u64::from(frag_id) + 1,
+        flush_ack: false,
+    };
+    let mut inner = piece(n, 7, frag_id, num_frags, 100);
+    inner.dest = None;
+    let mut message = Message::bytes(None, wire::encode_typed(&inner))
+        .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
+    message.src = Some(member(2));
+    message
+}
+
+/// Otherwise the unfinished messages of some members could hold all that the coordinator needs to finish any.
+#[test]
+fn unfinished_messages_of_all_members_share_the_credit_of_who_sends_them() {
+    let mut harness = ordered(&[2, 3, 4, 5, 1]);
+    for frag_id in 0..2 {
+        for n in 3..=5 {
+            harness.up(broadcast(n, frag_id, 4));
+        }
+    }
+    assert_eq!(harness.take_down(), [], "two pieces of about 140 bytes are withheld, four are given back");
+    harness.up(broadcast(3, 2, 4));
+    let credited: Vec<Option<Address>> =
+        harness.take_down().into_iter().map(|message| message.dest).collect();
+    assert_eq!((credited, incomplete(&harness).as_str()), (vec![Some(member(2))], "3"));
+}
+
+/// The coordinator has waited for credits, and what its sender sent later is delivered in any case.
+#[test]
+fn others_finish_the_multicast_of_a_member_that_has_left() {
+    let mut harness = ordered(&[2, 3, 1]);
+    harness.up(broadcast(3, 0, 2));
+    harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1]))).up(broadcast(3, 1, 2));
+    assert_eq!(harness.take_up().iter().map(Message::length).collect::<Vec<_>>(), [200]);
+}
+
+#[test]
+fn what_nobody_finishes_of_a_member_that_has_left_is_given_up() {
+    let mut harness = ordered(&[2, 3, 1]);
+    harness.up(broadcast(3, 0, 3)).up(piece(3, 8, 0, 2, 100));
+    harness.install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
+    assert_eq!(incomplete(&harness), "1", "unicasts are its own");
+    harness.advance(KEPT / 2).install(view(3, &[2])).advance(KEPT / 2);
+    assert_eq!(incomplete(&harness), "0");
+    harness.up(broadcast(3, 1, 3)).up(broadcast(3, 2, 3));
+    assert_eq!((incomplete(&harness).as_str(), harness.take_up()), ("0", Vec::new()));
 }
 
 #[test]

@@ -23,8 +23,8 @@ use bytes::Bytes;
 
 use crate::wire;
 use crate::{
-    Address, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Owed, Pass,
-    ProbeOut, Protocol, ProtocolId, SequencerHeader, SequencerKind, TimerKey, Transient, View,
+    Address, Answer, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Owed, Pass,
+    ProbeOut, Protocol, ProtocolId, Query, SequencerHeader, SequencerKind, TimerKey, Transient, View,
 };
 
 crate::properties! {
@@ -496,6 +496,10 @@ impl Protocol for Sequencer {
             result.push((src.clone(), left));
         }
         Some(result)
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        matches!(query, Query::IsSentByOne).then_some(Answer::Yes(true))
     }
 
     fn held(&self, dest: Option<&Address>) -> u64 {
