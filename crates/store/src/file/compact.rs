@@ -82,6 +82,7 @@ impl FileStore {
             }
             let (bytes, dropped) = self.compact_step(&mut append)?;
             drop(append);
+            self.write_out()?;
             spent += bytes;
             Counters::add(&self.counters.maintained_bytes, bytes);
             if let Some((number, at)) = dropped {

@@ -22,7 +22,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
@@ -106,15 +106,17 @@ impl Default for FileStoreConfig {
 
 /// A [`Store`] in a directory.
 ///
-/// Locks are taken in the order of the fields, each for as long as it takes to change what is behind it; only `append` is
-/// held while the system takes a write, and only `syncing` while the disk does. Readers wait for none of these.
+/// Locks are taken in the order of the fields, each for as long as it takes to change what is behind it. `append` is also
+/// held while the system takes a write, and while a file that is full is made safe; readers never wait for it.
 #[derive(Debug)]
 pub struct FileStore {
     disk: Arc<dyn Disk>,
     config: FileStoreConfig,
     opened: Opened,
     append: Mutex<Append>,
-    syncing: Mutex<()>,
+    /// Somebody has the disk make things safe.
+    is_syncing: Mutex<bool>,
+    sync_ended: Condvar,
     index: RwLock<Index>,
     tail: Mutex<Tail>,
     safe: Safe,
@@ -147,7 +149,8 @@ impl FileStore {
             config,
             opened: replay.opened,
             append: Mutex::new(Append::new(replay.next_file, replay.next_change)),
-            syncing: Mutex::default(),
+            is_syncing: Mutex::default(),
+            sync_ended: Condvar::new(),
             index: RwLock::new(replay.index),
             tail: Mutex::default(),
             safe: Safe::default(),
@@ -456,6 +459,7 @@ impl Store for FileStore {
     }
 
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError> {
+        self.write_out()?;
         self.compact(budget_bytes)
     }
 

@@ -316,6 +316,8 @@ impl Worker {
 
     /// Stores a batch. False: something of it waits again.
     fn store_batch(&self, batch: queue::Batch, closed: &mut Closed) -> bool {
+        // Asked before: what has failed and is not tried again must have been tried since.
+        let is_last_try = self.shared.queue().is_closed;
         let Err(error) = self.store.store(&batch.changes) else {
             self.shared.queue().stored();
             batch.done.into_iter().flatten().for_each(|done| done(Ok(())));
@@ -332,7 +334,10 @@ impl Worker {
             };
             match stored {
                 Ok(()) => dones.into_iter().for_each(|done| done(Ok(()))),
-                Err(error) => again.extend(self.failed(change, dones, error, closed)),
+                Err(error) => match self.failed(dones, error, is_last_try, closed) {
+                    Retry::Yes => again.push(change),
+                    Retry::No => {}
+                },
             }
         }
         let is_done = again.is_empty();
@@ -340,30 +345,24 @@ impl Worker {
         is_done
     }
 
-    /// Tells of a change that could not be stored, and gives it back if it is to be tried again.
-    fn failed(
-        &self,
-        change: Change,
-        dones: Vec<Done>,
-        error: StoreError,
-        closed: &mut Closed,
-    ) -> Option<Change> {
+    /// Tells of a change that could not be stored, and whether it is to be tried again.
+    fn failed(&self, dones: Vec<Done>, error: StoreError, is_last_try: bool, closed: &mut Closed) -> Retry {
         if self.config.mode == Mode::WriteThrough {
             let error = Arc::new(error);
             dones.into_iter().for_each(|done| done(Err(Arc::clone(&error))));
-            return None;
+            return Retry::No;
         }
         (self.report)(&error);
         let is_hopeless = matches!(
             error,
             StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed
         );
-        if is_hopeless || self.shared.queue().is_closed {
+        if is_hopeless || is_last_try {
             closed.lost += 1;
             closed.error = Some(Arc::new(error));
-            return None;
+            return Retry::No;
         }
-        Some(change)
+        Retry::Yes
     }
 
     /// Puts the store's files in order. True: nothing more to do, or not now.
@@ -386,6 +385,12 @@ impl Worker {
         drop(queue);
         waiting.into_iter().for_each(|wake| wake());
     }
+}
+
+/// Whether a change is tried again.
+enum Retry {
+    Yes,
+    No,
 }
 
 /// Whatever ends the thread: nobody shall wait for it.

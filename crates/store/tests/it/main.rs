@@ -2,5 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod contract;
+mod corrupt;
 mod crash;
+mod full;
+mod kill;
 mod model;
+mod writer;
