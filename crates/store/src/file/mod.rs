@@ -80,7 +80,8 @@ pub struct FileStoreConfig {
     /// What an acknowledged write survives.
     pub durability: Durability,
     /// Bytes of a log file after which the next one is begun; at most 1 GiB. Default 64 MiB: a file is copied in a tenth
-    /// of a second, and a terabyte has 16,000 of them.
+    /// of a second. Every file is kept open: stores of more than some ten gigabytes want larger files, or a process that
+    /// may have more than 1,024 open files.
     pub file_bytes_max: u32,
     /// Dead share of a file from which on it is compacted. Default 0.5: the disk holds at most about twice what counts,
     /// and an entry is copied once on average for every one written.

@@ -23,6 +23,9 @@ use super::{FileStoreConfig, Recover};
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 
+/// Numbers of log files stay below this, so that there is always a next one. At a file a second that takes 60 years.
+const NUMBER_MAX: u32 = 2_000_000_000;
+
 /// What opening a store has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -145,6 +148,9 @@ fn candidates(disk: &dyn Disk) -> Result<BTreeMap<u32, Candidate>, StoreError> {
     let names = disk.list().map_err(|error| StoreError::io("list", &disk.name(), error))?;
     let mut candidates = BTreeMap::new();
     for (number, name) in names.iter().filter_map(|name| Some((log_number(name)?, name))) {
+        if number > NUMBER_MAX {
+            return Err(corrupt(number, 0, "a number that no log file gets"));
+        }
         let failed = |doing| move |error| StoreError::io(doing, name, error);
         let file = disk.open(name).map_err(failed("open"))?;
         let len = file.len().map_err(failed("measure"))?;

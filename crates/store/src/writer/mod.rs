@@ -7,8 +7,11 @@
 //! * **Write-behind**: the callback is called when the change is queued. What cannot be stored stays in the queue and is
 //!   tried again, until the queue is full and refuses more: nothing is dropped in silence.
 //!
-//! Callbacks run on the writer's thread, or on the caller's if there is nothing to wait for. They must not block, and
-//! the writer itself refuses nothing to them.
+//! Orders that concern many keys ([`Writer::clear`] and so on) wait in the same queue and are not bounded: they take some
+//! words each, and whoever gives them waits for them.
+//!
+//! Callbacks run on the writer's thread, or on the caller's if there is nothing to wait for. They must not block
+//! and must not panic, which would end the thread; all who wait are then told that the writer is closed.
 
 mod queue;
 

@@ -193,6 +193,14 @@ fn a_damaged_file_is_not_compacted() {
     assert_eq!(contents(&store).len(), 30);
 }
 
+#[test]
+fn a_file_after_which_no_other_could_come_is_refused() {
+    let (disk, _) = filled(1, 5);
+    disk.place("4294967295.log", b"");
+    let error = open(&disk, Recover::Refuse).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+}
+
 /// Anything may stand in the directory: it is refused or skipped, never a panic.
 #[test]
 fn random_bytes_as_files_are_refused() {
