@@ -1,0 +1,192 @@
+//! What members of a cache say to each other.
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use crate::operation::{Action, Change, OperationError, Outcome, Stored};
+use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
+
+/// A cache among the caches of a cluster: a hash of its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CacheId(pub u32);
+
+impl CacheId {
+    /// The id of the cache with this name.
+    pub fn of(name: &str) -> Self {
+        Self(consort_hotrod::hash::murmur3(name.as_bytes()))
+    }
+}
+
+/// An operation among all of a cluster: who has begun it, and its number there. It is the same when it is sent again.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct OperationId {
+    pub(crate) caller: Address,
+    pub(crate) number: u64,
+}
+
+/// A command and the cache that it is for. `topology` is the sender's: whoever has an older one keeps the command until
+/// it has that.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Command {
+    pub(crate) cache: CacheId,
+    pub(crate) topology: u32,
+    pub(crate) body: Body,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Body {
+    /// Caller to primary, or for reads to an owner.
+    Call(Call),
+    /// Primary to the other write owners.
+    Backup(Backup),
+    /// Write owner to caller: it has what a backup command said.
+    Ack(Ack),
+    /// Whoever was called to the caller: all that there will be.
+    Reply { number: u64, reply: Reply },
+    /// Write owner to the primary of a new reign.
+    Handover(Vec<HandedSegment>),
+    /// Primary to write owners: of callers that are not members any more, it has sent what it had in these segments.
+    Settled(Vec<Segment>),
+    /// Pending owner to an owner that is read.
+    Pull(Pull),
+    /// The answer.
+    Chunk(Chunk),
+    /// To the coordinator.
+    ToCoordinator(ToCoordinator),
+    /// The coordinator to all members.
+    Install(Box<Topology>),
+    /// The coordinator to a member that may not join.
+    Refused(OpenError),
+    /// The coordinator to a member that has left: nothing depends on it any more.
+    Left,
+    /// The coordinator of a new view to everybody in it.
+    StatusRequest { nonce: u64 },
+}
+
+/// An operation on its way.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    /// Whether it may have been carried out already.
+    pub(crate) is_repeated: bool,
+    pub(crate) key: Bytes,
+    pub(crate) action: Action,
+}
+
+/// What a write owner has to do.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Backup {
+    pub(crate) segment: Segment,
+    pub(crate) operation: OperationId,
+    /// Everything of that caller below this number is finished, as far as the primary has heard.
+    pub(crate) finished: u64,
+    pub(crate) key: Bytes,
+    pub(crate) version: Version,
+    pub(crate) effect: Effect,
+    /// How many write owners will acknowledge this in this epoch.
+    pub(crate) acks: u16,
+    /// Whether this owner tells the caller the outcome.
+    pub(crate) tells: bool,
+    /// What came of the operation.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// What a backup command does to the key.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Effect {
+    /// It has this entry.
+    Put(Stored),
+    /// It is absent.
+    Remove,
+    /// What it did was done and undone by later writes. It is remembered, and acknowledged.
+    Superseded,
+    /// Nothing: the acknowledgement says that everything before it has arrived.
+    Nothing,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Ack {
+    pub(crate) number: u64,
+    /// The epoch that the write owners are of.
+    pub(crate) epoch: u32,
+    pub(crate) acks: u16,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Reply {
+    /// It is done everywhere.
+    Done(Outcome),
+    /// Nothing was done: it was sent to the wrong member, whose topology says so.
+    Misdirected,
+    /// Nothing was done.
+    Failed(OperationError),
+}
+
+/// The unfinished writes of a segment, as one write owner has them.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct HandedSegment {
+    pub(crate) segment: Segment,
+    pub(crate) reign: u32,
+    pub(crate) records: Vec<HandedRecord>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct HandedRecord {
+    pub(crate) operation: OperationId,
+    pub(crate) key: Bytes,
+    pub(crate) version: Version,
+    pub(crate) effect: Effect,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Pull {
+    pub(crate) rebalance: u32,
+    pub(crate) segment: Segment,
+    /// Where to go on; `None` = from the beginning.
+    pub(crate) cursor: Option<(u64, u64)>,
+    pub(crate) bytes_max: u32,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) rebalance: u32,
+    pub(crate) segment: Segment,
+    pub(crate) entries: Vec<(Bytes, Stored)>,
+    /// Where the next one begins; `None` = that was all.
+    pub(crate) next: Option<(u64, u64)>,
+    /// The giver does not have the segment: ask somebody else.
+    pub(crate) is_refused: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum ToCoordinator {
+    Join { config: CacheConfig, member: CacheMember },
+    Leave,
+    /// A topology is installed.
+    Confirm,
+    /// All segments of a rebalance have been pulled.
+    Pulled { rebalance: u32 },
+    /// What was lost at once is given up: use what is left.
+    MakeAvailable,
+    Status(Box<Status>),
+}
+
+/// All that a coordinator has to know of a member's caches.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Status {
+    pub(crate) nonce: u64,
+    pub(crate) caches: Vec<CacheStatus>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct CacheStatus {
+    pub(crate) config: CacheConfig,
+    pub(crate) member: CacheMember,
+    /// The newest topology installed.
+    pub(crate) topology: Option<Topology>,
+    /// The last rebalance whose segments it has pulled.
+    pub(crate) pulled: u32,
+    pub(crate) is_leaving: bool,
+}

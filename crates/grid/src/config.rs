@@ -1,0 +1,120 @@
+//! What a cache is like: all members that have it open must agree.
+
+use std::sync::Arc;
+
+use crate::SEGMENT_COUNT;
+use crate::command::CacheId;
+
+/// How entries are spread over the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheMode {
+    /// Every member that takes anything owns everything.
+    Replicated,
+    /// Each segment has so many owners.
+    Distributed {
+        /// Owners of each segment. Two by default: nothing is lost with one member.
+        owners: u16,
+    },
+}
+
+impl Default for CacheMode {
+    fn default() -> Self {
+        Self::Distributed { owners: 2 }
+    }
+}
+
+/// What happens when too many members vanish at once, perhaps behind a cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PartitionHandling {
+    /// In a minority, keys whose owners are not all there are neither read nor written.
+    DenyReadWrites,
+    /// In a minority, keys whose owners are not all there are read and not written.
+    #[default]
+    AllowReads,
+    /// Everybody goes on; after the merge the cache's merge policy decides between two values of a key.
+    AllowReadWrites,
+}
+
+/// A cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheConfig {
+    /// Its name, under which other members find it.
+    pub name: Arc<str>,
+    /// Where entries are.
+    pub mode: CacheMode,
+    /// How many segments there are.
+    pub segments: u16,
+    /// What happens when too many members vanish at once.
+    pub partitions: PartitionHandling,
+    /// What keys and values are, as a media type: members must mean the same.
+    pub encoding: Arc<str>,
+}
+
+impl CacheConfig {
+    /// A distributed cache with two owners of each segment.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            mode: CacheMode::default(),
+            segments: SEGMENT_COUNT,
+            partitions: PartitionHandling::default(),
+            encoding: "application/octet-stream".into(),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> CacheId {
+        CacheId::of(&self.name)
+    }
+
+    /// How many owners a segment has; every member in a replicated cache.
+    pub fn owner_count(&self) -> u16 {
+        match self.mode {
+            CacheMode::Replicated => u16::MAX,
+            CacheMode::Distributed { owners } => owners,
+        }
+    }
+
+    /// Which setting differs, if any, and how: ours first.
+    pub(crate) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        let pairs = [
+            ("name", self.name.to_string(), other.name.to_string()),
+            ("mode", format!("{:?}", self.mode), format!("{:?}", other.mode)),
+            ("segments", self.segments.to_string(), other.segments.to_string()),
+            ("partitions", format!("{:?}", self.partitions), format!("{:?}", other.partitions)),
+            ("encoding", self.encoding.to_string(), other.encoding.to_string()),
+        ];
+        pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)
+    }
+}
+
+/// Why a cache cannot be opened here. Nothing was changed; the cache works on without this member.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting does not make sense.
+    #[error("cache {cache}: {setting} cannot be {value}")]
+    Invalid {
+        /// The cache.
+        cache: Arc<str>,
+        /// The setting.
+        setting: Arc<str>,
+        /// Its value.
+        value: Arc<str>,
+    },
+    /// It is open already.
+    #[error("cache {0} is open")]
+    IsOpen(Arc<str>),
+    /// The other members have another setting.
+    #[error("cache {cache}: {setting} is {ours} here and {theirs} in the cluster")]
+    Different {
+        /// The cache.
+        cache: Arc<str>,
+        /// The setting.
+        setting: Arc<str>,
+        /// Its value here.
+        ours: Arc<str>,
+        /// Its value there.
+        theirs: Arc<str>,
+    },
+}

@@ -1,0 +1,83 @@
+//! The backup's side: a write owner does what the primary has done, and tells the caller.
+
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use super::records::Record;
+use crate::command::{Ack, Backup, Body, Effect};
+use crate::{Segment, Version};
+
+impl Cache {
+    /// The primary of the topology `topology` has written something.
+    pub(super) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, backup: Backup) {
+        let segment = backup.segment;
+        let Some(installed) = &self.installed else { return };
+        let epoch = installed.topology.epoch(segment);
+        if topology < epoch || installed.writes.primary(segment) != Some(from) {
+            // Its primary does not know yet that the owners have changed. It will, and send this to all of them.
+            cx.counters.outdated += 1;
+            return;
+        }
+        if !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
+            return;
+        }
+        let Backup { operation, finished, key, version, effect, acks, tells, outcome, .. } = backup;
+        cx.watermarks.heard(&operation.caller, finished);
+        let (caller, number) = (operation.caller.clone(), operation.number);
+        if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
+            let is_removal = matches!(effect, Effect::Remove);
+            if let Some(record) = self.state(segment).records.of_write(&key, version) {
+                record.operation = operation;
+            } else {
+                self.apply(cx, segment, &key, version, effect);
+                let key = bytes::Bytes::copy_from_slice(&key);
+                if let Some(outcome) = outcome.clone() {
+                    let record = Record { operation, key, version, is_removal, outcome };
+                    self.state(segment).records.push(record, &cx.watermarks);
+                } else {
+                    cx.counters.malformed += 1;
+                }
+            }
+        }
+        let ack = Ack { number, epoch, acks, outcome: outcome.filter(|_| tells) };
+        if caller == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            self.send(cx, &caller, Body::Ack(ack));
+        }
+    }
+
+    /// Does what another owner did, unless something newer was done.
+    pub(super) fn apply(&mut self, cx: &Cx, segment: Segment, key: &[u8], version: Version, effect: Effect) {
+        match effect {
+            Effect::Put(stored) => self.put_copy(cx.now, segment, key, stored),
+            Effect::Remove => self.erase(cx.now, segment, key, version),
+            Effect::Superseded | Effect::Nothing => {}
+        }
+    }
+
+    /// What is done to write owners that may not have a record's write.
+    pub(super) fn effect_of(&self, now: consort_group::Time, segment: Segment, record: &Record) -> Effect {
+        let standing = self.container.version_of(segment, &record.key);
+        if record.is_removal && standing <= record.version {
+            return Effect::Remove;
+        }
+        let stored = self.stored(now, segment, &record.key).filter(|stored| stored.version == record.version);
+        stored.map_or(Effect::Superseded, Effect::Put)
+    }
+
+    /// The primary has sent everything that it had of callers that were no members of `topology`.
+    pub(super) fn handle_settled(&mut self, from: &Address, topology: u32, segments: Vec<Segment>) {
+        for segment in segments {
+            // With another topology other callers may be gone, of which the primary has not spoken.
+            let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else { return };
+            if installed.writes.primary(segment) == Some(from) {
+                let members = &installed.topology;
+                let state = &mut self.segments[usize::from(segment.0)];
+                state.records.retain(|record| members.contains(&record.operation.caller));
+            }
+        }
+    }
+}

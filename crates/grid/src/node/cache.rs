@@ -1,0 +1,163 @@
+//! One cache on one member: what it knows of the cluster, and what becomes of each command.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use consort_group::Address;
+
+use super::cx::Cx;
+use super::records::Records;
+use super::transfer::Transfer;
+use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::{CacheConfig, CacheMember, ConsistentHash, Container, Segment, Topology};
+
+/// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
+const DEFERRED_MAX: usize = 65_536;
+
+/// Calls that may wait for the first commands of a new primary. As many as a caller may have under way.
+const PARKED_MAX: usize = super::calls::CALLS_MAX;
+
+/// A cache on this member.
+pub(crate) struct Cache {
+    pub(crate) config: CacheConfig,
+    pub(crate) member: CacheMember,
+    pub(crate) container: Arc<Container>,
+    pub(crate) installed: Option<Installed>,
+    pub(crate) segments: Vec<SegmentState>,
+    pub(crate) transfer: Transfer,
+    /// Commands of a later topology.
+    pub(crate) deferred: VecDeque<(Address, Command)>,
+    pub(crate) is_leaving: bool,
+}
+
+/// A topology with what follows from it.
+pub(crate) struct Installed {
+    pub(crate) topology: Topology,
+    pub(crate) writes: ConsistentHash,
+}
+
+/// What a member keeps of a segment beside its entries.
+#[derive(Default)]
+pub(crate) struct SegmentState {
+    pub(crate) records: Records,
+    /// Writes that this member has ordered.
+    pub(crate) count: u64,
+    /// The last reign whose primary has been sent our records, or that we have begun ourselves.
+    pub(crate) handed: u32,
+    /// The last epoch in which our records have been sent to the other write owners.
+    pub(crate) resent: u32,
+    /// As a new primary: whose records are missing.
+    pub(crate) missing: Vec<Address>,
+    /// Calls that wait for them.
+    pub(crate) parked: Vec<(Address, Call)>,
+}
+
+impl SegmentState {
+    /// Whether writes may be ordered.
+    pub(crate) fn is_open(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    pub(crate) fn park(&mut self, cx: &mut Cx, from: &Address, call: Call) {
+        if self.parked.len() < PARKED_MAX {
+            self.parked.push((from.clone(), call));
+        } else {
+            cx.counters.overflowed += 1;
+        }
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(config: CacheConfig, member: CacheMember, container: Arc<Container>) -> Self {
+        let segments = (0..config.segments).map(|_| SegmentState::default()).collect();
+        Self {
+            config,
+            member,
+            container,
+            installed: None,
+            segments,
+            transfer: Transfer::default(),
+            deferred: VecDeque::new(),
+            is_leaving: false,
+        }
+    }
+
+    pub(crate) fn topology(&self) -> Option<&Topology> {
+        self.installed.as_ref().map(|installed| &installed.topology)
+    }
+
+    /// The id of the topology that is installed; 0 if there is none.
+    pub(crate) fn topology_id(&self) -> u32 {
+        self.topology().map_or(0, |topology| topology.id)
+    }
+
+    pub(crate) fn state(&mut self, segment: Segment) -> &mut SegmentState {
+        &mut self.segments[usize::from(segment.0)]
+    }
+
+    pub(crate) fn write_owners(&self, segment: Segment) -> impl Iterator<Item = &Address> {
+        self.installed.iter().flat_map(move |installed| installed.writes.owners(segment))
+    }
+
+    pub(crate) fn primary(&self, segment: Segment) -> Option<&Address> {
+        self.installed.as_ref()?.writes.primary(segment)
+    }
+
+    pub(crate) fn is_primary(&self, local: &Address, segment: Segment) -> bool {
+        self.primary(segment) == Some(local)
+    }
+
+    pub(crate) fn send(&self, cx: &mut Cx, to: &Address, body: Body) {
+        cx.send(to, self.config.id(), self.topology_id(), body);
+    }
+
+    pub(crate) fn tell_coordinator(&self, cx: &mut Cx, told: ToCoordinator) {
+        if let Some(coordinator) = cx.coordinator.clone() {
+            self.send(cx, &coordinator, Body::ToCoordinator(told));
+        }
+    }
+
+    /// A command of a member, or of our own.
+    pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
+        if command.topology > self.topology_id() {
+            if self.deferred.len() < DEFERRED_MAX {
+                cx.counters.deferred += 1;
+                self.deferred.push_back((from.clone(), command));
+            } else {
+                cx.counters.overflowed += 1;
+            }
+            return;
+        }
+        let segments = self.config.segments;
+        let is_ours = |segment: Segment| segment.0 < segments;
+        match command.body {
+            Body::Call(call) => self.handle_call(cx, from, call),
+            Body::Backup(backup) if is_ours(backup.segment) => {
+                self.handle_backup(cx, from, command.topology, backup);
+            }
+            Body::Ack(ack) => cx.calls.ack(from, ack),
+            Body::Reply { number, reply } => self.handle_reply(cx, command.topology, number, reply),
+            Body::Handover(all) => {
+                for handed in all.into_iter().filter(|handed| is_ours(handed.segment)) {
+                    self.handle_handover(cx, from, handed);
+                }
+            }
+            Body::Settled(settled) => {
+                let settled = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
+                self.handle_settled(from, command.topology, settled);
+            }
+            Body::Pull(pull) if is_ours(pull.segment) => self.handle_pull(cx, from, pull),
+            Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
+            Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
+            // The node's own.
+            Body::ToCoordinator(_) | Body::Install(_) | Body::Refused(_) | Body::Left | Body::StatusRequest { .. } => {}
+        }
+    }
+
+    /// What waited for a topology is handled, if it is here now.
+    pub(crate) fn handle_deferred(&mut self, cx: &mut Cx) {
+        for (from, command) in std::mem::take(&mut self.deferred) {
+            self.handle(cx, &from, command);
+        }
+    }
+}

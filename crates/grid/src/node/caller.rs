@@ -1,0 +1,148 @@
+//! The caller's side: where an operation is sent, and when it is sent again.
+
+use std::time::Duration;
+
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use crate::PartitionHandling;
+use crate::command::{Body, Call, Reply};
+use crate::operation::{Action, OperationError, ReadFrom};
+use crate::topology::Topology;
+
+/// How long an operation waits for an answer before it is sent again although nothing has changed: many times a round
+/// trip, and short beside every timeout.
+pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
+
+impl Cache {
+    /// Sends an operation to whom it concerns, if there is somebody. Otherwise it waits for a topology that has one.
+    pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
+        let Some(call) = cx.calls.get_mut(number) else { return };
+        let Some(topology) = self.topology() else { return };
+        let (segment, is_write) = (call.segment, call.is_write());
+        if let Some(error) = self.refusal(topology, call.segment, is_write) {
+            match call.is_repeated && is_write {
+                // It may have been done: it stays until that is known.
+                true => cx.calls.give_up(number, OperationError::Uncertain),
+                false => cx.calls.finish(number, Err(error)),
+            }
+            return;
+        }
+        let target = match call.action {
+            Action::Read(ReadFrom::Nearest) => {
+                let readers = topology.read_owners();
+                if readers.owners(segment).any(|owner| *owner == cx.local) {
+                    Some(&cx.local)
+                } else {
+                    // Numbers are spread over the owners, and a repeated read asks the next one.
+                    let present: Vec<&Address> = present(topology, readers.owners(segment)).collect();
+                    let turn = number.wrapping_add(u64::from(call.is_repeated));
+                    (!present.is_empty()).then(|| present[(turn % present.len() as u64) as usize])
+                }
+            }
+            _ => self.primary(segment),
+        };
+        let Some(target) = target.cloned() else {
+            call.target = None;
+            return;
+        };
+        call.sent = cx.now;
+        let is_repeated = std::mem::replace(&mut call.is_repeated, true);
+        call.target = Some(target.clone());
+        let command =
+            Call { number, is_repeated, key: call.key.clone(), action: call.action.clone() };
+        if is_repeated {
+            cx.counters.repeated += 1;
+        }
+        if target == cx.local {
+            self.handle_call(cx, &target, command);
+        } else {
+            self.send(cx, &target, Body::Call(command));
+        }
+    }
+
+    /// Why a degraded cache does not do an operation in a segment.
+    pub(crate) fn refusal(
+        &self,
+        topology: &Topology,
+        segment: crate::Segment,
+        is_write: bool,
+    ) -> Option<OperationError> {
+        let away = topology.away();
+        if away.is_empty() {
+            return None;
+        }
+        let is_away = |owner: &&Address| away.contains(owner);
+        let missing: Vec<Address> = self.write_owners(segment).filter(is_away).cloned().collect();
+        let has_reader = topology.read_owners().owners(segment).any(|owner| !away.contains(owner));
+        let is_allowed = missing.is_empty()
+            || !is_write && has_reader && self.config.partitions != PartitionHandling::DenyReadWrites;
+        (!is_allowed).then_some(OperationError::Degraded { segment, away: missing })
+    }
+
+    /// The end of an operation that was not acknowledged by write owners.
+    pub(super) fn handle_reply(&mut self, cx: &mut Cx, topology: u32, number: u64, reply: Reply) {
+        match reply {
+            Reply::Done(outcome) => cx.calls.finish(number, Ok(outcome)),
+            Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
+            Reply::Failed(error) => cx.calls.finish(number, Err(error)),
+            // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
+            // it answered, the operation has been sent again with it.
+            Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
+            Reply::Misdirected => {}
+        }
+    }
+
+    /// After a new topology: operations whose addressee has changed are sent again.
+    pub(super) fn redirect(&mut self, cx: &mut Cx) {
+        let id = self.config.id();
+        for number in cx.calls.numbers() {
+            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+            let (segment, target) = (call.segment, call.target.clone());
+            let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
+            let Some(topology) = self.topology() else { return };
+            let is_still_right = match &target {
+                None => false,
+                Some(target) if topology.away().contains(target) => false,
+                Some(target) if is_read => topology.read_owners().owners(segment).any(|owner| owner == target),
+                Some(target) => self.primary(segment) == Some(target),
+            };
+            if !is_still_right || self.refusal(topology, segment, !is_read).is_some() {
+                self.dispatch(cx, number);
+            }
+        }
+    }
+
+    /// Operations that have waited long are sent again; those whose time is over fail.
+    pub(crate) fn look_after(&mut self, cx: &mut Cx) {
+        let id = self.config.id();
+        for number in cx.calls.numbers() {
+            let now = cx.now;
+            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+            let (is_write, timeout) = (call.is_write(), call.timeout);
+            if call.is_awaited && call.deadline() <= now {
+                let error = OperationError::TimedOut(timeout);
+                // A write that was sent goes on, because its owners must agree.
+                if is_write && call.is_repeated {
+                    cx.calls.give_up(number, error);
+                } else {
+                    cx.calls.finish(number, Err(error));
+                    continue;
+                }
+            }
+            let Some(call) = cx.calls.get_mut(number) else { continue };
+            if call.target.is_some() && now.since(call.sent) >= RESEND_AFTER {
+                self.dispatch(cx, number);
+            }
+        }
+    }
+}
+
+/// Those owners that are not away.
+pub(super) fn present<'a>(
+    topology: &'a Topology,
+    owners: impl Iterator<Item = &'a Address>,
+) -> impl Iterator<Item = &'a Address> {
+    owners.filter(|owner| !topology.away().contains(owner))
+}

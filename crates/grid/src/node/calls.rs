@@ -1,0 +1,229 @@
+//! Operations that this member has begun and that are not finished: numbered, in order, and bounded.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{Address, Time};
+use smallvec::SmallVec;
+
+use crate::Segment;
+use crate::command::{Ack, CacheId};
+use crate::operation::{Action, OperationError, Outcome};
+
+/// Operations that may be between the oldest that is not finished and the newest: owners keep a record of each write
+/// among them. A thousand callers with 64 operations each.
+pub(crate) const CALLS_MAX: usize = 65_536;
+
+/// An operation under way.
+pub(crate) struct InFlight {
+    pub(crate) cache: CacheId,
+    pub(crate) segment: Segment,
+    pub(crate) key: Bytes,
+    pub(crate) action: Action,
+    /// Whom it was sent to last; nobody if there is nobody to send it to.
+    pub(crate) target: Option<Address>,
+    pub(crate) sent: Time,
+    /// Whether it was sent before: it may have been carried out.
+    pub(crate) is_repeated: bool,
+    pub(crate) began: Time,
+    pub(crate) timeout: Duration,
+    /// Whether the caller still waits. If not, it goes on for the sake of the owners: they must agree.
+    pub(crate) is_awaited: bool,
+    acks: Acks,
+}
+
+/// Acknowledgements of one epoch's write owners.
+#[derive(Default)]
+struct Acks {
+    epoch: u32,
+    from: SmallVec<[Address; 2]>,
+    outcome: Option<Outcome>,
+}
+
+impl InFlight {
+    pub(crate) fn new(
+        cache: CacheId,
+        segment: Segment,
+        key: Bytes,
+        action: Action,
+        now: Time,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            cache,
+            segment,
+            key,
+            action,
+            target: None,
+            sent: now,
+            is_repeated: false,
+            began: now,
+            timeout,
+            is_awaited: true,
+            acks: Acks::default(),
+        }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.action, Action::Write(_))
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
+        self.began + self.timeout
+    }
+
+    /// Takes an acknowledgement. Returns the outcome if it was the last of its epoch's.
+    fn ack(&mut self, from: &Address, ack: Ack) -> Option<Outcome> {
+        let acks = &mut self.acks;
+        if ack.epoch < acks.epoch {
+            return None;
+        }
+        if ack.epoch > acks.epoch {
+            *acks = Acks { epoch: ack.epoch, ..Acks::default() };
+        }
+        if !acks.from.contains(from) {
+            acks.from.push(from.clone());
+        }
+        if ack.outcome.is_some() {
+            acks.outcome = ack.outcome;
+        }
+        if acks.from.len() >= usize::from(ack.acks) { acks.outcome.take() } else { None }
+    }
+}
+
+/// What came of an operation, for whoever has begun it.
+pub(crate) type Finished = (u64, Result<Outcome, OperationError>);
+
+/// All operations under way.
+#[derive(Default)]
+pub(crate) struct Calls {
+    /// Number of the first in `calls`: everything below is finished.
+    base: u64,
+    calls: VecDeque<Option<InFlight>>,
+    count: usize,
+    pub(crate) finished: Vec<Finished>,
+}
+
+impl Calls {
+    /// Everything below this number is finished.
+    pub(crate) fn finished_below(&self) -> u64 {
+        self.base
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.calls.len() >= CALLS_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn open(&mut self, call: InFlight) -> u64 {
+        self.calls.push_back(Some(call));
+        self.count += 1;
+        self.base + self.calls.len() as u64 - 1
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut InFlight> {
+        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        self.calls.get_mut(at)?.as_mut()
+    }
+
+    /// The numbers of all, in order.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let open = self.calls.iter().enumerate().filter(|(_, call)| call.is_some());
+        open.map(|(at, _)| self.base + at as u64).collect()
+    }
+
+    pub(crate) fn ack(&mut self, from: &Address, ack: Ack) {
+        let number = ack.number;
+        if let Some(outcome) = self.get_mut(number).and_then(|call| call.ack(from, ack)) {
+            self.finish(number, Ok(outcome));
+        }
+    }
+
+    /// An operation is over.
+    pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
+        let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
+        let Some(call) = self.calls.get_mut(at).and_then(Option::take) else { return };
+        self.count -= 1;
+        if call.is_awaited {
+            self.finished.push((number, result));
+        }
+        while let Some(None) = self.calls.front() {
+            self.calls.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// The caller is told of a failure, while the operation goes on.
+    pub(crate) fn give_up(&mut self, number: u64, error: OperationError) {
+        if let Some(call) = self.get_mut(number)
+            && call.is_awaited
+        {
+            call.is_awaited = false;
+            self.finished.push((number, Err(error)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::*;
+    use crate::operation::ReadFrom;
+
+    fn call() -> InFlight {
+        let action = Action::Read(ReadFrom::Nearest);
+        InFlight::new(CacheId(1), Segment(0), Bytes::new(), action, Time::ZERO, Duration::from_secs(1))
+    }
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    fn ack(number: u64, epoch: u32, outcome: Option<Outcome>) -> Ack {
+        Ack { number, epoch, acks: 2, outcome }
+    }
+
+    #[test]
+    fn what_is_finished_is_all_below_the_oldest_that_is_not() {
+        let mut calls = Calls::default();
+        let numbers: Vec<u64> = (0..4).map(|_| calls.open(call())).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        calls.finish(1, Ok(Outcome::Read(None)));
+        calls.finish(2, Ok(Outcome::Read(None)));
+        assert_eq!(calls.finished_below(), 0);
+        calls.finish(0, Ok(Outcome::Read(None)));
+        assert_eq!(calls.finished_below(), 3);
+        calls.finish(1, Ok(Outcome::Read(None)));
+        assert_eq!(calls.finished.len(), 3, "an operation ends once");
+        assert_eq!(calls.open(call()), 4);
+    }
+
+    #[test]
+    fn acknowledgements_of_two_epochs_do_not_add_up() {
+        let mut calls = Calls::default();
+        let number = calls.open(call());
+        let outcome = Some(Outcome::Read(None));
+        calls.ack(&member(1), ack(number, 5, outcome.clone()));
+        calls.ack(&member(1), ack(number, 5, None));
+        calls.ack(&member(2), ack(number, 6, None));
+        calls.ack(&member(3), ack(number, 5, None));
+        assert!(calls.finished.is_empty());
+        calls.ack(&member(1), ack(number, 6, outcome));
+        assert_eq!(calls.finished.len(), 1);
+    }
+
+    #[test]
+    fn who_waits_no_longer_is_not_told_again() {
+        let mut calls = Calls::default();
+        let number = calls.open(call());
+        calls.give_up(number, OperationError::TimedOut(Duration::from_secs(1)));
+        assert_eq!((calls.finished.len(), calls.finished_below()), (1, 0));
+        calls.finish(number, Ok(Outcome::Read(None)));
+        assert_eq!((calls.finished.len(), calls.finished_below()), (1, 1));
+    }
+}

@@ -1,0 +1,169 @@
+//! Records at a change of owners: the new primary of a segment learns of all unfinished writes before it orders the
+//! next one, and sees to it that all write owners have them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::calls::InFlight;
+use super::cx::Cx;
+use super::records::Record;
+use crate::command::{Body, HandedRecord, HandedSegment};
+use crate::operation::{Action, Change, Condition, Write};
+use crate::{Segment, Version};
+
+impl Cache {
+    /// Sends our records to new primaries, and as a new primary begins to wait for those of others.
+    pub(super) fn hand_over(&mut self, cx: &mut Cx) {
+        let Some(installed) = &self.installed else { return };
+        let mut handed: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        for segment in installed.writes.segments() {
+            let reign = installed.topology.reign(segment);
+            let state = &mut self.segments[usize::from(segment.0)];
+            // Who is gone has nothing to hand over; the epoch has changed, so that is seen here.
+            state.missing.retain(|owner| {
+                installed.writes.owners(segment).any(|other| other == owner)
+                    && !installed.topology.away().contains(owner)
+            });
+            if state.handed == reign || !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
+                continue;
+            }
+            state.handed = reign;
+            match installed.writes.primary(segment) {
+                Some(primary) if *primary == cx.local => {
+                    state.missing = installed
+                        .writes
+                        .owners(segment)
+                        .filter(|owner| **owner != cx.local && !installed.topology.away().contains(owner))
+                        .cloned()
+                        .collect();
+                }
+                Some(primary) => {
+                    state.missing.clear();
+                    handed.entry(primary.clone()).or_default().push(segment);
+                }
+                None => {}
+            }
+        }
+        for (primary, segments) in handed {
+            let all = segments.into_iter().map(|segment| self.handed_segment(cx, segment)).collect();
+            self.send(cx, &primary, Body::Handover(all));
+        }
+        // Calls that waited here for somebody who is primary no more find out by themselves.
+        for segment in (0..self.config.segments).map(Segment) {
+            if !self.is_primary(&cx.local, segment) {
+                self.unpark(cx, segment);
+            }
+        }
+    }
+
+    fn handed_segment(&mut self, cx: &mut Cx, segment: Segment) -> HandedSegment {
+        let state = &mut self.segments[usize::from(segment.0)];
+        state.records.prune(&cx.watermarks);
+        let records: Vec<Record> = state.records.iter().cloned().collect();
+        let records = records
+            .into_iter()
+            .map(|record| HandedRecord {
+                effect: self.effect_of(cx.now, segment, &record),
+                operation: record.operation,
+                key: record.key,
+                version: record.version,
+                outcome: record.outcome,
+            })
+            .collect();
+        HandedSegment { segment, reign: self.topology().map_or(0, |topology| topology.reign(segment)), records }
+    }
+
+    /// A write owner's records have come.
+    pub(super) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
+        let segment = handed.segment;
+        let is_current = self.topology().is_some_and(|topology| topology.reign(segment) == handed.reign);
+        if !is_current || !self.state(segment).missing.contains(from) {
+            return;
+        }
+        for HandedRecord { operation, key, version, effect, outcome } in handed.records {
+            let state = self.state(segment);
+            if state.records.of_write(&key, version).is_some() || cx.watermarks.is_finished(&operation) {
+                continue;
+            }
+            let is_removal = effect == crate::command::Effect::Remove;
+            self.apply(cx, segment, &key, version, effect);
+            let key = bytes::Bytes::copy_from_slice(&key);
+            let record = Record { operation, key, version, is_removal, outcome };
+            self.state(segment).records.push(record, &cx.watermarks);
+        }
+        self.state(segment).missing.retain(|owner| owner != from);
+        if self.state(segment).is_open() {
+            self.resend_records(cx);
+        }
+    }
+
+    /// As the primary of segments whose write owners have changed, or whose records' callers have gone: sends all
+    /// records to all write owners, and lets in the calls that have waited.
+    pub(super) fn resend_records(&mut self, cx: &mut Cx) {
+        let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        for segment in (0..self.config.segments).map(Segment) {
+            if !self.is_primary(&cx.local, segment) || !self.state(segment).is_open() {
+                continue;
+            }
+            let Some(topology) = self.topology() else { return };
+            let epoch = topology.epoch(segment);
+            let is_new = std::mem::replace(&mut self.state(segment).resent, epoch) != epoch;
+            let adopted = self.adopt(cx, segment);
+            if is_new || adopted > 0 {
+                let records: Vec<Record> = self.state(segment).records.iter().cloned().collect();
+                for record in records {
+                    if is_new || record.operation.caller == cx.local {
+                        self.back_up_record(cx, segment, record);
+                    }
+                }
+                for owner in self.write_owners(segment).filter(|owner| **owner != cx.local) {
+                    settled.entry(owner.clone()).or_default().push(segment);
+                }
+            }
+            self.unpark(cx, segment);
+        }
+        for (owner, segments) in settled {
+            self.send(cx, &owner, Body::Settled(segments));
+        }
+    }
+
+    /// Takes over the records whose callers have gone. Returns how many.
+    fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
+        let Some(installed) = &self.installed else { return 0 };
+        let id = self.config.id();
+        let state = &mut self.segments[usize::from(segment.0)];
+        state.records.prune(&cx.watermarks);
+        let mut count = 0;
+        for record in state.records.iter_mut() {
+            if !Self::is_caller_gone(&installed.topology, &record.operation.caller) {
+                continue;
+            }
+            // Sent again as any operation is; wherever it finds no record, it has nothing to do.
+            let nothing = Write {
+                condition: Condition::Version(Version::NONE),
+                change: Change::Remove,
+                wants_previous: false,
+            };
+            let mut call =
+                InFlight::new(id, segment, record.key.clone(), Action::Write(nothing), cx.now, Duration::ZERO);
+            call.is_awaited = false;
+            call.is_repeated = true;
+            call.target = Some(cx.local.clone());
+            record.operation.number = cx.calls.open(call);
+            record.operation.caller = cx.local.clone();
+            cx.counters.adopted += 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Calls that have waited are looked at again.
+    fn unpark(&mut self, cx: &mut Cx, segment: Segment) {
+        for (from, call) in std::mem::take(&mut self.state(segment).parked) {
+            self.handle_call(cx, &from, call);
+        }
+    }
+}

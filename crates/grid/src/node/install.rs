@@ -1,0 +1,87 @@
+//! A new topology: which segments come and go, and who has to be told what.
+
+use consort_group::Address;
+
+use super::NodeEvent;
+use super::cache::{Cache, Installed};
+use super::cx::Cx;
+use crate::command::ToCoordinator;
+use crate::operation::OperationError;
+use crate::topology::Topology;
+use crate::{ContainerState, Segment};
+
+impl Cache {
+    /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
+    pub(crate) fn install(&mut self, cx: &mut Cx, topology: Topology) {
+        let installed = self.topology_id();
+        if topology.id < installed || topology.current.segment_count() != self.config.segments {
+            return;
+        }
+        if topology.id == installed {
+            // The coordinator has not heard that it is.
+            return self.tell_coordinator(cx, ToCoordinator::Confirm);
+        }
+        match topology.membership(&cx.local) {
+            Some(membership) if membership.since > installed && installed > 0 => self.begin_anew(cx),
+            Some(_) => {}
+            // Left out: what we have is not the cache's any more. Whoever is here joins again.
+            None => {
+                self.begin_anew(cx);
+                self.installed = None;
+                return;
+            }
+        }
+        let id = topology.id;
+        self.installed = Some(Installed { writes: topology.write_owners(), topology });
+        self.move_segments(cx);
+        self.hand_over(cx);
+        self.resend_records(cx);
+        self.plan_transfer(cx);
+        self.redirect(cx);
+        self.tell_coordinator(cx, ToCoordinator::Confirm);
+        cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
+        self.handle_deferred(cx);
+    }
+
+    /// This member was left out, and others have gone on without it.
+    fn begin_anew(&mut self, cx: &mut Cx) {
+        for segment in (0..self.config.segments).map(Segment) {
+            self.container.drop_segment(segment);
+            *self.state(segment) = Default::default();
+        }
+        self.transfer = Default::default();
+        self.installed = None;
+        let id = self.config.id();
+        for number in cx.calls.numbers() {
+            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+            if call.is_write() && call.is_repeated {
+                cx.calls.finish(number, Err(OperationError::Uncertain));
+            }
+        }
+    }
+
+    fn move_segments(&mut self, cx: &Cx) {
+        let Some(Installed { topology, writes }) = &self.installed else { return };
+        for segment in writes.segments() {
+            let has = self.container.state(segment);
+            let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
+            match (owns(topology.read_owners()), owns(writes), has) {
+                (true, _, ContainerState::Owned) => {}
+                // Who is to be read has pulled everything, or there was nothing to be had.
+                (true, ..) => self.container.own(segment),
+                (false, true, ContainerState::Absent) => self.container.receive(segment),
+                (false, true, _) => {}
+                (false, false, ContainerState::Absent) => {}
+                (false, false, _) => {
+                    self.container.drop_segment(segment);
+                    self.segments[usize::from(segment.0)] = Default::default();
+                }
+            }
+        }
+    }
+
+    /// Callers that are members and here.
+    pub(super) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
+        !topology.contains(caller) || topology.away().contains(caller)
+    }
+}

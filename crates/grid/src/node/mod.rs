@@ -1,0 +1,378 @@
+//! A member of the grid as a state machine: views, frames, time and operations go in; frames, outcomes and deadlines
+//! come out.
+//!
+//! Inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. After each of them, or after
+//! several, the outputs are drained: [`Node::poll_frame`], [`Node::poll_finished`], [`Node::poll_event`], and
+//! [`Node::poll_timeout`] says when [`Node::handle_timeout`] wants to be called. Time never runs backwards.
+//!
+//! What is promised is written down in `docs/design/2026-11-grid.md`.
+
+mod backup;
+mod cache;
+mod caller;
+mod calls;
+mod cx;
+mod entries;
+mod handover;
+mod install;
+mod primary;
+mod records;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{Address, Time, View};
+
+use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
+use crate::coordinator::Coordinator;
+use crate::operation::{Action, OperationError, Outcome};
+use crate::wire::{FrameError, FrameReader};
+use crate::{CacheConfig, CacheMember, Container, OpenError, Topology};
+use cache::Cache;
+use calls::InFlight;
+use cx::Cx;
+
+pub use cx::Counters;
+
+/// How often what should have been answered is looked after.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
+
+/// A frame for a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// To whom.
+    pub dest: Address,
+    /// A message's payload.
+    pub bytes: Bytes,
+}
+
+/// What has happened to a cache here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeEvent {
+    /// A topology is installed. With the first one, the cache may be used.
+    Installed {
+        /// The cache.
+        cache: CacheId,
+        /// The topology's id.
+        topology: u32,
+    },
+    /// The cluster has the cache with other settings. It is closed here.
+    Refused {
+        /// The cache.
+        cache: CacheId,
+        /// The difference.
+        error: OpenError,
+    },
+    /// Nothing depends on this member any more. The cache is closed here.
+    Left {
+        /// The cache.
+        cache: CacheId,
+    },
+}
+
+/// How far a rebalance is on one member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Progress {
+    /// Segments that are still to come.
+    pub segments_left: usize,
+    /// Bytes of keys and values that have come in this rebalance.
+    pub bytes_pulled: u64,
+}
+
+/// A member of the grid.
+pub struct Node {
+    cx: Cx,
+    view: Option<View>,
+    caches: BTreeMap<CacheId, Cache>,
+    coordinator: Coordinator,
+    /// The newest topology of each cache that came from a member before the view that makes it coordinator.
+    early: BTreeMap<CacheId, (Address, Topology)>,
+    look_after: Option<Time>,
+}
+
+impl Node {
+    /// A member without caches.
+    pub fn new(local: Address) -> Self {
+        Self {
+            cx: Cx::new(local.clone()),
+            view: None,
+            caches: BTreeMap::new(),
+            coordinator: Coordinator::new(local),
+            early: BTreeMap::new(),
+            look_after: None,
+        }
+    }
+
+    /// Our address.
+    pub fn local(&self) -> &Address {
+        &self.cx.local
+    }
+
+    /// What was unusual so far.
+    pub fn counters(&self) -> Counters {
+        self.cx.counters
+    }
+
+    /// The topology that is installed.
+    pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
+        self.caches.get(&cache)?.topology()
+    }
+
+    /// How far a rebalance is here.
+    pub fn progress(&self, cache: CacheId) -> Progress {
+        self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
+            segments_left: cache.transfer.segments_left(),
+            bytes_pulled: cache.transfer.bytes,
+        })
+    }
+
+    /// Records of writes whose callers may not have all acknowledgements, over all segments of a cache.
+    pub fn record_count(&self, cache: CacheId) -> usize {
+        let segments = self.caches.get(&cache).map_or(&[][..], |cache| &cache.segments);
+        segments.iter().map(|segment| segment.records.len()).sum()
+    }
+
+    /// Opens a cache. It may be used when [`NodeEvent::Installed`] comes; what is submitted before waits for that.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; nothing was changed.
+    pub fn open(
+        &mut self,
+        now: Time,
+        config: CacheConfig,
+        member: CacheMember,
+        container: Arc<Container>,
+    ) -> Result<(), OpenError> {
+        self.cx.now = now;
+        config.check()?;
+        let id = config.id();
+        if self.caches.contains_key(&id) {
+            return Err(OpenError::IsOpen(config.name));
+        }
+        let cache = Cache::new(config, member, container);
+        self.join(&cache);
+        self.caches.insert(id, cache);
+        self.work();
+        Ok(())
+    }
+
+    fn join(&mut self, cache: &Cache) {
+        let join = ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
+        cache.tell_coordinator(&mut self.cx, join);
+    }
+
+    /// Begins to leave a cache: its segments go to others first. [`NodeEvent::Left`] says when that is done.
+    pub fn leave(&mut self, now: Time, cache: CacheId) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.is_leaving = true;
+            cache.tell_coordinator(&mut self.cx, ToCoordinator::Leave);
+        }
+        self.work();
+    }
+
+    /// Uses what is left of a degraded cache, whatever was lost.
+    pub fn make_available(&mut self, now: Time, cache: CacheId) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
+        }
+        self.work();
+    }
+
+    /// Begins an operation. Its number comes back in [`Node::poll_finished`], perhaps at once.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    pub fn submit(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        key: Bytes,
+        action: Action,
+        timeout: Duration,
+    ) -> Result<u64, OperationError> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
+        if self.cx.calls.is_full() {
+            return Err(OperationError::Busy(calls::CALLS_MAX as u64));
+        }
+        let segment = crate::segment_of(&key, cache.config.segments);
+        let call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
+        let number = self.cx.calls.open(call);
+        cache.dispatch(&mut self.cx, number);
+        self.work();
+        Ok(number)
+    }
+
+    /// The channel has a new view.
+    pub fn handle_view(&mut self, now: Time, view: &View) {
+        self.cx.now = now;
+        self.cx.coordinator = view.coordinator().cloned();
+        self.cx.watermarks.retain(|caller| view.contains(caller));
+        self.coordinator.handle_view(&mut self.cx, view);
+        self.view = Some(view.clone());
+        for (cache, (from, topology)) in std::mem::take(&mut self.early) {
+            self.handle(&from, Command { cache, topology: 0, body: Body::Install(Box::new(topology)) });
+        }
+        self.work();
+    }
+
+    /// A frame has come.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read; the commands before the place were handled.
+    pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
+        self.cx.now = now;
+        let result = self.read_frame(from, frame);
+        if result.is_err() {
+            self.cx.counters.malformed += 1;
+        }
+        self.work();
+        result
+    }
+
+    fn read_frame(&mut self, from: &Address, frame: Bytes) -> Result<(), FrameError> {
+        let mut reader = FrameReader::new(frame)?;
+        self.cx.watermarks.heard(from, reader.finished);
+        while let Some(command) = reader.next()? {
+            self.handle(from, command);
+        }
+        self.cx.counters.unknown += reader.unknown;
+        Ok(())
+    }
+
+    fn handle(&mut self, from: &Address, command: Command) {
+        let id = command.cache;
+        match command.body {
+            Body::ToCoordinator(told) => {
+                self.coordinator.handle(&mut self.cx, id, command.topology, from, told);
+            }
+            Body::StatusRequest { nonce } => self.tell_status(from, nonce),
+            Body::Install(topology) => self.install(from, id, *topology),
+            Body::Refused(error) => {
+                if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
+                    self.close(id);
+                    self.cx.events.push_back(NodeEvent::Refused { cache: id, error });
+                }
+            }
+            Body::Left => {
+                if self.caches.get(&id).is_some_and(|cache| cache.is_leaving) {
+                    self.close(id);
+                    self.cx.events.push_back(NodeEvent::Left { cache: id });
+                }
+            }
+            _ => {
+                if let Some(cache) = self.caches.get_mut(&id) {
+                    cache.handle(&mut self.cx, from, command);
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, from: &Address, id: CacheId, topology: Topology) {
+        if self.cx.coordinator.as_ref() != Some(from) {
+            // Its view is not here yet, or it does not know that it is coordinator no more.
+            self.early.insert(id, (from.clone(), topology));
+        } else if let Some(cache) = self.caches.get_mut(&id) {
+            cache.install(&mut self.cx, topology);
+        }
+    }
+
+    fn tell_status(&mut self, to: &Address, nonce: u64) {
+        let status = |cache: &Cache| CacheStatus {
+            config: cache.config.clone(),
+            member: cache.member.clone(),
+            topology: cache.topology().cloned(),
+            pulled: cache.transfer.pulled,
+            is_leaving: cache.is_leaving,
+        };
+        let caches = self.caches.values().map(status).collect();
+        let status = ToCoordinator::Status(Box::new(Status { nonce, caches }));
+        self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
+    }
+
+    fn close(&mut self, id: CacheId) {
+        self.caches.remove(&id);
+        for number in self.cx.calls.numbers() {
+            if self.cx.calls.get_mut(number).is_some_and(|call| call.cache == id) {
+                self.cx.calls.finish(number, Err(OperationError::Closed));
+            }
+        }
+    }
+
+    /// Commands to ourselves are handled like those of others.
+    fn work(&mut self) {
+        let local = self.cx.local.clone();
+        while let Some(command) = self.cx.inner.pop_front() {
+            self.handle(&local, command);
+        }
+        if self.look_after.is_none() && self.is_anything_open() {
+            self.look_after = Some(self.cx.now + LOOK_AFTER);
+        }
+    }
+
+    fn is_anything_open(&self) -> bool {
+        let waits = |cache: &Cache| {
+            cache.installed.is_none() || cache.is_leaving || cache.transfer.is_active() || !cache.deferred.is_empty()
+        };
+        !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
+    }
+
+    /// When [`Node::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.look_after
+    }
+
+    /// The time has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.cx.now = now;
+        if self.look_after.is_none_or(|at| at > now) {
+            return;
+        }
+        self.look_after = None;
+        self.coordinator.look_after(&mut self.cx);
+        for cache in self.caches.values_mut() {
+            cache.look_after(&mut self.cx);
+            cache.look_after_transfer(&mut self.cx);
+            if cache.installed.is_none() {
+                let join =
+                    ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
+                cache.tell_coordinator(&mut self.cx, join);
+            } else if cache.is_leaving {
+                cache.tell_coordinator(&mut self.cx, ToCoordinator::Leave);
+            }
+        }
+        self.work();
+    }
+
+    /// The next frame that is to be sent.
+    pub fn poll_frame(&mut self) -> Option<Frame> {
+        let finished = self.cx.calls.finished_below();
+        loop {
+            let mut first = self.cx.outbox.first_entry()?;
+            match first.get_mut().next(finished) {
+                Some(bytes) => return Some(Frame { dest: first.key().clone(), bytes }),
+                None => {
+                    first.remove();
+                }
+            }
+        }
+    }
+
+    /// The next operation that has ended for its caller.
+    pub fn poll_finished(&mut self) -> Option<(u64, Result<Outcome, OperationError>)> {
+        self.cx.calls.finished.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<NodeEvent> {
+        self.cx.events.pop_front()
+    }
+}

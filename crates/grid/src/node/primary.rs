@@ -1,0 +1,169 @@
+//! The primary's side: it orders writes, and sees to it that the other write owners have them.
+
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use super::records::Record;
+use crate::command::{Backup, Body, Call, Effect, OperationId, Reply};
+use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
+use crate::{Segment, Version};
+
+impl Cache {
+    /// An operation has come for this member to carry out.
+    pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
+        let Some(topology) = self.topology() else { return };
+        let segment = topology.current.segment_of(&call.key);
+        if call.action == Action::Read(ReadFrom::Nearest) {
+            let reply = if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
+                Reply::Done(Outcome::Read(self.stored(cx.now, segment, &call.key)))
+            } else {
+                Reply::Misdirected
+            };
+            return self.reply(cx, from, call.number, reply);
+        }
+        if !self.is_primary(&cx.local, segment) {
+            return self.reply(cx, from, call.number, Reply::Misdirected);
+        }
+        let is_write = matches!(call.action, Action::Write(_));
+        if let Some(error) = self.refusal(topology, segment, is_write) {
+            // What is sent again may have been done before.
+            let error = if call.is_repeated && is_write { OperationError::Uncertain } else { error };
+            return self.reply(cx, from, call.number, Reply::Failed(error));
+        }
+        if !self.state(segment).is_open() {
+            return self.state(segment).park(cx, from, call);
+        }
+        cx.note_own_watermark();
+        let operation = OperationId { caller: from.clone(), number: call.number };
+        if call.is_repeated {
+            if cx.watermarks.is_finished(&operation) {
+                return;
+            }
+            if let Some(record) = self.state(segment).records.find(&operation).cloned() {
+                return self.back_up_record(cx, segment, record);
+            }
+        }
+        match call.action {
+            Action::Read(_) => {
+                let outcome = Outcome::Read(self.stored(cx.now, segment, &call.key));
+                self.answer_behind_writes(cx, segment, operation, call.key, outcome);
+            }
+            Action::Write(write) => self.carry_out(cx, segment, operation, call.key, write),
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        operation: OperationId,
+        key: bytes::Bytes,
+        write: Write,
+    ) {
+        let present = self.entry(cx.now, segment, &key);
+        let standing = present.as_ref().map_or(Version::NONE, |entry| entry.version);
+        let is_held = write.condition.holds(present.as_ref());
+        let is_done = is_held && (present.is_some() || write.change != Change::Remove);
+        let mut written = Written {
+            is_done: is_held,
+            was_present: present.is_some(),
+            version: standing,
+            previous: present.filter(|_| write.wants_previous).map(|entry| super::entries::stored(entry, cx.now)),
+        };
+        if !is_done {
+            return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
+        }
+        let topology = self.topology_id();
+        let state = self.state(segment);
+        state.count += 1;
+        let version = Version::new(topology, state.count);
+        let is_removal = write.change == Change::Remove;
+        match write.change {
+            Change::Put { value, lifetime } => {
+                if !self.put_new(cx.now, segment, &key, value, version, lifetime) {
+                    return self.reply(cx, &operation.caller, operation.number, Reply::Failed(OperationError::Full));
+                }
+                written.version = version;
+            }
+            Change::Remove => self.erase(cx.now, segment, &key, version),
+        }
+        let key = bytes::Bytes::copy_from_slice(&key);
+        let record = Record { operation, key, version, is_removal, outcome: Outcome::Written(written) };
+        self.state(segment).records.push(record.clone(), &cx.watermarks);
+        self.back_up_record(cx, segment, record);
+    }
+
+    /// Answers what changes nothing. If what it saw may not have arrived everywhere, the answer goes behind it.
+    fn answer_behind_writes(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        operation: OperationId,
+        key: bytes::Bytes,
+        outcome: Outcome,
+    ) {
+        if !self.state(segment).records.is_unfinished(&key, &cx.watermarks) {
+            return self.reply(cx, &operation.caller, operation.number, Reply::Done(outcome));
+        }
+        let backup = Backup {
+            segment,
+            finished: cx.watermarks.of(&operation.caller),
+            operation,
+            key: bytes::Bytes::new(),
+            version: Version::NONE,
+            effect: Effect::Nothing,
+            acks: 0,
+            tells: false,
+            outcome: Some(outcome),
+        };
+        self.back_up(cx, backup);
+    }
+
+    /// Sends what a record says to the other write owners, who tell the caller.
+    pub(super) fn back_up_record(&mut self, cx: &mut Cx, segment: Segment, record: Record) {
+        let effect = self.effect_of(cx.now, segment, &record);
+        let backup = Backup {
+            segment,
+            finished: cx.watermarks.of(&record.operation.caller),
+            operation: record.operation,
+            key: record.key,
+            version: record.version,
+            effect,
+            acks: 0,
+            tells: false,
+            outcome: Some(record.outcome),
+        };
+        self.back_up(cx, backup);
+    }
+
+    /// One of the other write owners tells the caller the outcome; all of a write's remember it.
+    fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
+        let others: Vec<Address> =
+            self.write_owners(backup.segment).filter(|owner| **owner != cx.local).cloned().collect();
+        let Some((last, others)) = others.split_last() else {
+            if let Some(outcome) = backup.outcome {
+                self.reply(cx, &backup.operation.caller, backup.operation.number, Reply::Done(outcome));
+            }
+            return;
+        };
+        backup.acks = others.len() as u16 + 1;
+        for other in others {
+            let mut silent = backup.clone();
+            if silent.effect == Effect::Nothing {
+                silent.outcome = None;
+            }
+            self.send(cx, other, Body::Backup(silent));
+        }
+        backup.tells = true;
+        self.send(cx, last, Body::Backup(backup));
+    }
+
+    pub(super) fn reply(&mut self, cx: &mut Cx, to: &Address, number: u64, reply: Reply) {
+        if *to == cx.local {
+            self.handle_reply(cx, self.topology_id(), number, reply);
+        } else {
+            self.send(cx, to, Body::Reply { number, reply });
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a write owner remembers of writes until their callers have finished: who has begun them, what they did, and
+//! what the caller is to be told.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use crate::Version;
+use crate::command::OperationId;
+use crate::operation::Outcome;
+
+/// One write.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Record {
+    pub(crate) operation: OperationId,
+    pub(crate) key: Bytes,
+    pub(crate) version: Version,
+    pub(crate) is_removal: bool,
+    pub(crate) outcome: Outcome,
+}
+
+/// Below which number everything of a caller is finished, as far as was heard.
+#[derive(Default)]
+pub(crate) struct Watermarks {
+    finished: BTreeMap<Address, u64>,
+}
+
+impl Watermarks {
+    pub(crate) fn heard(&mut self, caller: &Address, finished: u64) {
+        match self.finished.get_mut(caller) {
+            Some(known) => *known = finished.max(*known),
+            None => {
+                self.finished.insert(caller.clone(), finished);
+            }
+        }
+    }
+
+    pub(crate) fn of(&self, caller: &Address) -> u64 {
+        self.finished.get(caller).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn is_finished(&self, operation: &OperationId) -> bool {
+        operation.number < self.of(&operation.caller)
+    }
+
+    /// Forgets callers. Bounded by the members: whoever is none has nothing under way.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Address) -> bool) {
+        self.finished.retain(|caller, _| is_kept(caller));
+    }
+}
+
+/// Records after which the finished ones are looked for; as many as a segment has at a time with hundreds of callers.
+const PRUNE_AT: usize = 16;
+
+/// The records of a segment. Bounded by what callers may have under way ([`super::calls::CALLS_MAX`] each).
+#[derive(Default)]
+pub(crate) struct Records {
+    records: Vec<Record>,
+    prune_at: usize,
+}
+
+impl Records {
+    pub(crate) fn push(&mut self, record: Record, watermarks: &Watermarks) {
+        if self.records.len() >= self.prune_at.max(PRUNE_AT) {
+            self.prune(watermarks);
+            self.prune_at = 2 * self.records.len();
+        }
+        self.records.push(record);
+    }
+
+    pub(crate) fn prune(&mut self, watermarks: &Watermarks) {
+        self.records.retain(|record| !watermarks.is_finished(&record.operation));
+    }
+
+    pub(crate) fn find(&self, operation: &OperationId) -> Option<&Record> {
+        self.records.iter().rev().find(|record| record.operation == *operation)
+    }
+
+    /// The record of a write, whoever its caller is by now.
+    pub(crate) fn of_write(&mut self, key: &[u8], version: Version) -> Option<&mut Record> {
+        self.records.iter_mut().find(|record| record.version == version && record.key == key)
+    }
+
+    /// Whether there is a write of this key whose caller may not have all acknowledgements.
+    pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
+        let mut records = self.records.iter();
+        records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        self.records.iter_mut()
+    }
+
+    pub(crate) fn retain(&mut self, is_kept: impl FnMut(&Record) -> bool) {
+        self.records.retain(is_kept);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.records = Vec::new();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+}

@@ -1,0 +1,197 @@
+//! Pulling segments: a member that is to be an owner fetches what there is, chunk after chunk.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use consort_group::{Address, Time};
+
+use super::cache::Cache;
+use super::cx::Cx;
+use crate::command::{Body, Chunk, Pull, ToCoordinator};
+use crate::container::{ChunkLimits, Cursor};
+use crate::topology::Phase;
+use crate::{ContainerState, Segment};
+
+/// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy.
+const PULLS_MAX: usize = 4;
+
+/// Bytes of a chunk. With [`PULLS_MAX`] a receiver has a megabyte under way: a millisecond of a fast network, and little
+/// enough to let commands through in between.
+const CHUNK_BYTES: u32 = 256 * 1024;
+
+/// Entries of a chunk: a giver's walk holds nobody up for longer.
+const CHUNK_ENTRIES: usize = 4_096;
+
+/// How long a chunk may take before it is asked for again.
+const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// What a member is pulling.
+#[derive(Default)]
+pub(crate) struct Transfer {
+    /// Which rebalance it is for.
+    pub(crate) rebalance: u32,
+    todo: VecDeque<Segment>,
+    active: BTreeMap<Segment, ActivePull>,
+    /// The last rebalance that was completed here.
+    pub(crate) pulled: u32,
+    /// What has come so far in this rebalance.
+    pub(crate) bytes: u64,
+}
+
+struct ActivePull {
+    from: Address,
+    cursor: Option<(u64, u64)>,
+    asked: Time,
+}
+
+impl Transfer {
+    /// Segments that have not come yet.
+    pub(crate) fn segments_left(&self) -> usize {
+        self.todo.len() + self.active.len()
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.segments_left() > 0
+    }
+}
+
+impl Cache {
+    /// With a new topology: what is to be pulled, and from whom.
+    pub(super) fn plan_transfer(&mut self, cx: &mut Cx) {
+        let Some(installed) = &self.installed else { return };
+        let topology = &installed.topology;
+        let (Some(pending), Phase::ReadOldWriteAll) = (&topology.pending, topology.phase) else {
+            self.transfer = Transfer { pulled: self.transfer.pulled, ..Transfer::default() };
+            return;
+        };
+        if topology.rebalance != self.transfer.rebalance {
+            let container = &self.container;
+            let todo = pending
+                .segments_of(&cx.local)
+                .filter(|&segment| container.state(segment) == ContainerState::Receiving)
+                .collect();
+            let (rebalance, pulled) = (topology.rebalance, self.transfer.pulled);
+            self.transfer = Transfer { rebalance, todo, pulled, ..Transfer::default() };
+        }
+        // From those who are gone nothing comes any more.
+        let lost: Vec<Segment> = self
+            .transfer
+            .active
+            .iter()
+            .filter(|(segment, pull)| !topology.current.owners(**segment).any(|owner| *owner == pull.from))
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in lost {
+            self.transfer.active.remove(&segment);
+            self.transfer.todo.push_back(segment);
+        }
+        self.pull_more(cx);
+    }
+
+    fn pull_more(&mut self, cx: &mut Cx) {
+        while self.transfer.active.len() < PULLS_MAX {
+            let Some(segment) = self.transfer.todo.pop_front() else { break };
+            self.pull_from_any(cx, segment, 0);
+        }
+        self.tell_if_pulled(cx);
+    }
+
+    /// Begins a segment, with one of those who are read: another one at every attempt.
+    fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) {
+        let Some(topology) = self.topology() else { return };
+        let givers: Vec<&Address> = super::caller::present(topology, topology.current.owners(segment)).collect();
+        if givers.is_empty() {
+            // Everybody who had it is gone: there is nothing to pull.
+            return;
+        }
+        // By turns, so that givers share the work.
+        let from = givers[(usize::from(segment.0) + attempt) % givers.len()].clone();
+        let pull = ActivePull { from, cursor: None, asked: cx.now };
+        self.ask(cx, segment, &pull);
+        self.transfer.active.insert(segment, pull);
+    }
+
+    fn ask(&self, cx: &mut Cx, segment: Segment, pull: &ActivePull) {
+        let body =
+            Pull { rebalance: self.transfer.rebalance, segment, cursor: pull.cursor, bytes_max: CHUNK_BYTES };
+        self.send(cx, &pull.from, Body::Pull(body));
+    }
+
+    fn tell_if_pulled(&mut self, cx: &mut Cx) {
+        let transfer = &mut self.transfer;
+        if transfer.rebalance > 0 && !transfer.is_active() && transfer.pulled < transfer.rebalance {
+            transfer.pulled = transfer.rebalance;
+            let rebalance = transfer.rebalance;
+            self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance });
+        }
+    }
+
+    /// Asks again for chunks that should have come.
+    pub(crate) fn look_after_transfer(&mut self, cx: &mut Cx) {
+        let late: Vec<Segment> = self
+            .transfer
+            .active
+            .iter()
+            .filter(|(_, pull)| cx.now.since(pull.asked) >= PULL_AGAIN_AFTER)
+            .map(|(segment, _)| *segment)
+            .collect();
+        for segment in late {
+            self.transfer.active.remove(&segment);
+            self.pull_from_any(cx, segment, 1);
+        }
+        self.tell_if_pulled(cx);
+    }
+
+    /// Somebody pulls a segment from us.
+    pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
+        let Pull { rebalance, segment, cursor, bytes_max } = pull;
+        let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
+        let limits = ChunkLimits { entries_max: CHUNK_ENTRIES, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+        let is_complete = self.container.state(segment) == ContainerState::Owned;
+        let found = is_complete.then(|| self.container.chunk(segment, cursor, limits, cx.now));
+        let chunk = match found {
+            Some(Ok(found)) => Chunk {
+                rebalance,
+                segment,
+                entries: found
+                    .entries
+                    .into_iter()
+                    .map(|(key, entry)| (key, super::entries::stored(entry, cx.now)))
+                    .collect(),
+                next: found.next.map(|next| (next.slot.into(), next.before)),
+                is_refused: false,
+            },
+            _ => Chunk { rebalance, segment, entries: Vec::new(), next: None, is_refused: true },
+        };
+        self.send(cx, from, Body::Chunk(chunk));
+    }
+
+    /// A chunk has come.
+    pub(super) fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
+        let Chunk { rebalance, segment, entries, next, is_refused } = chunk;
+        let transfer = &mut self.transfer;
+        if rebalance != transfer.rebalance || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from) {
+            return;
+        }
+        if is_refused {
+            // It will be asked for again, after a while: whoever refuses lacks a topology or has a later one.
+            return;
+        }
+        for (key, stored) in entries {
+            self.transfer.bytes += (key.len() + stored.value.len()) as u64;
+            self.put_copy(cx.now, segment, &key, stored);
+        }
+        match (next, self.transfer.active.get_mut(&segment)) {
+            (Some(next), Some(pull)) => {
+                pull.cursor = Some(next);
+                pull.asked = cx.now;
+                let pull = ActivePull { from: pull.from.clone(), ..*pull };
+                self.ask(cx, segment, &pull);
+            }
+            _ => {
+                self.transfer.active.remove(&segment);
+                self.pull_more(cx);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What can be asked of a cache for one key, and what comes of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use crate::{Entry, Lifetime, Segment, Version};
+
+/// When a write is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// In any case.
+    Always,
+    /// If the key is absent.
+    Absent,
+    /// If the key is present.
+    Present,
+    /// If the key has this value.
+    Value(Bytes),
+    /// If the key's entry has this version.
+    Version(Version),
+}
+
+impl Condition {
+    /// Whether it holds for what the key has.
+    pub fn holds(&self, entry: Option<&Entry>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Absent => entry.is_none(),
+            Self::Present => entry.is_some(),
+            Self::Value(value) => entry.is_some_and(|entry| entry.value == value),
+            Self::Version(version) => entry.is_some_and(|entry| entry.version == *version),
+        }
+    }
+}
+
+/// What a write does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The key has this value from now on.
+    Put {
+        /// The value.
+        value: Bytes,
+        /// For how long.
+        lifetime: Lifetime,
+    },
+    /// The key is absent from now on.
+    Remove,
+}
+
+/// A write: one change under one condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// When it is done.
+    pub condition: Condition,
+    /// What is done.
+    pub change: Change,
+    /// Whether the caller wants what the key had before. It costs its transfer, so it is only sent if wanted.
+    pub wants_previous: bool,
+}
+
+/// Which owner answers a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadFrom {
+    /// Whoever is nearest: this member if it is an owner, else one of the owners. Regular: the last acknowledged write
+    /// or a newer one.
+    #[default]
+    Nearest,
+    /// The primary only. Linearizable.
+    Primary,
+}
+
+/// An operation on one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// What does the key have?
+    Read(ReadFrom),
+    /// A write.
+    Write(Write),
+}
+
+/// What came of an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// What the key has.
+    Read(Option<Stored>),
+    /// What a write did.
+    Written(Written),
+}
+
+/// What a write did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Whether the condition held. If not, nothing was changed.
+    pub is_done: bool,
+    /// Whether the key was present before.
+    pub was_present: bool,
+    /// The version of the entry that was written, or that stood in the way; [`Version::NONE`] if there is none.
+    pub version: Version,
+    /// What the key had before, if that was wanted and there was something.
+    pub previous: Option<Stored>,
+}
+
+/// An entry as it travels: times as spans, because clocks differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// The value.
+    pub value: Bytes,
+    /// Its version.
+    pub version: Version,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+    /// How long ago it was written.
+    pub age: Duration,
+    /// How long ago it was last used.
+    pub idle: Duration,
+}
+
+/// Why an operation has failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperationError {
+    /// Not all owners have answered in time. A write may have been done, or may still be done.
+    #[error("no answer within {0:?}; a write may still be done")]
+    TimedOut(Duration),
+    /// This member was left out of the cluster while the write was under way. It may have been done.
+    #[error("this member was left out of the cluster; the write may have been done")]
+    Uncertain,
+    /// Too many members are away, and the cache's partition handling does not allow it. Nothing was changed.
+    #[error("cache is degraded: owners of segment {segment} are away: {away:?}")]
+    Degraded {
+        /// The key's segment.
+        segment: Segment,
+        /// Which of its owners.
+        away: Vec<Address>,
+    },
+    /// The primary's memory is full and its cache refuses new entries. Nothing was changed.
+    #[error("memory of the key's primary is full")]
+    Full,
+    /// The key or value is larger than a cache takes. Nothing was changed.
+    #[error("{what} has {length} bytes, {limit} are allowed")]
+    TooLarge {
+        /// The key or the value.
+        what: &'static str,
+        /// How long it is.
+        length: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// The cache is not open here, or no more. Nothing was changed.
+    #[error("cache is closed")]
+    Closed,
+    /// As many operations are under way as a member may have. Nothing was changed.
+    #[error("{0} operations are under way already")]
+    Busy(u64),
+}

@@ -1,0 +1,193 @@
+//! Who owns what at a moment, and who will: a value that the coordinator makes and everybody installs.
+
+use std::sync::Arc;
+
+use consort_group::Address;
+
+use crate::{CacheMember, ConsistentHash, Segment};
+
+/// How far a change of owners is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Nothing moves: the current owners are read and written.
+    Stable,
+    /// Entries move: the current owners are read, current and pending ones are written.
+    ReadOldWriteAll,
+    /// All entries have moved: the pending owners are read, current and pending ones are written.
+    ReadNewWriteAll,
+}
+
+/// What of a cache may be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Availability {
+    /// Everything.
+    Available,
+    /// Too much was lost at once: what the cache's partition handling allows in a minority. These owners are away.
+    Degraded {
+        /// Owners that are not in the view.
+        away: Arc<[Address]>,
+    },
+}
+
+/// A member, and since when it has been one without interruption.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Membership {
+    /// The member.
+    pub member: CacheMember,
+    /// The id of the topology with which it became a member. Whoever finds a later one than the last that it has
+    /// installed was left out meanwhile, and begins anew.
+    pub since: u32,
+}
+
+/// The owners of a cache's segments. Made by the coordinator, a new one for every change; a higher id replaces a lower.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    /// Grows with every change.
+    pub id: u32,
+    /// The phase.
+    pub phase: Phase,
+    /// Everybody who has the cache open, owners or not, in the order of their coming.
+    pub members: Arc<[Membership]>,
+    /// The owners now.
+    pub current: ConsistentHash,
+    /// The owners to be, while the phase is not [`Phase::Stable`].
+    pub pending: Option<ConsistentHash>,
+    /// Which rebalance this is or was: the id of the topology that began it.
+    pub rebalance: u32,
+    /// Per segment the id with which its write owners last changed.
+    pub epochs: Arc<[u32]>,
+    /// Per segment the id with which its primary last changed.
+    pub reigns: Arc<[u32]>,
+    /// The members of the last stable topology: of them more than half must be there.
+    pub quorum: Arc<[Address]>,
+    /// What may be used.
+    pub availability: Availability,
+}
+
+impl Topology {
+    /// The first topology of a cache.
+    pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
+        let quorum = Arc::from([member.address.clone()]);
+        let membership = Membership { member: member.clone(), since: id };
+        Self {
+            id,
+            phase: Phase::Stable,
+            members: Arc::from([membership]),
+            current: ConsistentHash::new(vec![member], owner_count, segment_count),
+            pending: None,
+            rebalance: 0,
+            epochs: vec![id; segment_count.into()].into(),
+            reigns: vec![id; segment_count.into()].into(),
+            quorum,
+            availability: Availability::Available,
+        }
+    }
+
+    /// A successor under another id, in which `change` has changed what it likes but the id, the epochs and the reigns,
+    /// which follow.
+    #[must_use]
+    pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
+        let mut next = Self { id, ..self.clone() };
+        change(&mut next);
+        let (old, new) = (self.write_owners(), next.write_owners());
+        let changed = |since: &Arc<[u32]>, is_same: &dyn Fn(Segment) -> bool| {
+            new.segments()
+                .map(|segment| if is_same(segment) { since[usize::from(segment.0)] } else { id })
+                .collect()
+        };
+        next.reigns = changed(&self.reigns, &|segment| old.primary(segment) == new.primary(segment));
+        next.epochs = changed(&self.epochs, &|segment| {
+            old.primary(segment) == new.primary(segment)
+                && old.owners(segment).len() == new.owners(segment).len()
+                && old.owners(segment).all(|owner| new.owners(segment).any(|other| other == owner))
+        });
+        next
+    }
+
+    /// Who is read; the first is the primary.
+    pub fn read_owners(&self) -> &ConsistentHash {
+        match (&self.pending, self.phase) {
+            (Some(pending), Phase::ReadNewWriteAll) => pending,
+            _ => &self.current,
+        }
+    }
+
+    /// Who is written; the first is the primary.
+    pub fn write_owners(&self) -> ConsistentHash {
+        match (&self.pending, self.phase) {
+            (Some(pending), Phase::ReadNewWriteAll) => pending.union(&self.current),
+            (Some(pending), _) => self.current.union(pending),
+            (None, _) => self.current.clone(),
+        }
+    }
+
+    /// Whether it is a member.
+    pub fn contains(&self, member: &Address) -> bool {
+        self.membership(member).is_some()
+    }
+
+    /// A member's membership.
+    pub fn membership(&self, member: &Address) -> Option<&Membership> {
+        self.members.iter().find(|other| other.member.address == *member)
+    }
+
+    /// The members' addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.members.iter().map(|membership| &membership.member.address)
+    }
+
+    /// With which topology a segment's write owners last changed.
+    pub fn epoch(&self, segment: Segment) -> u32 {
+        self.epochs[usize::from(segment.0)]
+    }
+
+    /// With which topology a segment's primary last changed.
+    pub fn reign(&self, segment: Segment) -> u32 {
+        self.reigns[usize::from(segment.0)]
+    }
+
+    /// Owners that are away, if it is degraded.
+    pub fn away(&self) -> &[Address] {
+        match &self.availability {
+            Availability::Available => &[],
+            Availability::Degraded { away } => away,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::*;
+
+    fn member(n: u64) -> CacheMember {
+        Address::Uuid(Uuid { most: 1, least: n }).into()
+    }
+
+    #[test]
+    fn epochs_change_where_owners_do_and_nowhere_else() {
+        let alone = Topology::first(1, member(1), 2, 16);
+        let target = alone.current.rebalanced(vec![member(1), member(2), member(3)]);
+        let copying = alone.succeeded(2, |next| {
+            next.phase = Phase::ReadOldWriteAll;
+            next.pending = Some(target.clone());
+        });
+        let switching = copying.succeeded(3, |next| next.phase = Phase::ReadNewWriteAll);
+        let stable = switching.succeeded(4, |next| {
+            next.phase = Phase::Stable;
+            next.current = target.clone();
+            next.pending = None;
+        });
+        for segment in target.segments() {
+            assert_eq!(copying.epoch(segment), 2, "everybody gets a second owner");
+            assert_eq!(copying.reign(segment), 1, "who is read stays primary");
+            let has_moved = target.primary(segment) != alone.current.primary(segment);
+            assert_eq!(switching.reign(segment), if has_moved { 3 } else { 1 });
+            assert_eq!(switching.epoch(segment), if has_moved { 3 } else { 2 });
+            let is_left = !target.owners(segment).any(|owner| *owner == member(1).address);
+            assert_eq!(stable.epoch(segment), if is_left { 4 } else { switching.epoch(segment) });
+            assert_eq!(stable.reign(segment), switching.reign(segment));
+        }
+    }
+}

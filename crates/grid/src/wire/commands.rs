@@ -1,0 +1,215 @@
+//! The wire form of commands and of everything in them.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use consort_group::Address;
+
+use super::{FrameError, Result, Wire, wire_enum, wire_struct};
+use crate::command::{
+    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, HandedRecord, HandedSegment, OperationId, Pull, Reply,
+    Status, ToCoordinator,
+};
+use crate::operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+use crate::topology::{Availability, Membership, Phase};
+use crate::{
+    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Lifetime, Location, OpenError, Owners,
+    PartitionHandling, Segment, Topology, Version,
+};
+
+impl Wire for Segment {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        u16::read(from).map(Self)
+    }
+}
+
+impl Wire for Version {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        u64::read(from).map(Self)
+    }
+}
+
+impl Wire for Capacity {
+    fn put(&self, out: &mut BytesMut) {
+        self.thousandths().put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        u32::read(from).map(Self::from_thousandths)
+    }
+}
+
+/// The members and owners of a consistent hash; places that nobody has are refused.
+impl Wire for ConsistentHash {
+    fn put(&self, out: &mut BytesMut) {
+        self.members().len().put(out);
+        self.members().iter().for_each(|member| member.put(out));
+        self.owner_count().put(out);
+        self.segment_count().put(out);
+        for segment in self.segments() {
+            let places = self.places(segment);
+            places.len().put(out);
+            places.iter().for_each(|place| place.put(out));
+        }
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        let members = Vec::<CacheMember>::read(from)?;
+        let owner_count = u16::read(from)?;
+        let owners = Vec::<Owners>::read(from)?;
+        Self::from_parts(members, owner_count, owners)
+            .map_err(|value| FrameError::Invalid { what: "owner", value })
+    }
+}
+
+/// All parts must be of the same number of segments.
+impl Wire for Topology {
+    fn put(&self, out: &mut BytesMut) {
+        let Self { id, phase, members, current, pending, rebalance, epochs, reigns, quorum, availability } = self;
+        (*id, *phase).put(out);
+        members.put(out);
+        current.put(out);
+        pending.put(out);
+        rebalance.put(out);
+        epochs.put(out);
+        reigns.put(out);
+        quorum.put(out);
+        availability.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        let (id, phase) = Wire::read(from)?;
+        let topology = Self {
+            id,
+            phase,
+            members: Wire::read(from)?,
+            current: Wire::read(from)?,
+            pending: Wire::read(from)?,
+            rebalance: Wire::read(from)?,
+            epochs: Wire::read(from)?,
+            reigns: Wire::read(from)?,
+            quorum: Wire::read(from)?,
+            availability: Wire::read(from)?,
+        };
+        let count = usize::from(topology.current.segment_count());
+        let others = [
+            topology.pending.as_ref().map_or(count, |pending| pending.segment_count().into()),
+            topology.epochs.len(),
+            topology.reigns.len(),
+        ];
+        match others.into_iter().find(|&other| other != count) {
+            Some(other) => Err(FrameError::Invalid { what: "number of segments", value: other as u64 }),
+            None if count == 0 => Err(FrameError::Invalid { what: "number of segments", value: 0 }),
+            None => Ok(topology),
+        }
+    }
+}
+
+/// Of errors only those travel that another member can cause; the rest is told by whoever has it.
+impl Wire for OperationError {
+    fn put(&self, out: &mut BytesMut) {
+        match self {
+            Self::Degraded { segment, away } => {
+                1_u8.put(out);
+                segment.put(out);
+                away.put(out);
+            }
+            Self::Full => 2_u8.put(out),
+            Self::Uncertain => 3_u8.put(out),
+            _ => 0_u8.put(out),
+        }
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        match u8::read(from)? {
+            0 => Ok(Self::Closed),
+            1 => Ok(Self::Degraded { segment: Wire::read(from)?, away: Wire::read(from)? }),
+            2 => Ok(Self::Full),
+            3 => Ok(Self::Uncertain),
+            value => Err(FrameError::Invalid { what: "error", value: value.into() }),
+        }
+    }
+}
+
+wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll });
+wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
+wire_struct!(Membership { member, since });
+wire_struct!(Location { site, rack, machine });
+wire_struct!(CacheMember { address, capacity, location });
+wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners } });
+wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
+wire_struct!(CacheConfig { name, mode, segments, partitions, encoding });
+wire_enum!(OpenError {
+    0 = Invalid { cache, setting, value },
+    1 = IsOpen(cache),
+    2 = Different { cache, setting, ours, theirs },
+});
+
+wire_struct!(Lifetime { lifespan, max_idle });
+wire_struct!(Stored { value, version, lifetime, age, idle });
+wire_enum!(Condition { 0 = Always, 1 = Absent, 2 = Present, 3 = Value(value), 4 = Version(version) });
+wire_enum!(Change { 0 = Put { value, lifetime }, 1 = Remove });
+wire_struct!(Write { condition, change, wants_previous });
+wire_enum!(ReadFrom { 0 = Nearest, 1 = Primary });
+wire_enum!(Action { 0 = Read(from), 1 = Write(write) });
+wire_struct!(Written { is_done, was_present, version, previous });
+wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
+
+wire_struct!(OperationId { caller, number });
+wire_struct!(Call { number, is_repeated, key, action });
+wire_enum!(Effect { 0 = Put(entry), 1 = Remove, 2 = Superseded, 3 = Nothing });
+wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
+wire_struct!(Ack { number, epoch, acks, outcome });
+wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error) });
+wire_struct!(HandedRecord { operation, key, version, effect, outcome });
+wire_struct!(HandedSegment { segment, reign, records });
+wire_struct!(Pull { rebalance, segment, cursor, bytes_max });
+wire_struct!(Chunk { rebalance, segment, entries, next, is_refused });
+wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving });
+wire_struct!(Status { nonce, caches });
+
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, out: &mut BytesMut) {
+        (**self).put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        T::read(from).map(Self::new)
+    }
+}
+
+wire_enum!(ToCoordinator {
+    0 = Join { config, member },
+    1 = Leave,
+    2 = Confirm,
+    3 = Pulled { rebalance },
+    4 = MakeAvailable,
+    5 = Status(status),
+});
+
+/// What a body is; unknown tags are skipped by the frame's reader.
+pub(super) const BODY_TAGS: u8 = 13;
+
+wire_enum!(Body {
+    0 = Call(call),
+    1 = Backup(backup),
+    2 = Ack(ack),
+    3 = Reply { number, reply },
+    4 = Handover(segments),
+    5 = Settled(segments),
+    6 = Pull(pull),
+    7 = Chunk(chunk),
+    8 = ToCoordinator(told),
+    9 = Install(topology),
+    10 = Refused(error),
+    11 = Left,
+    12 = StatusRequest { nonce },
+});

@@ -1,0 +1,187 @@
+//! Frames: many commands to one member, in one message.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::commands::BODY_TAGS;
+use super::primitives::need;
+use super::{FrameError, Result, Wire};
+use crate::command::{Body, CacheId, Command};
+
+/// How a frame begins: what it is, and the version of its form.
+const PREFIX: [u8; 2] = [0xc9, 1];
+
+/// Prefix and the number below which everything of the sender's is finished.
+const HEAD: usize = 2 + 8;
+
+/// Bytes after which a frame is closed: as much as the transport puts into one packet, so that many commands share the
+/// cost of a message and no small one waits behind megabytes. A larger command has a frame for itself.
+const FRAME_BYTES: usize = 60_000;
+
+/// Writes commands to one member.
+#[derive(Default)]
+pub(crate) struct FrameWriter {
+    open: BytesMut,
+    closed: Vec<Bytes>,
+}
+
+impl FrameWriter {
+    /// Adds a command.
+    pub(crate) fn push(&mut self, cache: CacheId, topology: u32, body: &Body) {
+        if self.open.is_empty() {
+            self.open.put_slice(&PREFIX);
+            self.open.put_u64(0);
+        }
+        let start = self.open.len();
+        self.open.put_u32(0);
+        self.open.put_u32(cache.0);
+        topology.put(&mut self.open);
+        body.put(&mut self.open);
+        let length = (self.open.len() - start - 4) as u32;
+        self.open[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        if self.open.len() >= FRAME_BYTES {
+            self.closed.push(self.open.split().freeze());
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
+    }
+
+    /// Takes all frames. `finished` goes into the last, which says it soonest after the others.
+    pub(crate) fn take(&mut self, finished: u64) -> impl Iterator<Item = Bytes> {
+        if self.open.len() >= HEAD {
+            self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
+        }
+        let last = (!self.open.is_empty()).then(|| self.open.split().freeze());
+        std::mem::take(&mut self.closed).into_iter().chain(last)
+    }
+}
+
+/// Reads the commands of a frame.
+pub(crate) struct FrameReader {
+    bytes: Bytes,
+    /// Everything of the sender's below this number is finished.
+    pub(crate) finished: u64,
+    /// Commands that were skipped because nobody here knows them.
+    pub(crate) unknown: u64,
+}
+
+impl FrameReader {
+    pub(crate) fn new(mut bytes: Bytes) -> Result<Self> {
+        need(&bytes, "frame", HEAD)?;
+        let found = [bytes[0], bytes[1]];
+        if found != PREFIX {
+            return Err(FrameError::Foreign { found, expected: PREFIX });
+        }
+        bytes.advance(2);
+        let finished = bytes.get_u64();
+        Ok(Self { bytes, finished, unknown: 0 })
+    }
+
+    /// The next command; `None` at the end. After an error the rest is worthless.
+    pub(crate) fn next(&mut self) -> Result<Option<Command>> {
+        while !self.bytes.is_empty() {
+            need(&self.bytes, "command", 4)?;
+            let length = self.bytes.get_u32() as usize;
+            need(&self.bytes, "command", length)?;
+            let mut command = self.bytes.split_to(length);
+            need(&command, "cache", 4)?;
+            let cache = CacheId(command.get_u32());
+            let topology = u32::read(&mut command)?;
+            if command.first().is_none_or(|&tag| tag >= BODY_TAGS) {
+                self.unknown += 1;
+                continue;
+            }
+            let body = Body::read(&mut command)?;
+            return Ok(Some(Command { cache, topology, body }));
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Call, Pull};
+    use crate::operation::{Action, ReadFrom};
+    use crate::Segment;
+
+    const CACHE: CacheId = CacheId(7);
+
+    fn read(key: &'static [u8]) -> Body {
+        Body::Call(Call {
+            number: 9,
+            is_repeated: false,
+            key: Bytes::from_static(key),
+            action: Action::Read(ReadFrom::Nearest),
+        })
+    }
+
+    #[test]
+    fn commands_come_back_in_order() {
+        let pull = Body::Pull(Pull { rebalance: 3, segment: Segment(255), cursor: Some((1, 2)), bytes_max: 9 });
+        let mut writer = FrameWriter::default();
+        writer.push(CACHE, 5, &read(b"k"));
+        writer.push(CACHE, 6, &pull);
+        let frames: Vec<Bytes> = writer.take(42).collect();
+        assert!(writer.is_empty());
+        assert_eq!(frames.len(), 1);
+        let mut reader = FrameReader::new(frames[0].clone()).unwrap();
+        assert_eq!(reader.finished, 42);
+        assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 5, body: read(b"k") })));
+        assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 6, body: pull })));
+        assert_eq!(reader.next(), Ok(None));
+    }
+
+    #[test]
+    fn unknown_commands_and_unknown_fields_are_skipped() {
+        let mut writer = FrameWriter::default();
+        writer.push(CACHE, 5, &read(b"k"));
+        let mut frame = BytesMut::from(&writer.take(0).next().unwrap()[..]);
+        let known = frame.len();
+        // A body that we do not know, and ours with a field more.
+        frame.put_u32(7);
+        frame.put_slice(&[0, 0, 0, 7, 5, BODY_TAGS, 1]);
+        frame.extend_from_within(HEAD..known);
+        let length = (known - HEAD - 4 + 1) as u32;
+        let again = frame.len() - (known - HEAD);
+        frame[again..again + 4].copy_from_slice(&length.to_be_bytes());
+        frame.put_u8(99);
+        let mut reader = FrameReader::new(frame.freeze()).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().body, read(b"k"));
+        assert_eq!(reader.next().unwrap().unwrap().body, read(b"k"));
+        assert_eq!((reader.next(), reader.unknown), (Ok(None), 1));
+    }
+
+    #[test]
+    fn other_bytes_are_foreign_and_cut_ones_short() {
+        let foreign = FrameReader::new(Bytes::from_static(b"GET / HTTP/1.1")).err();
+        assert!(matches!(foreign, Some(FrameError::Foreign { found: [b'G', b'E'], .. })));
+        let mut writer = FrameWriter::default();
+        writer.push(CACHE, 5, &read(b"key"));
+        let whole = writer.take(0).next().unwrap();
+        for length in HEAD + 1..whole.len() {
+            let mut reader = FrameReader::new(whole.slice(..length)).unwrap();
+            assert!(matches!(reader.next(), Err(FrameError::Short { .. })), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_long_frame_is_closed_and_the_last_one_says_what_is_finished() {
+        let mut writer = FrameWriter::default();
+        let key = Bytes::from(vec![1; 25_000]);
+        for _ in 0..4 {
+            let call = Call {
+                number: 1,
+                is_repeated: false,
+                key: key.clone(),
+                action: Action::Read(ReadFrom::Nearest),
+            };
+            writer.push(CACHE, 5, &Body::Call(call));
+        }
+        let frames: Vec<Bytes> = writer.take(3).collect();
+        let finished: Vec<u64> =
+            frames.iter().map(|frame| FrameReader::new(frame.clone()).unwrap().finished).collect();
+        assert_eq!(finished, [0, 3]);
+    }
+}

@@ -1,0 +1,325 @@
+//! How values are written: numbers as LEB128, everything else in the order of its fields.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use consort_group::{Address, Uuid};
+use smallvec::SmallVec;
+
+/// Bytes that are not what they should be. Nothing was changed by the command that they were to be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The bytes end in the middle of something.
+    #[error("{what} needs {wanted} bytes, {left} are left")]
+    Short {
+        /// What was read.
+        what: &'static str,
+        /// What it takes.
+        wanted: usize,
+        /// What there is.
+        left: usize,
+    },
+    /// A value that has no meaning.
+    #[error("{what} cannot be {value}")]
+    Invalid {
+        /// What was read.
+        what: &'static str,
+        /// What it says.
+        value: u64,
+    },
+    /// Not a frame, or of a version that this member does not know.
+    #[error("frame begins with {found:02x?} instead of {expected:02x?}")]
+    Foreign {
+        /// The first two bytes.
+        found: [u8; 2],
+        /// What they should be.
+        expected: [u8; 2],
+    },
+}
+
+pub(crate) type Result<T> = std::result::Result<T, FrameError>;
+
+/// Something with a form on the wire.
+pub(crate) trait Wire: Sized {
+    fn put(&self, out: &mut BytesMut);
+    fn read(from: &mut Bytes) -> Result<Self>;
+}
+
+/// Checks that there is as much as will be read.
+pub(super) fn need(from: &Bytes, what: &'static str, wanted: usize) -> Result<()> {
+    let left = from.len();
+    if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
+}
+
+impl Wire for u8 {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(*self);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        need(from, "byte", 1)?;
+        Ok(from.get_u8())
+    }
+}
+
+impl Wire for u64 {
+    fn put(&self, out: &mut BytesMut) {
+        let mut rest = *self;
+        while rest >= 0x80 {
+            out.put_u8(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.put_u8(rest as u8);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        let mut value = 0;
+        for (nth, &byte) in from.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * nth);
+            if byte & 0x80 == 0 {
+                from.advance(nth + 1);
+                return Ok(value);
+            }
+        }
+        Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
+    }
+}
+
+macro_rules! narrow {
+    ($($int:ty),+) => {$(
+        impl Wire for $int {
+            fn put(&self, out: &mut BytesMut) {
+                (*self as u64).put(out);
+            }
+
+            fn read(from: &mut Bytes) -> Result<Self> {
+                let value = u64::read(from)?;
+                Self::try_from(value).map_err(|_| FrameError::Invalid { what: stringify!($int), value })
+            }
+        }
+    )+};
+}
+
+narrow!(u16, u32, usize);
+
+impl Wire for bool {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(u8::from(*self));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        match u8::read(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(FrameError::Invalid { what: "yes or no", value: value.into() }),
+        }
+    }
+}
+
+impl Wire for Bytes {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        out.put_slice(self);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        let length = usize::read(from)?;
+        need(from, "bytes", length)?;
+        Ok(from.split_to(length))
+    }
+}
+
+impl Wire for Arc<str> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        out.put_slice(self.as_bytes());
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        let bytes = Bytes::read(from)?;
+        let text = std::str::from_utf8(&bytes);
+        text.map(Into::into).map_err(|error| FrameError::Invalid {
+            what: "text",
+            value: bytes[error.valid_up_to()].into(),
+        })
+    }
+}
+
+/// Members of a cache are told by their UUIDs.
+impl Wire for Address {
+    fn put(&self, out: &mut BytesMut) {
+        let Uuid { most, least } = self.uuid().unwrap_or_default();
+        out.put_u64(most);
+        out.put_u64(least);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        need(from, "address", 16)?;
+        Ok(Self::Uuid(Uuid { most: from.get_u64(), least: from.get_u64() }))
+    }
+}
+
+/// Microseconds.
+impl Wire for Duration {
+    fn put(&self, out: &mut BytesMut) {
+        u64::try_from(self.as_micros()).unwrap_or(u64::MAX).put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok(Self::from_micros(u64::read(from)?))
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut BytesMut) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok(if bool::read(from)? { Some(T::read(from)?) } else { None })
+    }
+}
+
+/// Reads so many values. Each takes at least a byte, so a lying count takes no memory.
+fn read_all<T: Wire, C: FromIterator<T>>(from: &mut Bytes) -> Result<C> {
+    let count = usize::read(from)?;
+    need(from, "list", count)?;
+    (0..count).map(|_| T::read(from)).collect()
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        read_all(from)
+    }
+}
+
+impl<T: Wire> Wire for Arc<[T]> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        read_all(from)
+    }
+}
+
+impl<T: Wire, const N: usize> Wire for SmallVec<[T; N]> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        read_all(from)
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok((A::read(from)?, B::read(from)?))
+    }
+}
+
+/// The wire form of a struct: its fields one after the other.
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),+ $(,)? }) => {
+        impl $crate::wire::Wire for $name {
+            fn put(&self, out: &mut bytes::BytesMut) {
+                let Self { $($field),+ } = self;
+                $($crate::wire::Wire::put($field, out);)+
+            }
+
+            fn read(from: &mut bytes::Bytes) -> $crate::wire::Result<Self> {
+                $(let $field = $crate::wire::Wire::read(from)?;)+
+                Ok(Self { $($field),+ })
+            }
+        }
+    };
+}
+
+/// The wire form of an enum: a byte that names the variant, then its fields.
+macro_rules! wire_enum {
+    ($name:ident { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),+ $(,)? })?),+ $(,)? }) => {
+        impl $crate::wire::Wire for $name {
+            fn put(&self, out: &mut bytes::BytesMut) {
+                match self {
+                    $(Self::$variant $(($inner))? $({ $($field),+ })? => {
+                        bytes::BufMut::put_u8(out, $tag);
+                        $($crate::wire::Wire::put($inner, out);)?
+                        $($($crate::wire::Wire::put($field, out);)+)?
+                    })+
+                }
+            }
+
+            fn read(from: &mut bytes::Bytes) -> $crate::wire::Result<Self> {
+                match <u8 as $crate::wire::Wire>::read(from)? {
+                    $($tag => {
+                        $(let $inner = $crate::wire::Wire::read(from)?;)?
+                        $($(let $field = $crate::wire::Wire::read(from)?;)+)?
+                        Ok(Self::$variant $(($inner))? $({ $($field),+ })?)
+                    })+
+                    value => Err($crate::wire::FrameError::Invalid {
+                        what: stringify!($name),
+                        value: value.into(),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {wire_enum, wire_struct};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: T, length: usize) {
+        let mut out = BytesMut::new();
+        value.put(&mut out);
+        assert_eq!(out.len(), length, "{value:?}");
+        let mut bytes = out.freeze();
+        assert_eq!(T::read(&mut bytes), Ok(value));
+        assert!(bytes.is_empty());
+    }
+
+    #[test]
+    fn values_come_back_as_they_were() {
+        there_and_back(127_u64, 1);
+        there_and_back(128_u64, 2);
+        there_and_back(u64::MAX, 10);
+        there_and_back(Some(Bytes::from_static(b"abc")), 5);
+        there_and_back(vec![(1_u16, true), (300, false)], 6);
+        there_and_back(Arc::<str>::from("grüße"), 8);
+        there_and_back(Duration::from_millis(3), 2);
+        there_and_back(Address::Uuid(Uuid { most: 1, least: 2 }), 16);
+    }
+
+    #[test]
+    fn a_lying_length_is_an_error_and_takes_no_memory() {
+        let mut lying = Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 0x0f, 1, 2]);
+        assert_eq!(
+            Vec::<u64>::read(&mut lying.clone()),
+            Err(FrameError::Short { what: "list", wanted: 0xffff_ffff, left: 2 })
+        );
+        assert!(matches!(Bytes::read(&mut lying), Err(FrameError::Short { what: "bytes", .. })));
+        assert!(u16::read(&mut Bytes::from_static(&[0x80, 0x80, 0x04])).is_err());
+        assert!(u64::read(&mut Bytes::from_static(&[0x80; 11])).is_err());
+    }
+}
