@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use consort_group::Address;
 
-use crate::operation::{Action, Change, OperationError, Outcome, Stored};
+use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
@@ -13,7 +13,7 @@ pub struct CacheId(pub u32);
 impl CacheId {
     /// The id of the cache with this name.
     pub fn of(name: &str) -> Self {
-        Self(consort_hotrod::hash::murmur3(name.as_bytes()))
+        Self(consort_hotrod::hash::hash(name.as_bytes()) as u32)
     }
 }
 
@@ -162,12 +162,17 @@ pub(crate) struct Chunk {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ToCoordinator {
-    Join { config: CacheConfig, member: CacheMember },
+    Join {
+        config: CacheConfig,
+        member: CacheMember,
+    },
     Leave,
     /// A topology is installed.
     Confirm,
     /// All segments of a rebalance have been pulled.
-    Pulled { rebalance: u32 },
+    Pulled {
+        rebalance: u32,
+    },
     /// What was lost at once is given up: use what is left.
     MakeAvailable,
     Status(Box<Status>),

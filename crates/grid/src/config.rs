@@ -75,6 +75,23 @@ impl CacheConfig {
         }
     }
 
+    /// # Errors
+    ///
+    /// The first setting that makes no sense.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let wrong = if self.name.is_empty() {
+            ("name", "empty")
+        } else if self.segments == 0 {
+            ("segments", "0")
+        } else if self.mode == (CacheMode::Distributed { owners: 0 }) {
+            ("owners", "0")
+        } else {
+            return Ok(());
+        };
+        let (setting, value) = (wrong.0.into(), wrong.1.into());
+        Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
+    }
+
     /// Which setting differs, if any, and how: ours first.
     pub(crate) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let pairs = [

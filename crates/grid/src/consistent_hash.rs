@@ -27,6 +27,15 @@ impl fmt::Display for Segment {
     }
 }
 
+/// The segment of a key, as it is stored, in a cache with so many.
+///
+/// # Panics
+///
+/// If there are no segments.
+pub fn segment_of(key: &[u8], segment_count: u16) -> Segment {
+    Segment(hash::segment_of(key, segment_count.into()) as u16)
+}
+
 /// The owners of one segment as places in [`ConsistentHash::members`], the primary first.
 pub type Owners = SmallVec<[u16; 4]>;
 
@@ -53,6 +62,22 @@ impl ConsistentHash {
             owners: vec![Owners::new(); usize::from(segment_count)].into(),
         };
         nobody.rebalanced(members)
+    }
+
+    /// A hash as somebody else has put it together.
+    ///
+    /// # Errors
+    ///
+    /// The first place of an owner that no member has.
+    pub(crate) fn from_parts(
+        members: Vec<CacheMember>,
+        owner_count: u16,
+        owners: Vec<Owners>,
+    ) -> Result<Self, u64> {
+        match owners.iter().flatten().find(|place| usize::from(**place) >= members.len()) {
+            Some(place) => Err((*place).into()),
+            None => Ok(Self { members: members.into(), owner_count, owners: owners.into() }),
+        }
     }
 
     /// The same cache with these members, balanced, and with as little moved as that needs. Who was an owner and stays
@@ -136,7 +161,17 @@ impl ConsistentHash {
 
     /// The segment of a key, as it is stored.
     pub fn segment_of(&self, key: &[u8]) -> Segment {
-        Segment(hash::segment_of(key, self.segment_count().into()) as u16)
+        segment_of(key, self.segment_count())
+    }
+
+    /// Whether all segments have the same owners in both, and the same primary.
+    pub fn has_owners_of(&self, other: &Self) -> bool {
+        let is_same = |segment| {
+            self.primary(segment) == other.primary(segment)
+                && self.owners(segment).len() == other.owners(segment).len()
+                && self.owners(segment).all(|owner| other.owners(segment).any(|theirs| theirs == owner))
+        };
+        self.segment_count() == other.segment_count() && self.segments().all(is_same)
     }
 
     /// The owners of a segment as places among the members, the primary first; none if they are all gone.

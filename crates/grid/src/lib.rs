@@ -1,20 +1,34 @@
-//! Where the entries of distributed caches live: segments, their owners, and how owners change with the members.
+//! The data grid: caches whose entries are spread over the members of a cluster.
 //!
-//! All of it is values and pure functions: the same members give the same owners everywhere, without a vote.
+//! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). Who owns what changes with the members,
+//! from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
 
 #![forbid(unsafe_code)]
 
+mod command;
+mod config;
 mod consistent_hash;
 mod container;
+mod coordinator;
 mod member;
+mod node;
+mod operation;
 mod placement;
+mod topology;
 mod version;
+mod wire;
 
-pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment};
+pub use command::CacheId;
+pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
+pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
     BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full,
     LIFETIME_OVERHEAD, Lifetime, Limit, MemoryBound, NotOwned, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};
+pub use node::{Counters, Frame, Node, NodeEvent, Progress};
+pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+pub use topology::{Availability, Membership, Phase, Topology};
 pub use version::Version;
+pub use wire::FrameError;

@@ -96,7 +96,8 @@ pub struct Written {
     pub is_done: bool,
     /// Whether the key was present before.
     pub was_present: bool,
-    /// The version of the entry that was written, or that stood in the way; [`Version::NONE`] if there is none.
+    /// The version of what was done, be it a removal; if nothing was done, that of the entry that the key has,
+    /// [`Version::NONE`] if it has none.
     pub version: Version,
     /// What the key had before, if that was wanted and there was something.
     pub previous: Option<Stored>,

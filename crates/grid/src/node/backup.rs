@@ -72,7 +72,9 @@ impl Cache {
     pub(super) fn handle_settled(&mut self, from: &Address, topology: u32, segments: Vec<Segment>) {
         for segment in segments {
             // With another topology other callers may be gone, of which the primary has not spoken.
-            let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else { return };
+            let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else {
+                return;
+            };
             if installed.writes.primary(segment) == Some(from) {
                 let members = &installed.topology;
                 let state = &mut self.segments[usize::from(segment.0)];

@@ -150,7 +150,11 @@ impl Cache {
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
             Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
-            Body::ToCoordinator(_) | Body::Install(_) | Body::Refused(_) | Body::Left | Body::StatusRequest { .. } => {}
+            Body::ToCoordinator(_)
+            | Body::Install(_)
+            | Body::Refused(_)
+            | Body::Left
+            | Body::StatusRequest { .. } => {}
         }
     }
 

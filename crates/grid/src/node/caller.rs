@@ -50,8 +50,7 @@ impl Cache {
         call.sent = cx.now;
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);
         call.target = Some(target.clone());
-        let command =
-            Call { number, is_repeated, key: call.key.clone(), action: call.action.clone() };
+        let command = Call { number, is_repeated, key: call.key.clone(), action: call.action.clone() };
         if is_repeated {
             cx.counters.repeated += 1;
         }
@@ -105,7 +104,9 @@ impl Cache {
             let is_still_right = match &target {
                 None => false,
                 Some(target) if topology.away().contains(target) => false,
-                Some(target) if is_read => topology.read_owners().owners(segment).any(|owner| owner == target),
+                Some(target) if is_read => {
+                    topology.read_owners().owners(segment).any(|owner| owner == target)
+                }
                 Some(target) => self.primary(segment) == Some(target),
             };
             if !is_still_right || self.refusal(topology, segment, !is_read).is_some() {

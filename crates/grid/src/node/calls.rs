@@ -102,7 +102,7 @@ pub(crate) struct Calls {
     base: u64,
     calls: VecDeque<Option<InFlight>>,
     count: usize,
-    pub(crate) finished: Vec<Finished>,
+    pub(crate) finished: VecDeque<Finished>,
 }
 
 impl Calls {
@@ -149,7 +149,7 @@ impl Calls {
         let Some(call) = self.calls.get_mut(at).and_then(Option::take) else { return };
         self.count -= 1;
         if call.is_awaited {
-            self.finished.push((number, result));
+            self.finished.push_back((number, result));
         }
         while let Some(None) = self.calls.front() {
             self.calls.pop_front();
@@ -163,7 +163,7 @@ impl Calls {
             && call.is_awaited
         {
             call.is_awaited = false;
-            self.finished.push((number, Err(error)));
+            self.finished.push_back((number, Err(error)));
         }
     }
 }

@@ -73,7 +73,11 @@ impl Cache {
                 outcome: record.outcome,
             })
             .collect();
-        HandedSegment { segment, reign: self.topology().map_or(0, |topology| topology.reign(segment)), records }
+        HandedSegment {
+            segment,
+            reign: self.topology().map_or(0, |topology| topology.reign(segment)),
+            records,
+        }
     }
 
     /// A write owner's records have come.
@@ -147,8 +151,14 @@ impl Cache {
                 change: Change::Remove,
                 wants_previous: false,
             };
-            let mut call =
-                InFlight::new(id, segment, record.key.clone(), Action::Write(nothing), cx.now, Duration::ZERO);
+            let mut call = InFlight::new(
+                id,
+                segment,
+                record.key.clone(),
+                Action::Write(nothing),
+                cx.now,
+                Duration::ZERO,
+            );
             call.is_awaited = false;
             call.is_repeated = true;
             call.target = Some(cx.local.clone());

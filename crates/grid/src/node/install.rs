@@ -8,7 +8,7 @@ use super::cx::Cx;
 use crate::command::ToCoordinator;
 use crate::operation::OperationError;
 use crate::topology::Topology;
-use crate::{ContainerState, Segment};
+use crate::{Segment, SegmentState as ContainerState};
 
 impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.

@@ -33,9 +33,9 @@ use crate::wire::{FrameError, FrameReader};
 use crate::{CacheConfig, CacheMember, Container, OpenError, Topology};
 use cache::Cache;
 use calls::InFlight;
-use cx::Cx;
 
 pub use cx::Counters;
+pub(crate) use cx::Cx;
 
 /// How often what should have been answered is looked after.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -320,7 +320,10 @@ impl Node {
 
     fn is_anything_open(&self) -> bool {
         let waits = |cache: &Cache| {
-            cache.installed.is_none() || cache.is_leaving || cache.transfer.is_active() || !cache.deferred.is_empty()
+            cache.installed.is_none()
+                || cache.is_leaving
+                || cache.transfer.is_active()
+                || !cache.deferred.is_empty()
         };
         !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
     }
@@ -342,8 +345,7 @@ impl Node {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
             if cache.installed.is_none() {
-                let join =
-                    ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
+                let join = ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
                 cache.tell_coordinator(&mut self.cx, join);
             } else if cache.is_leaving {
                 cache.tell_coordinator(&mut self.cx, ToCoordinator::Leave);

@@ -69,7 +69,9 @@ impl Cache {
             is_done: is_held,
             was_present: present.is_some(),
             version: standing,
-            previous: present.filter(|_| write.wants_previous).map(|entry| super::entries::stored(entry, cx.now)),
+            previous: present
+                .filter(|_| write.wants_previous)
+                .map(|entry| super::entries::stored(entry, cx.now)),
         };
         if !is_done {
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
@@ -82,12 +84,17 @@ impl Cache {
         match write.change {
             Change::Put { value, lifetime } => {
                 if !self.put_new(cx.now, segment, &key, value, version, lifetime) {
-                    return self.reply(cx, &operation.caller, operation.number, Reply::Failed(OperationError::Full));
+                    return self.reply(
+                        cx,
+                        &operation.caller,
+                        operation.number,
+                        Reply::Failed(OperationError::Full),
+                    );
                 }
-                written.version = version;
             }
             Change::Remove => self.erase(cx.now, segment, &key, version),
         }
+        written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
         let record = Record { operation, key, version, is_removal, outcome: Outcome::Written(written) };
         self.state(segment).records.push(record.clone(), &cx.watermarks);

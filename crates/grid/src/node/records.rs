@@ -100,10 +100,6 @@ impl Records {
         self.records.retain(is_kept);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.records = Vec::new();
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }

@@ -10,7 +10,7 @@ use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
 use crate::topology::Phase;
-use crate::{ContainerState, Segment};
+use crate::{Segment, SegmentState as ContainerState};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy.
 const PULLS_MAX: usize = 4;
@@ -99,7 +99,8 @@ impl Cache {
     /// Begins a segment, with one of those who are read: another one at every attempt.
     fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) {
         let Some(topology) = self.topology() else { return };
-        let givers: Vec<&Address> = super::caller::present(topology, topology.current.owners(segment)).collect();
+        let givers: Vec<&Address> =
+            super::caller::present(topology, topology.current.owners(segment)).collect();
         if givers.is_empty() {
             // Everybody who had it is gone: there is nothing to pull.
             return;
@@ -146,7 +147,8 @@ impl Cache {
     pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
         let Pull { rebalance, segment, cursor, bytes_max } = pull;
         let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
-        let limits = ChunkLimits { entries_max: CHUNK_ENTRIES, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+        let limits =
+            ChunkLimits { entries_max: CHUNK_ENTRIES, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
         let is_complete = self.container.state(segment) == ContainerState::Owned;
         let found = is_complete.then(|| self.container.chunk(segment, cursor, limits, cx.now));
         let chunk = match found {
@@ -170,7 +172,9 @@ impl Cache {
     pub(super) fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
         let Chunk { rebalance, segment, entries, next, is_refused } = chunk;
         let transfer = &mut self.transfer;
-        if rebalance != transfer.rebalance || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from) {
+        if rebalance != transfer.rebalance
+            || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
+        {
             return;
         }
         if is_refused {

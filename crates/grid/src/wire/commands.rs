@@ -1,16 +1,15 @@
 //! The wire form of commands and of everything in them.
 
-use std::sync::Arc;
-
 use bytes::{Bytes, BytesMut};
-use consort_group::Address;
 
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, HandedRecord, HandedSegment, OperationId, Pull, Reply,
-    Status, ToCoordinator,
+    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, HandedRecord, HandedSegment, OperationId, Pull,
+    Reply, Status, ToCoordinator,
 };
-use crate::operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+use crate::operation::{
+    Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
+};
 use crate::topology::{Availability, Membership, Phase};
 use crate::{
     CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Lifetime, Location, OpenError, Owners,
@@ -73,7 +72,8 @@ impl Wire for ConsistentHash {
 /// All parts must be of the same number of segments.
 impl Wire for Topology {
     fn put(&self, out: &mut BytesMut) {
-        let Self { id, phase, members, current, pending, rebalance, epochs, reigns, quorum, availability } = self;
+        let Self { id, phase, members, current, pending, rebalance, epochs, reigns, quorum, availability } =
+            self;
         (*id, *phase).put(out);
         members.put(out);
         current.put(out);

@@ -1,5 +1,7 @@
 //! Frames: many commands to one member, in one message.
 
+use std::collections::VecDeque;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::commands::BODY_TAGS;
@@ -21,7 +23,7 @@ const FRAME_BYTES: usize = 60_000;
 #[derive(Default)]
 pub(crate) struct FrameWriter {
     open: BytesMut,
-    closed: Vec<Bytes>,
+    closed: VecDeque<Bytes>,
 }
 
 impl FrameWriter {
@@ -39,21 +41,20 @@ impl FrameWriter {
         let length = (self.open.len() - start - 4) as u32;
         self.open[start..start + 4].copy_from_slice(&length.to_be_bytes());
         if self.open.len() >= FRAME_BYTES {
-            self.closed.push(self.open.split().freeze());
+            self.closed.push_back(self.open.split().freeze());
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.closed.is_empty()
-    }
-
-    /// Takes all frames. `finished` goes into the last, which says it soonest after the others.
-    pub(crate) fn take(&mut self, finished: u64) -> impl Iterator<Item = Bytes> {
-        if self.open.len() >= HEAD {
-            self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
+    /// The next frame. `finished` goes into the last, which says it soonest after the others.
+    pub(crate) fn next(&mut self, finished: u64) -> Option<Bytes> {
+        if let Some(closed) = self.closed.pop_front() {
+            return Some(closed);
         }
-        let last = (!self.open.is_empty()).then(|| self.open.split().freeze());
-        std::mem::take(&mut self.closed).into_iter().chain(last)
+        if self.open.is_empty() {
+            return None;
+        }
+        self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
+        Some(self.open.split().freeze())
     }
 }
 
@@ -102,9 +103,9 @@ impl FrameReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Segment;
     use crate::command::{Call, Pull};
     use crate::operation::{Action, ReadFrom};
-    use crate::Segment;
 
     const CACHE: CacheId = CacheId(7);
 
@@ -119,14 +120,14 @@ mod tests {
 
     #[test]
     fn commands_come_back_in_order() {
-        let pull = Body::Pull(Pull { rebalance: 3, segment: Segment(255), cursor: Some((1, 2)), bytes_max: 9 });
+        let pull =
+            Body::Pull(Pull { rebalance: 3, segment: Segment(255), cursor: Some((1, 2)), bytes_max: 9 });
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"k"));
         writer.push(CACHE, 6, &pull);
-        let frames: Vec<Bytes> = writer.take(42).collect();
-        assert!(writer.is_empty());
-        assert_eq!(frames.len(), 1);
-        let mut reader = FrameReader::new(frames[0].clone()).unwrap();
+        let frame = writer.next(42).unwrap();
+        assert_eq!(writer.next(42), None);
+        let mut reader = FrameReader::new(frame).unwrap();
         assert_eq!(reader.finished, 42);
         assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 5, body: read(b"k") })));
         assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 6, body: pull })));
@@ -137,7 +138,7 @@ mod tests {
     fn unknown_commands_and_unknown_fields_are_skipped() {
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"k"));
-        let mut frame = BytesMut::from(&writer.take(0).next().unwrap()[..]);
+        let mut frame = BytesMut::from(&writer.next(0).unwrap()[..]);
         let known = frame.len();
         // A body that we do not know, and ours with a field more.
         frame.put_u32(7);
@@ -159,7 +160,7 @@ mod tests {
         assert!(matches!(foreign, Some(FrameError::Foreign { found: [b'G', b'E'], .. })));
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"key"));
-        let whole = writer.take(0).next().unwrap();
+        let whole = writer.next(0).unwrap();
         for length in HEAD + 1..whole.len() {
             let mut reader = FrameReader::new(whole.slice(..length)).unwrap();
             assert!(matches!(reader.next(), Err(FrameError::Short { .. })), "{length}");
@@ -179,9 +180,8 @@ mod tests {
             };
             writer.push(CACHE, 5, &Body::Call(call));
         }
-        let frames: Vec<Bytes> = writer.take(3).collect();
-        let finished: Vec<u64> =
-            frames.iter().map(|frame| FrameReader::new(frame.clone()).unwrap().finished).collect();
+        let frames = std::iter::from_fn(|| writer.next(3));
+        let finished: Vec<u64> = frames.map(|frame| FrameReader::new(frame).unwrap().finished).collect();
         assert_eq!(finished, [0, 3]);
     }
 }

@@ -140,10 +140,8 @@ impl Wire for Arc<str> {
     fn read(from: &mut Bytes) -> Result<Self> {
         let bytes = Bytes::read(from)?;
         let text = std::str::from_utf8(&bytes);
-        text.map(Into::into).map_err(|error| FrameError::Invalid {
-            what: "text",
-            value: bytes[error.valid_up_to()].into(),
-        })
+        text.map(Into::into)
+            .map_err(|error| FrameError::Invalid { what: "text", value: bytes[error.valid_up_to()].into() })
     }
 }
 

@@ -1,0 +1,98 @@
+//! A new coordinator finds out what there is: it asks everybody in its view, and goes on from the newest topology.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use consort_group::{Address, Time, View};
+
+use super::AGAIN_AFTER;
+use super::led::Led;
+use crate::command::{Body, CacheId, CacheStatus, Status};
+use crate::node::Cx;
+use crate::topology::{Availability, Topology};
+
+/// The members that have not answered, and the answers of those that have.
+pub(super) struct Gathering {
+    nonce: u64,
+    missing: BTreeSet<Address>,
+    found: Vec<(Address, CacheStatus)>,
+    asked: Time,
+}
+
+impl Gathering {
+    pub(super) fn begin(cx: &mut Cx, view: &View) -> Self {
+        let missing = view.members().iter().cloned().collect();
+        let gathering = Self { nonce: view.id().id, missing, found: Vec::new(), asked: cx.now };
+        gathering.ask(cx);
+        gathering
+    }
+
+    fn ask(&self, cx: &mut Cx) {
+        for member in &self.missing {
+            cx.send(member, CacheId(0), 0, Body::StatusRequest { nonce: self.nonce });
+        }
+    }
+
+    pub(super) fn look_after(&mut self, cx: &mut Cx) {
+        if cx.now.since(self.asked) >= AGAIN_AFTER {
+            self.asked = cx.now;
+            self.ask(cx);
+        }
+    }
+
+    /// Takes an answer. Returns whether it was the last.
+    pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
+        if status.nonce == self.nonce && self.missing.remove(from) {
+            self.found.extend(status.caches.into_iter().map(|cache| (from.clone(), cache)));
+        }
+        self.missing.is_empty()
+    }
+
+    /// All caches of the view's members, each with a new topology.
+    pub(super) fn finish(&mut self, cx: &mut Cx, view: &View) -> BTreeMap<CacheId, Led> {
+        let mut caches: BTreeMap<CacheId, Vec<(Address, CacheStatus)>> = BTreeMap::new();
+        for (member, status) in std::mem::take(&mut self.found) {
+            caches.entry(status.config.id()).or_default().push((member, status));
+        }
+        caches.into_iter().filter_map(|(id, found)| Some((id, resume(cx, view, found)?))).collect()
+    }
+}
+
+/// Goes on with a cache; `None` if nobody uses it any more.
+fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<Led> {
+    let best = found
+        .iter()
+        .filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)))
+        .max_by_key(|(topology, _)| rank(topology, view));
+    let Some((best, config)) = best.map(|(topology, config)| (topology.clone(), config.clone())) else {
+        let staying = found.into_iter().filter(|(_, status)| !status.is_leaving);
+        return staying.fold(None, |led, (_, status)| match led {
+            None => Some(Led::begin(cx, status.config, status.member, view)),
+            Some(mut led) => {
+                led.handle_join(cx, &status.config, status.member);
+                Some(led)
+            }
+        });
+    };
+    let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
+    let id = ids.max().unwrap_or(0) + 1;
+    let mut led = Led::resume(config, best);
+    for (member, status) in found {
+        led.pulled.insert(member.clone(), status.pulled);
+        if status.is_leaving {
+            led.leaving.insert(member.clone());
+        }
+        led.present.insert(member);
+        if !led.topology.contains(&status.member.address) && !status.is_leaving {
+            led.handle_late(cx, &status.config, status.member);
+        }
+    }
+    led.go_on(cx, id, view);
+    (!led.is_over()).then_some(led)
+}
+
+/// Which topology to go on from: one that was available before one that was not, then that of the more members, then the
+/// newest. Of one history, the newest has all that the others have.
+fn rank(topology: &Topology, view: &View) -> (bool, usize, u32) {
+    let present = topology.addresses().filter(|member| view.contains(member)).count();
+    (topology.availability == Availability::Available, present, topology.id)
+}

@@ -1,0 +1,280 @@
+//! One cache as its coordinator sees it: the newest topology, who has confirmed it, and what is to come next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use consort_group::{Address, Time, View};
+
+use super::AGAIN_AFTER;
+use crate::command::{Body, ToCoordinator};
+use crate::node::Cx;
+use crate::topology::{Availability, Membership, Phase, Topology};
+use crate::{CacheConfig, CacheMember, ConsistentHash, OpenError, PartitionHandling};
+
+pub(super) struct Led {
+    config: CacheConfig,
+    pub(super) topology: Topology,
+    /// Members of the view that have the cache open.
+    pub(super) present: BTreeSet<Address>,
+    confirmed: BTreeSet<Address>,
+    /// The last rebalance that each member has pulled.
+    pub(super) pulled: BTreeMap<Address, u32>,
+    pub(super) leaving: BTreeSet<Address>,
+    joining: Vec<CacheMember>,
+    published: Time,
+}
+
+impl Led {
+    /// A cache that nobody else has open.
+    pub(super) fn begin(cx: &mut Cx, config: CacheConfig, member: CacheMember, view: &View) -> Self {
+        let topology = Topology::first(1, member, config.owner_count(), config.segments);
+        let mut led = Self::resume(config, topology);
+        led.present = view.members().iter().cloned().collect();
+        led.publish(cx);
+        led
+    }
+
+    /// A cache that goes on from a topology.
+    pub(super) fn resume(config: CacheConfig, topology: Topology) -> Self {
+        Self {
+            config,
+            topology,
+            present: BTreeSet::new(),
+            confirmed: BTreeSet::new(),
+            pulled: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            joining: Vec::new(),
+            published: Time::ZERO,
+        }
+    }
+
+    /// Whether nobody has it open any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.topology.members.is_empty() && self.joining.is_empty()
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.unconfirmed().is_empty() || self.topology.phase != Phase::Stable || !self.joining.is_empty()
+    }
+
+    fn unconfirmed(&self) -> Vec<Address> {
+        let members = self.topology.addresses();
+        members
+            .filter(|member| self.present.contains(member) && !self.confirmed.contains(member))
+            .cloned()
+            .collect()
+    }
+
+    /// Sends the topology to everybody who is here.
+    fn publish(&mut self, cx: &mut Cx) {
+        self.confirmed.clear();
+        self.published = cx.now;
+        self.send_to_unconfirmed(cx);
+    }
+
+    fn send_to_unconfirmed(&self, cx: &mut Cx) {
+        for member in self.unconfirmed() {
+            let install = Body::Install(Box::new(self.topology.clone()));
+            cx.send(&member, self.config.id(), 0, install);
+        }
+    }
+
+    pub(super) fn look_after(&mut self, cx: &mut Cx) {
+        if cx.now.since(self.published) >= AGAIN_AFTER {
+            self.published = cx.now;
+            self.send_to_unconfirmed(cx);
+        }
+    }
+
+    pub(super) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
+        self.present = view.members().iter().cloned().collect();
+        self.joining.retain(|member| view.contains(&member.address));
+        let is_gone = |member: &Address| !view.contains(member) && !self.topology.away().contains(member);
+        if self.topology.addresses().any(is_gone) {
+            let id = self.topology.id + 1;
+            self.topology = self.without_the_lost(id);
+            self.publish(cx);
+            self.advance(cx);
+        }
+    }
+
+    /// Goes on after the coordinator has changed: under a new id for all, and as if all owners had changed, because what
+    /// the others have heard of the last changes may differ.
+    pub(super) fn go_on(&mut self, cx: &mut Cx, id: u32, view: &View) {
+        self.present.retain(|member| view.contains(member));
+        let mut topology = self.without_the_lost(id);
+        let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
+        topology.epochs = all.clone();
+        topology.reigns = all;
+        self.topology = topology;
+        self.publish(cx);
+        self.advance(cx);
+    }
+
+    /// The topology without members that are not here, or degraded if they are too many.
+    fn without_the_lost(&self, id: u32) -> Topology {
+        let is_here = |member: &Address| self.present.contains(member);
+        let topology = &self.topology;
+        let away: Vec<Address> = topology.addresses().filter(|member| !is_here(member)).cloned().collect();
+        if away.is_empty() {
+            return topology.succeeded(id, |next| next.availability = Availability::Available);
+        }
+        let quorum = topology.quorum.iter().filter(|member| !self.leaving.contains(member));
+        let (all, here) =
+            quorum.fold((0, 0), |(all, here), member| (all + 1, here + usize::from(is_here(member))));
+        let readers = topology.read_owners();
+        let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(is_here);
+        let is_too_much = here * 2 <= all || readers.segments().any(is_lost);
+        if is_too_much && self.config.partitions != PartitionHandling::AllowReadWrites {
+            return topology
+                .succeeded(id, |next| next.availability = Availability::Degraded { away: away.into() });
+        }
+        topology.succeeded(id, |next| remove(next, &|member| !is_here(member)))
+    }
+
+    pub(super) fn handle(&mut self, cx: &mut Cx, from: &Address, topology: u32, told: ToCoordinator) {
+        match told {
+            ToCoordinator::Confirm if topology == self.topology.id => {
+                self.confirmed.insert(from.clone());
+            }
+            ToCoordinator::Pulled { rebalance } => {
+                self.pulled.insert(from.clone(), rebalance);
+            }
+            ToCoordinator::Leave if self.topology.contains(from) => {
+                self.leaving.insert(from.clone());
+            }
+            ToCoordinator::Leave => {
+                self.joining.retain(|member| member.address != *from);
+                cx.send(from, self.config.id(), 0, Body::Left);
+            }
+            ToCoordinator::MakeAvailable if !self.topology.away().is_empty() => {
+                let away = self.topology.away().to_vec();
+                self.topology = self.topology.succeeded(self.topology.id + 1, |next| {
+                    remove(next, &|member| away.contains(member));
+                    next.quorum = next.addresses().cloned().collect();
+                });
+                self.publish(cx);
+            }
+            _ => return,
+        }
+        self.advance(cx);
+    }
+
+    pub(super) fn handle_join(&mut self, cx: &mut Cx, config: &CacheConfig, member: CacheMember) {
+        if self.topology.contains(&member.address) {
+            // It has not heard that it is a member.
+            let install = Body::Install(Box::new(self.topology.clone()));
+            return cx.send(&member.address, self.config.id(), 0, install);
+        }
+        self.handle_late(cx, config, member);
+        self.advance(cx);
+    }
+
+    /// A member that is to be taken in when there is time.
+    pub(super) fn handle_late(&mut self, cx: &mut Cx, config: &CacheConfig, member: CacheMember) {
+        if let Some((setting, theirs, ours)) = self.config.difference(config) {
+            let (cache, setting) = (self.config.name.clone(), setting.into());
+            let error = OpenError::Different { cache, setting, ours: ours.into(), theirs: theirs.into() };
+            cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
+        } else if !self.joining.iter().any(|other| other.address == member.address) {
+            self.joining.push(member);
+        }
+    }
+
+    /// The next topology, if everybody has confirmed the last and there is something to do.
+    fn advance(&mut self, cx: &mut Cx) {
+        if !self.topology.away().is_empty() || !self.unconfirmed().is_empty() {
+            return;
+        }
+        let id = self.topology.id + 1;
+        let next = match (self.topology.phase, &self.topology.pending) {
+            (Phase::ReadOldWriteAll, Some(pending)) if self.is_pulled(pending) => {
+                Some(self.topology.succeeded(id, |next| next.phase = Phase::ReadNewWriteAll))
+            }
+            (Phase::ReadNewWriteAll, Some(pending)) => Some(self.topology.succeeded(id, |next| {
+                next.phase = Phase::Stable;
+                next.current = pending.clone();
+                next.pending = None;
+                let stays = next.addresses().filter(|member| !self.leaving.contains(member));
+                next.quorum = stays.cloned().collect();
+            })),
+            (Phase::Stable, _) => self.rebalance(cx, id),
+            _ => None,
+        };
+        if let Some(next) = next {
+            self.topology = next;
+            self.publish(cx);
+        }
+    }
+
+    fn is_pulled(&self, pending: &ConsistentHash) -> bool {
+        let current = &self.topology.current;
+        let pulls = |member: &Address| {
+            pending.segments_of(member).any(|segment| !current.owners(segment).any(|owner| owner == member))
+        };
+        pending.members().iter().map(|member| &member.address).all(|member| {
+            !pulls(member) || self.pulled.get(member).is_some_and(|pulled| *pulled >= self.topology.rebalance)
+        })
+    }
+
+    /// Takes in who wants to join, lets go who wants to leave and owns nothing, and begins to move what is to be moved.
+    fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
+        let joining = std::mem::take(&mut self.joining);
+        let current = &self.topology.current;
+        let is_free =
+            |member: &Address| self.leaving.contains(member) && current.segments_of(member).next().is_none();
+        let (left, stays): (Vec<Membership>, Vec<Membership>) =
+            self.topology.members.iter().cloned().partition(|one| is_free(&one.member.address));
+        let members: Vec<Membership> = stays
+            .into_iter()
+            .chain(joining.into_iter().map(|member| Membership { member, since: id }))
+            .collect();
+        let owners: Vec<CacheMember> = members
+            .iter()
+            .map(|one| one.member.clone())
+            .filter(|member| !self.leaving.contains(&member.address))
+            .collect();
+        let has_takers = owners.iter().any(|member| member.capacity != crate::Capacity::ZERO);
+        let is_last = !has_takers
+            && !members.is_empty()
+            && members.iter().all(|one| self.leaving.contains(&one.member.address));
+        if is_last {
+            // The last ones take the cache with them.
+            for one in members.iter().chain(&left) {
+                cx.send(&one.member.address, self.config.id(), 0, Body::Left);
+            }
+            self.topology.members = Arc::from([]);
+            return None;
+        }
+        let target = if has_takers { current.rebalanced(owners) } else { current.clone() };
+        let is_moved = !current.has_owners_of(&target);
+        if !is_moved && left.is_empty() && members.len() == self.topology.members.len() {
+            return None;
+        }
+        for one in &left {
+            cx.send(&one.member.address, self.config.id(), 0, Body::Left);
+            self.leaving.remove(&one.member.address);
+        }
+        Some(self.topology.succeeded(id, |next| {
+            next.members = members.into();
+            if is_moved {
+                next.phase = Phase::ReadOldWriteAll;
+                next.pending = Some(target);
+                next.rebalance = id;
+            } else {
+                next.current = target;
+                let stays = next.addresses().filter(|member| !self.leaving.contains(member));
+                next.quorum = stays.cloned().collect();
+            }
+        }))
+    }
+}
+
+/// Takes members out, in whatever phase.
+fn remove(topology: &mut Topology, is_gone: &dyn Fn(&Address) -> bool) {
+    let members = topology.members.iter().filter(|one| !is_gone(&one.member.address));
+    topology.members = members.cloned().collect();
+    topology.current = topology.current.without(is_gone);
+    topology.pending = topology.pending.as_ref().map(|pending| pending.without(is_gone));
+    topology.availability = Availability::Available;
+}

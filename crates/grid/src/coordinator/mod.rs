@@ -1,0 +1,118 @@
+//! The coordinator's side: it makes the topologies of all caches, one after the other, each when all members have
+//! confirmed the last.
+//!
+//! Every member has one of these. Only that of the view's first member does anything; when it begins, it asks
+//! everybody in the view what there is ([`gather`]).
+
+mod gather;
+mod led;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consort_group::{Address, View};
+
+use crate::command::{Body, CacheId, ToCoordinator};
+use crate::node::Cx;
+use gather::Gathering;
+use led::Led;
+
+/// How long a member may take to answer before it is told again. Many times a round trip.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) struct Coordinator {
+    local: Address,
+    view: Option<View>,
+    role: Role,
+    led: BTreeMap<CacheId, Led>,
+}
+
+enum Role {
+    Member,
+    Gathering(Gathering),
+    Leading,
+}
+
+impl Coordinator {
+    pub(crate) fn new(local: Address) -> Self {
+        Self { local, view: None, role: Role::Member, led: BTreeMap::new() }
+    }
+
+    pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
+        self.view = Some(view.clone());
+        if view.coordinator() != Some(&self.local) {
+            self.role = Role::Member;
+            self.led.clear();
+        } else if matches!(self.role, Role::Leading) && !view.is_merge() {
+            for led in self.led.values_mut() {
+                led.handle_view(cx, view);
+            }
+            self.led.retain(|_, led| !led.is_over());
+        } else {
+            self.led.clear();
+            self.role = Role::Gathering(Gathering::begin(cx, view));
+        }
+    }
+
+    /// Somebody tells the coordinator something. `topology` is what it has installed.
+    pub(crate) fn handle(
+        &mut self,
+        cx: &mut Cx,
+        cache: CacheId,
+        topology: u32,
+        from: &Address,
+        told: ToCoordinator,
+    ) {
+        let Some(view) = self.view.as_ref().filter(|view| view.contains(from)) else { return };
+        match (&mut self.role, told) {
+            (Role::Gathering(gathering), ToCoordinator::Status(status)) => {
+                if gathering.handle(from, *status) {
+                    self.led = gathering.finish(cx, view);
+                    self.role = Role::Leading;
+                }
+            }
+            (Role::Leading, ToCoordinator::Join { config, member }) => {
+                if config.id() != cache || member.address != *from {
+                    cx.counters.malformed += 1;
+                    return;
+                }
+                match self.led.get_mut(&cache) {
+                    Some(led) => led.handle_join(cx, &config, member),
+                    None => {
+                        self.led.insert(cache, Led::begin(cx, config, member, view));
+                    }
+                }
+            }
+            (Role::Leading, told) => match (self.led.get_mut(&cache), told) {
+                (Some(led), told) => {
+                    led.handle(cx, from, topology, told);
+                    if led.is_over() {
+                        self.led.remove(&cache);
+                    }
+                }
+                (None, ToCoordinator::Leave) => cx.send(from, cache, 0, Body::Left),
+                (None, _) => {}
+            },
+            // Whoever wants something says so again, or in its status.
+            _ => {}
+        }
+    }
+
+    /// Whether somebody owes an answer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match &self.role {
+            Role::Member => false,
+            Role::Gathering(_) => true,
+            Role::Leading => self.led.values().any(Led::is_waiting),
+        }
+    }
+
+    /// Asks again.
+    pub(crate) fn look_after(&mut self, cx: &mut Cx) {
+        match &mut self.role {
+            Role::Member => {}
+            Role::Gathering(gathering) => gathering.look_after(cx),
+            Role::Leading => self.led.values_mut().for_each(|led| led.look_after(cx)),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! A cluster of nodes in virtual time: a channel that keeps the order of what one member says to another, views that
+//! come to each member at a time of its own, and clients that do one operation after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, Availability, CacheConfig, CacheId, Container, ContainerSettings, Node, NodeEvent,
+    OperationError, Outcome, PartitionHandling, Segment,
+};
+use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
+
+/// An operation as a client saw it.
+#[derive(Clone, Debug)]
+pub struct Done {
+    pub member: usize,
+    pub key: Bytes,
+    pub action: Action,
+    pub began: Time,
+    /// `None` = its member has ended before.
+    pub ended: Option<Time>,
+    pub result: Option<Result<Outcome, OperationError>>,
+    /// Whether its member was cut off without knowing it, or reads in a minority: it may miss what others do.
+    pub is_apart: bool,
+}
+
+enum Event {
+    Frame { from: usize, to: usize, bytes: Bytes },
+    View { to: usize, view: View },
+    Wake { node: usize },
+}
+
+pub struct Member {
+    pub address: Address,
+    pub node: Node,
+    pub container: Arc<Container>,
+    pub view: Option<View>,
+    pub is_left: bool,
+    pub refused: bool,
+    /// Cut off from the majority, and does not know it or is allowed to read all the same.
+    pub is_apart: bool,
+    running: BTreeMap<u64, usize>,
+    wakes_at: Option<Time>,
+}
+
+pub struct Cluster {
+    pub now: Time,
+    pub rng: Rng,
+    pub config: CacheConfig,
+    pub members: Vec<Option<Member>>,
+    /// Which side of a partition each is on.
+    pub sides: Vec<u8>,
+    pub history: Vec<Done>,
+    /// What ends after this step.
+    pub ended: Vec<usize>,
+    queue: BTreeMap<(Time, u64), Event>,
+    tie: u64,
+    last: BTreeMap<(usize, usize), Time>,
+    last_view: BTreeMap<usize, Time>,
+    next_view: u64,
+    /// The last view of the time of the last cut.
+    cut_view: u64,
+    pub story: Vec<String>,
+    pub frames: u64,
+}
+
+pub fn address(n: usize) -> Address {
+    Address::Uuid(Uuid { most: 7, least: n as u64 + 1 })
+}
+
+fn number(address: &Address) -> usize {
+    address.uuid().map_or(0, |uuid| uuid.least as usize - 1)
+}
+
+const DELAY_MAX: Duration = Duration::from_millis(3);
+
+impl Cluster {
+    pub fn new(seed: u64, config: CacheConfig) -> Self {
+        Self {
+            now: Time::ZERO + Duration::from_secs(1),
+            rng: Rng::new(seed),
+            config,
+            members: Vec::new(),
+            sides: Vec::new(),
+            history: Vec::new(),
+            ended: Vec::new(),
+            queue: BTreeMap::new(),
+            tie: 0,
+            last: BTreeMap::new(),
+            last_view: BTreeMap::new(),
+            next_view: 0,
+            cut_view: 0,
+            story: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    pub fn cache(&self) -> CacheId {
+        self.config.id()
+    }
+
+    pub fn alive(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&n| self.members[n].is_some()).collect()
+    }
+
+    pub fn tell(&mut self, what: String) {
+        self.story.push(format!("{:?} {what}", self.now));
+    }
+
+    fn at(&mut self, at: Time, event: Event) {
+        self.tie += 1;
+        self.queue.insert((at, self.tie), event);
+    }
+
+    /// Starts a member; a view with it follows.
+    pub fn start(&mut self) -> usize {
+        let config = self.config.clone();
+        self.start_with(config)
+    }
+
+    pub fn start_with(&mut self, config: CacheConfig) -> usize {
+        let n = self.members.len();
+        let mut node = Node::new(address(n));
+        let settings = ContainerSettings { segment_count: config.segments };
+        let container = Arc::new(Container::new(&settings, 1));
+        node.open(self.now, config, address(n).into(), container.clone()).expect("a good configuration");
+        self.members.push(Some(Member {
+            address: address(n),
+            node,
+            container,
+            view: None,
+            is_left: false,
+            refused: false,
+            is_apart: false,
+            running: BTreeMap::new(),
+            wakes_at: None,
+        }));
+        self.sides.push(0);
+        self.tell(format!("M{n} starts"));
+        self.announce(false);
+        n
+    }
+
+    /// All alive members of each side get a view, each at a time of its own.
+    pub fn announce(&mut self, is_merge: bool) {
+        let sides: BTreeSet<u8> = self.alive().iter().map(|&n| self.sides[n]).collect();
+        for side in sides {
+            let members: Vec<usize> = self.alive().into_iter().filter(|&n| self.sides[n] == side).collect();
+            self.next_view += 1;
+            let id = ViewId { creator: address(members[0]), id: self.next_view };
+            let addresses: Vec<Address> = members.iter().map(|&n| address(n)).collect();
+            let view = if is_merge {
+                let all: Vec<View> = Vec::new();
+                View::merged(id, addresses, all)
+            } else {
+                View::new(id, addresses)
+            };
+            self.tell(format!("view {} {members:?}{}", view.id().id, if is_merge { " merged" } else { "" }));
+            for to in members {
+                let after = self.rng.duration(Duration::ZERO, Duration::from_millis(20));
+                // Nobody misses a view, and each gets them in order.
+                let last = self.last_view.entry(to).or_default();
+                let at = (self.now + after).max(*last);
+                *last = at;
+                self.at(at, Event::View { to, view: view.clone() });
+            }
+        }
+    }
+
+    /// Members are on these sides from now on; views follow.
+    pub fn cut(&mut self, sides: Vec<u8>) {
+        let alive = self.alive();
+        for &n in &alive {
+            let beside = alive.iter().filter(|&&other| sides[other] == sides[n]).count();
+            if let Some(member) = self.members[n].as_mut().filter(|_| 2 * beside <= alive.len()) {
+                member.is_apart = true;
+            }
+        }
+        self.tell(format!("partition {sides:?}"));
+        self.sides = sides;
+        self.announce(false);
+        self.cut_view = self.next_view;
+    }
+
+    /// All are together again.
+    pub fn heal(&mut self) {
+        self.tell("heals".to_owned());
+        self.sides.iter_mut().for_each(|side| *side = 0);
+        self.announce(true);
+    }
+
+    pub fn crash(&mut self, n: usize) {
+        self.tell(format!("M{n} crashes"));
+        self.members[n] = None;
+    }
+
+    /// Begins an operation for a client. Returns its place in the history.
+    pub fn submit(&mut self, n: usize, key: Bytes, action: Action, timeout: Duration) -> usize {
+        let at = self.history.len();
+        self.history.push(Done {
+            member: n,
+            key: key.clone(),
+            action: action.clone(),
+            began: self.now,
+            ended: None,
+            result: None,
+            is_apart: self.members[n].as_ref().is_some_and(|member| member.is_apart),
+        });
+        let (now, cache) = (self.now, self.cache());
+        let Some(member) = &mut self.members[n] else { return at };
+        match member.node.submit(now, cache, key, action, timeout) {
+            Ok(number) => {
+                member.running.insert(number, at);
+            }
+            Err(error) => {
+                self.history[at].ended = Some(now);
+                self.history[at].result = Some(Err(error));
+                self.ended.push(at);
+            }
+        }
+        self.drain(n);
+        at
+    }
+
+    pub fn with<R>(&mut self, n: usize, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
+        let now = self.now;
+        let result = act(&mut self.members[n].as_mut()?.node, now);
+        self.drain(n);
+        Some(result)
+    }
+
+    fn drain(&mut self, n: usize) {
+        let now = self.now;
+        let Some(member) = &mut self.members[n] else { return };
+        let mut frames = Vec::new();
+        while let Some(frame) = member.node.poll_frame() {
+            frames.push(frame);
+        }
+        while let Some((number, result)) = member.node.poll_finished() {
+            let at = member.running.remove(&number).expect("an operation ends once");
+            self.history[at].ended = Some(now);
+            self.history[at].result = Some(result);
+            self.history[at].is_apart |= member.is_apart;
+            self.ended.push(at);
+        }
+        while let Some(event) = member.node.poll_event() {
+            match event {
+                NodeEvent::Left { .. } => member.is_left = true,
+                NodeEvent::Refused { .. } => member.refused = true,
+                NodeEvent::Installed { topology, .. } => {
+                    let installed = member.node.topology(self.config.id());
+                    let is_degraded = installed.is_some_and(|t| t.availability != Availability::Available);
+                    let is_denied = self.config.partitions == PartitionHandling::DenyReadWrites;
+                    let is_whole = member.view.as_ref().is_some_and(|view| view.id().id > self.cut_view);
+                    if is_whole && !is_degraded && self.sides.iter().all(|side| *side == 0)
+                        || is_denied && is_degraded
+                    {
+                        member.is_apart = false;
+                    }
+                    let text = member
+                        .node
+                        .topology(self.config.id())
+                        .map(|t| format!("{:?} {:?}", t.phase, t.availability));
+                    self.story.push(format!("{now:?} M{n} installs {topology} {text:?}"));
+                }
+            }
+        }
+        let wake = member.node.poll_timeout();
+        if let Some(at) = wake.filter(|at| member.wakes_at.is_none_or(|planned| *at < planned)) {
+            member.wakes_at = Some(at);
+            self.at(at, Event::Wake { node: n });
+        }
+        for frame in frames {
+            let to = number(&frame.dest);
+            let after = self.rng.duration(Duration::from_micros(50), DELAY_MAX);
+            let at = (now + after).max(self.last.get(&(n, to)).copied().unwrap_or_default());
+            self.last.insert((n, to), at);
+            self.frames += 1;
+            self.at(at, Event::Frame { from: n, to, bytes: frame.bytes });
+        }
+    }
+
+    /// The next thing happens, if it is before `until`.
+    pub fn step(&mut self, until: Time) -> bool {
+        let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= until) else {
+            self.now = until;
+            return false;
+        };
+        let ((at, _), event) = entry.remove_entry();
+        self.now = at;
+        match event {
+            Event::Frame { from, to, bytes } => {
+                // What crosses a cut is lost, as it is when the channel's members have excluded each other.
+                if self.sides.get(from) != self.sides.get(to) {
+                    return true;
+                }
+                let Some(member) = self.members.get_mut(to).and_then(Option::as_mut) else { return true };
+                member.node.handle_frame(at, &address(from), bytes).expect("a good frame");
+                self.drain(to);
+            }
+            Event::View { to, view } => {
+                let Some(member) = &mut self.members[to] else { return true };
+                if member.view.as_ref().is_some_and(|own| own.id() >= view.id()) {
+                    return true;
+                }
+                member.view = Some(view.clone());
+                member.node.handle_view(at, &view);
+                self.drain(to);
+            }
+            Event::Wake { node } => {
+                if let Some(member) = &mut self.members[node] {
+                    member.wakes_at = None;
+                    member.node.handle_timeout(at);
+                    self.drain(node);
+                }
+            }
+        }
+        true
+    }
+
+    pub fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.step(until) {}
+    }
+
+    /// Whether everybody has a topology.
+    pub fn all_know(&self) -> bool {
+        let cache = self.cache();
+        self.members.iter().flatten().all(|member| member.is_left || member.node.topology(cache).is_some())
+    }
+
+    /// Whether all members have one stable topology with exactly these members.
+    pub fn is_settled(&self) -> bool {
+        let alive: Vec<&Member> = self.members.iter().flatten().filter(|member| !member.is_left).collect();
+        let cache = self.cache();
+        let first = alive.first().and_then(|member| member.node.topology(cache));
+        first.is_none_or(|first| {
+            first.members.len() == alive.len()
+                && first.phase == consort_grid::Phase::Stable
+                && first.availability == consort_grid::Availability::Available
+                && alive.iter().all(|member| member.node.topology(cache) == Some(first))
+        })
+    }
+
+    /// What each owner of each segment has must be the same.
+    pub fn check_agreement(&self) {
+        let cache = self.cache();
+        let Some(first) = self.members.iter().flatten().find(|member| !member.is_left) else { return };
+        let Some(topology) = first.node.topology(cache) else { return };
+        for segment in topology.current.segments() {
+            let mut contents: Vec<(usize, BTreeMap<Bytes, (Bytes, u64)>)> = Vec::new();
+            for owner in topology.current.owners(segment) {
+                let n = number(owner);
+                let member = self.members[n].as_ref().expect("an owner is there");
+                contents.push((n, entries(&member.container, segment, self.now)));
+            }
+            for pair in contents.windows(2) {
+                assert_eq!(pair[0].1, pair[1].1, "M{} and M{} in segment {segment}", pair[0].0, pair[1].0);
+            }
+        }
+    }
+}
+
+pub fn entries(container: &Container, segment: Segment, now: Time) -> BTreeMap<Bytes, (Bytes, u64)> {
+    use consort_grid::{ChunkLimits, Cursor};
+    let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+    let chunk = container.chunk(segment, Cursor::START, limits, now).expect("an owner has it");
+    chunk.entries.into_iter().map(|(key, entry)| (key, (entry.value, entry.version.0))).collect()
+}

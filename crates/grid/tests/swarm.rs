@@ -1,0 +1,243 @@
+//! Clients read and write while members join, leave, crash and are cut off; then everything is checked.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster::{Cluster, Done};
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
+    ReadFrom, Version, Write,
+};
+use consort_group::Time;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+struct Client {
+    member: usize,
+    running: Option<usize>,
+}
+
+fn put(value: Bytes, condition: Condition) -> Action {
+    let change = Change::Put { value, lifetime: Lifetime::FOREVER };
+    Action::Write(Write { condition, change, wants_previous: false })
+}
+
+fn next_action(cluster: &mut Cluster, nth: usize, seen: Option<Version>) -> Action {
+    let value = Bytes::from(format!("v{nth}"));
+    match cluster.rng.below(10) {
+        0..4 => Action::Read(if cluster.rng.chance(0.3) { ReadFrom::Primary } else { ReadFrom::Nearest }),
+        4..7 => put(value, Condition::Always),
+        7 => put(value, Condition::Absent),
+        8 => put(value, Condition::Version(seen.unwrap_or(Version::NONE))),
+        _ => Action::Write(Write {
+            condition: Condition::Always,
+            change: Change::Remove,
+            wants_previous: true,
+        }),
+    }
+}
+
+fn run(seed: u64, is_told: bool) -> Cluster {
+    let mut config = CacheConfig::new("sim");
+    let mut cluster = Cluster::new(seed, config.clone());
+    let owners = 1 + cluster.rng.below(3) as u16;
+    let faults = if owners == 1 { 0 } else { cluster.rng.below(8) };
+    config.segments = 1 + cluster.rng.below(16) as u16;
+    config.mode =
+        if cluster.rng.chance(0.2) { CacheMode::Replicated } else { CacheMode::Distributed { owners } };
+    cluster.config = config;
+    if cluster.rng.chance(0.5) {
+        cluster.config.partitions = PartitionHandling::DenyReadWrites;
+    }
+    let count = 1 + cluster.rng.below(5) as usize;
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let member = cluster.start();
+        clients.extend((0..3).map(|_| Client { member, running: None }));
+        let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(200));
+        cluster.run(pause);
+    }
+    let keys = 1 + cluster.rng.below(12);
+    let end = cluster.now + Duration::from_secs(4);
+    let mut next_fault = cluster.now + Duration::from_millis(300);
+    let mut faults_left = faults;
+    let mut heal_at: Option<Time> = None;
+    let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
+    while cluster.now < end {
+        for client in &mut clients {
+            if client.running.is_none() && cluster.members[client.member].as_ref().is_some_and(|m| !m.is_left)
+            {
+                let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
+                let nth = cluster.history.len();
+                let action = next_action(&mut cluster, nth, seen.get(&key).copied());
+                client.running = Some(cluster.submit(client.member, key, action, TIMEOUT));
+            }
+        }
+        let step = cluster.now + Duration::from_millis(1);
+        while cluster.step(step) {}
+        for at in std::mem::take(&mut cluster.ended) {
+            if let Some(client) = clients.iter_mut().find(|client| client.running == Some(at)) {
+                client.running = None;
+            }
+            if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
+                seen.insert(cluster.history[at].key.clone(), stored.version);
+            }
+        }
+        if cluster.now >= next_fault && faults_left > 0 && heal_at.is_none() {
+            next_fault =
+                cluster.now + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(900));
+            faults_left -= 1;
+            let alive = cluster.alive();
+            match cluster.rng.below(4) {
+                // A crash while something still moves may hit the only owner that has it.
+                0 if alive.len() > 2 && cluster.is_settled() => {
+                    let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
+                    cluster.crash(victim);
+                    cluster.announce(false);
+                }
+                1 => {
+                    let member = cluster.start();
+                    clients.extend((0..2).map(|_| Client { member, running: None }));
+                }
+                2 if alive.len() > 1 => {
+                    let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
+                    let cache = cluster.cache();
+                    cluster.tell(format!("M{leaver} leaves"));
+                    cluster.with(leaver, |node, now| node.leave(now, cache));
+                }
+                // Who has not heard of the cache yet would begin one of its own on its side.
+                3 if alive.len() > 2 && cluster.all_know() => {
+                    let mut sides = cluster.sides.clone();
+                    for n in alive {
+                        sides[n] = u8::from(cluster.rng.chance(0.4));
+                    }
+                    cluster.cut(sides);
+                    heal_at = Some(
+                        cluster.now
+                            + cluster.rng.duration(Duration::from_millis(100), Duration::from_secs(2)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        if heal_at.is_some_and(|at| at <= cluster.now) {
+            heal_at = None;
+            cluster.heal();
+        }
+    }
+    if heal_at.is_some() {
+        cluster.heal();
+    }
+    cluster.run(Duration::from_secs(30));
+    if is_told {
+        println!("{}", cluster.story.join("\n"));
+    }
+    cluster
+}
+
+fn version_of(done: &Done) -> Option<Version> {
+    match (&done.result, &done.action) {
+        (Some(Ok(Outcome::Written(written))), Action::Write(write)) if written.is_done => {
+            let is_change = written.was_present || write.change != Change::Remove;
+            is_change.then_some(written.version)
+        }
+        _ => None,
+    }
+}
+
+fn is_removal(done: &Done) -> bool {
+    matches!(&done.action, Action::Write(write) if write.change == Change::Remove)
+}
+
+/// After a write is acknowledged, reads give it or something newer; and what they give was written.
+fn check_history(cluster: &Cluster) {
+    let mut by_key: BTreeMap<&Bytes, Vec<&Done>> = BTreeMap::new();
+    for done in &cluster.history {
+        by_key.entry(&done.key).or_default().push(done);
+    }
+    for (key, all) in by_key {
+        let acknowledged: Vec<(&Done, Version)> =
+            all.iter().filter_map(|done| Some((*done, version_of(done)?))).collect();
+        let mut versions: BTreeMap<Version, &Done> = BTreeMap::new();
+        for (done, version) in &acknowledged {
+            if let Some(other) = versions.insert(*version, done) {
+                panic!("{key:?}: two writes have version {version}: {done:?} and {other:?}");
+            }
+        }
+        for read in &all {
+            let (Some(Ok(Outcome::Read(found))), Some(ended)) = (&read.result, read.ended) else { continue };
+            if read.is_apart {
+                continue;
+            }
+            let before =
+                acknowledged.iter().filter(|(write, _)| write.ended.is_some_and(|at| at < read.began));
+            let last = before.max_by_key(|(_, version)| *version);
+            if let Some(stored) = found {
+                let writer = all.iter().find(|done| {
+                    matches!(&done.action, Action::Write(Write { change: Change::Put { value, .. }, .. })
+                        if *value == stored.value)
+                });
+                let writer = writer.unwrap_or_else(|| panic!("{key:?}: nobody wrote {stored:?}"));
+                assert!(writer.began <= ended, "{key:?}: {stored:?} was read before it was written");
+            }
+            let Some((last, version)) = last else { continue };
+            match found {
+                Some(stored) => {
+                    assert!(stored.version >= *version, "{key:?}: {read:?} is older than {last:?}")
+                }
+                None => {
+                    let may_follow = |done: &&&Done| {
+                        is_removal(done)
+                            && done.began <= ended
+                            && done.ended.is_none_or(|at| at >= last.began)
+                            && version_of(done).is_none_or(|own| own >= *version)
+                    };
+                    let removal = all.iter().find(may_follow);
+                    assert!(removal.is_some(), "{key:?}: {read:?} misses {last:?}");
+                }
+            }
+        }
+    }
+}
+
+fn check(seed: u64) {
+    let cluster = run(seed, false);
+    let late = cluster.history.iter().find(|done| {
+        cluster.members[done.member].as_ref().is_some_and(|member| !member.is_left)
+            && done.ended.is_none_or(|at| at.since(done.began) > TIMEOUT + Duration::from_secs(1))
+    });
+    assert!(late.is_none(), "{late:?} hangs");
+    assert!(cluster.is_settled(), "no stable topology");
+    check_history(&cluster);
+    cluster.check_agreement();
+}
+
+#[test]
+fn acknowledged_writes_are_read_whatever_happens() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SEED") {
+        run(seed, true);
+        return check(seed);
+    }
+    let mut failed = Vec::new();
+    let count = number("SEEDS").unwrap_or(200);
+    for seed in 0..count {
+        if std::panic::catch_unwind(|| check(seed)).is_err() {
+            failed.push(seed);
+        }
+    }
+    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+}
+
+#[test]
+fn most_operations_succeed() {
+    let cluster = run(3, false);
+    let good = cluster.history.iter().filter(|done| matches!(done.result, Some(Ok(_)))).count();
+    assert!(good > 1_000, "{good} of {}", cluster.history.len());
+    let errors: Vec<&OperationError> =
+        cluster.history.iter().filter_map(|done| done.result.as_ref()?.as_ref().err()).collect();
+    assert!(errors.len() < good / 2, "{} of {good}", errors.len());
+}
