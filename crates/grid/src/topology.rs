@@ -62,6 +62,9 @@ pub struct Topology {
     pub quorum: Arc<[Address]>,
     /// What may be used.
     pub availability: Availability,
+    /// The id of the last topology of this history that was available. Of two sides of a partition only one goes on, so
+    /// whoever has the higher one has all that was acknowledged.
+    pub available: u32,
 }
 
 impl Topology {
@@ -80,15 +83,19 @@ impl Topology {
             reigns: vec![id; segment_count.into()].into(),
             quorum,
             availability: Availability::Available,
+            available: id,
         }
     }
 
-    /// A successor under another id, in which `change` has changed what it likes but the id, the epochs and the reigns,
-    /// which follow.
+    /// A successor under another id, in which `change` has changed what it likes; the epochs, the reigns and what was
+    /// available last follow.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
         let mut next = Self { id, ..self.clone() };
         change(&mut next);
+        if next.availability == Availability::Available {
+            next.available = id;
+        }
         let (old, new) = (self.write_owners(), next.write_owners());
         let changed = |since: &Arc<[u32]>, is_same: &dyn Fn(Segment) -> bool| {
             new.segments()

@@ -93,7 +93,7 @@ fn run(seed: u64, is_told: bool) -> Cluster {
             let alive = cluster.alive();
             match cluster.rng.below(4) {
                 // A crash while something still moves may hit the only owner that has it.
-                0 if alive.len() > 2 && cluster.is_settled() => {
+                0 if cluster.staying() > 2 && cluster.is_settled() => {
                     let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
                     cluster.crash(victim);
                     cluster.announce(false);
@@ -102,14 +102,13 @@ fn run(seed: u64, is_told: bool) -> Cluster {
                     let member = cluster.start();
                     clients.extend((0..2).map(|_| Client { member, running: None }));
                 }
-                2 if alive.len() > 1 => {
+                // The last one would take the cache with it, and the next one would begin another.
+                2 if cluster.staying() > 1 && cluster.all_know() => {
                     let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
-                    let cache = cluster.cache();
-                    cluster.tell(format!("M{leaver} leaves"));
-                    cluster.with(leaver, |node, now| node.leave(now, cache));
+                    cluster.leave(leaver);
                 }
                 // Who has not heard of the cache yet would begin one of its own on its side.
-                3 if alive.len() > 2 && cluster.all_know() => {
+                3 if cluster.staying() == alive.len() && alive.len() > 2 && cluster.all_know() => {
                     let mut sides = cluster.sides.clone();
                     for n in alive {
                         sides[n] = u8::from(cluster.rng.chance(0.4));
@@ -186,13 +185,14 @@ fn check_history(cluster: &Cluster) {
             let Some((last, version)) = last else { continue };
             match found {
                 Some(stored) => {
-                    assert!(stored.version >= *version, "{key:?}: {read:?} is older than {last:?}")
+                    assert!(stored.version >= *version, "{key:?}: {read:?} is older than {last:?}");
                 }
                 None => {
                     let may_follow = |done: &&&Done| {
                         is_removal(done)
                             && done.began <= ended
-                            && done.ended.is_none_or(|at| at >= last.began)
+                            // What has failed may still be done.
+                            && (matches!(done.result, Some(Err(_))) || done.ended.is_none_or(|at| at >= last.began))
                             && version_of(done).is_none_or(|own| own >= *version)
                     };
                     let removal = all.iter().find(may_follow);
@@ -210,7 +210,7 @@ fn check(seed: u64) {
             && done.ended.is_none_or(|at| at.since(done.began) > TIMEOUT + Duration::from_secs(1))
     });
     assert!(late.is_none(), "{late:?} hangs");
-    assert!(cluster.is_settled(), "no stable topology");
+    assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
     check_history(&cluster);
     cluster.check_agreement();
 }
@@ -223,7 +223,7 @@ fn acknowledged_writes_are_read_whatever_happens() {
         return check(seed);
     }
     let mut failed = Vec::new();
-    let count = number("SEEDS").unwrap_or(200);
+    let count = number("SEEDS").unwrap_or(40);
     for seed in 0..count {
         if std::panic::catch_unwind(|| check(seed)).is_err() {
             failed.push(seed);

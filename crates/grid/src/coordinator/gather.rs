@@ -32,6 +32,10 @@ impl Gathering {
         }
     }
 
+    pub(super) fn missing(&self) -> &BTreeSet<Address> {
+        &self.missing
+    }
+
     pub(super) fn look_after(&mut self, cx: &mut Cx) {
         if cx.now.since(self.asked) >= AGAIN_AFTER {
             self.asked = cx.now;
@@ -90,9 +94,10 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     (!led.is_over()).then_some(led)
 }
 
-/// Which topology to go on from: one that was available before one that was not, then that of the more members, then the
-/// newest. Of one history, the newest has all that the others have.
-fn rank(topology: &Topology, view: &View) -> (bool, usize, u32) {
+/// Which topology to go on from: of that history which was available last; if two sides went on, as some settings allow,
+/// that of the more members; and of one history the newest.
+fn rank(topology: &Topology, view: &View) -> (u32, bool, usize, u32) {
     let present = topology.addresses().filter(|member| view.contains(member)).count();
-    (topology.availability == Availability::Available, present, topology.id)
+    let is_available = topology.availability == Availability::Available;
+    (topology.available, is_available, present, topology.id)
 }

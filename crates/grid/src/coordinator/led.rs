@@ -57,6 +57,19 @@ impl Led {
         !self.unconfirmed().is_empty() || self.topology.phase != Phase::Stable || !self.joining.is_empty()
     }
 
+    /// What it waits for, for people.
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "topology {} {:?}, not confirmed by {:?}, pulled {:?}, leaving {:?}, joining {}",
+            self.topology.id,
+            self.topology.phase,
+            self.unconfirmed(),
+            self.pulled,
+            self.leaving,
+            self.joining.len()
+        )
+    }
+
     fn unconfirmed(&self) -> Vec<Address> {
         let members = self.topology.addresses();
         members
@@ -119,7 +132,9 @@ impl Led {
         if away.is_empty() {
             return topology.succeeded(id, |next| next.availability = Availability::Available);
         }
-        let quorum = topology.quorum.iter().filter(|member| !self.leaving.contains(member));
+        // Who wanted to leave and is gone is not missed.
+        let quorum =
+            topology.quorum.iter().filter(|member| is_here(member) || !self.leaving.contains(member));
         let (all, here) =
             quorum.fold((0, 0), |(all, here), member| (all + 1, here + usize::from(is_here(member))));
         let readers = topology.read_owners();
@@ -140,12 +155,9 @@ impl Led {
             ToCoordinator::Pulled { rebalance } => {
                 self.pulled.insert(from.clone(), rebalance);
             }
-            ToCoordinator::Leave if self.topology.contains(from) => {
-                self.leaving.insert(from.clone());
-            }
             ToCoordinator::Leave => {
                 self.joining.retain(|member| member.address != *from);
-                cx.send(from, self.config.id(), 0, Body::Left);
+                self.leaving.insert(from.clone());
             }
             ToCoordinator::MakeAvailable if !self.topology.away().is_empty() => {
                 let away = self.topology.away().to_vec();
@@ -186,6 +198,7 @@ impl Led {
         if !self.topology.away().is_empty() || !self.unconfirmed().is_empty() {
             return;
         }
+        self.let_go(cx);
         let id = self.topology.id + 1;
         let next = match (self.topology.phase, &self.topology.pending) {
             (Phase::ReadOldWriteAll, Some(pending)) if self.is_pulled(pending) => {
@@ -195,8 +208,7 @@ impl Led {
                 next.phase = Phase::Stable;
                 next.current = pending.clone();
                 next.pending = None;
-                let stays = next.addresses().filter(|member| !self.leaving.contains(member));
-                next.quorum = stays.cloned().collect();
+                next.quorum = staying(&next.members, &self.leaving);
             })),
             (Phase::Stable, _) => self.rebalance(cx, id),
             _ => None,
@@ -204,6 +216,16 @@ impl Led {
         if let Some(next) = next {
             self.topology = next;
             self.publish(cx);
+        }
+    }
+
+    /// Members that wanted to leave may, now that nobody has a topology with them any more.
+    fn let_go(&mut self, cx: &mut Cx) {
+        let (staying, left) =
+            std::mem::take(&mut self.leaving).into_iter().partition(|member| self.topology.contains(member));
+        self.leaving = staying;
+        for member in left {
+            cx.send(&member, self.config.id(), 0, Body::Left);
         }
     }
 
@@ -248,12 +270,10 @@ impl Led {
         }
         let target = if has_takers { current.rebalanced(owners) } else { current.clone() };
         let is_moved = !current.has_owners_of(&target);
-        if !is_moved && left.is_empty() && members.len() == self.topology.members.len() {
+        let quorum: Arc<[Address]> = staying(&members, &self.leaving);
+        let is_same = left.is_empty() && members.len() == self.topology.members.len();
+        if !is_moved && is_same && quorum == self.topology.quorum {
             return None;
-        }
-        for one in &left {
-            cx.send(&one.member.address, self.config.id(), 0, Body::Left);
-            self.leaving.remove(&one.member.address);
         }
         Some(self.topology.succeeded(id, |next| {
             next.members = members.into();
@@ -263,11 +283,16 @@ impl Led {
                 next.rebalance = id;
             } else {
                 next.current = target;
-                let stays = next.addresses().filter(|member| !self.leaving.contains(member));
-                next.quorum = stays.cloned().collect();
+                next.quorum = quorum;
             }
         }))
     }
+}
+
+/// The members that want to stay: of them more than half must be there.
+fn staying(members: &[Membership], leaving: &BTreeSet<Address>) -> Arc<[Address]> {
+    let addresses = members.iter().map(|one| &one.member.address);
+    addresses.filter(|member| !leaving.contains(member)).cloned().collect()
 }
 
 /// Takes members out, in whatever phase.

@@ -66,7 +66,8 @@ impl Coordinator {
         let Some(view) = self.view.as_ref().filter(|view| view.contains(from)) else { return };
         match (&mut self.role, told) {
             (Role::Gathering(gathering), ToCoordinator::Status(status)) => {
-                if gathering.handle(from, *status) {
+                let is_complete = gathering.handle(from, *status);
+                if is_complete {
                     self.led = gathering.finish(cx, view);
                     self.role = Role::Leading;
                 }
@@ -95,6 +96,18 @@ impl Coordinator {
             },
             // Whoever wants something says so again, or in its status.
             _ => {}
+        }
+    }
+
+    /// What it does and waits for, for people.
+    pub(crate) fn describe(&self) -> String {
+        match &self.role {
+            Role::Member => "somebody else".to_owned(),
+            Role::Gathering(gathering) => format!("waits for the status of {:?}", gathering.missing()),
+            Role::Leading => {
+                let all = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
+                all.collect::<Vec<_>>().join("; ")
+            }
         }
     }
 

@@ -117,6 +117,16 @@ impl Cache {
         }
     }
 
+    /// Asks to be taken in or to be let go, if that is what it waits for.
+    pub(crate) fn ask_coordinator(&self, cx: &mut Cx) {
+        if self.is_leaving {
+            self.tell_coordinator(cx, ToCoordinator::Leave);
+        } else if self.installed.is_none() {
+            let join = ToCoordinator::Join { config: self.config.clone(), member: self.member.clone() };
+            self.tell_coordinator(cx, join);
+        }
+    }
+
     /// A command of a member, or of our own.
     pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
         if command.topology > self.topology_id() {

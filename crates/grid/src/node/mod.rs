@@ -90,6 +90,8 @@ pub struct Node {
     coordinator: Coordinator,
     /// The newest topology of each cache that came from a member before the view that makes it coordinator.
     early: BTreeMap<CacheId, (Address, Topology)>,
+    /// Who has asked for our status before that view.
+    asked: Option<(Address, u64)>,
     look_after: Option<Time>,
 }
 
@@ -102,6 +104,7 @@ impl Node {
             caches: BTreeMap::new(),
             coordinator: Coordinator::new(local),
             early: BTreeMap::new(),
+            asked: None,
             look_after: None,
         }
     }
@@ -129,6 +132,12 @@ impl Node {
         })
     }
 
+    /// What the member waits for, for people.
+    pub fn describe(&self) -> String {
+        let under_way = self.cx.calls.numbers().len();
+        format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
+    }
+
     /// Records of writes whose callers may not have all acknowledgements, over all segments of a cache.
     pub fn record_count(&self, cache: CacheId) -> usize {
         let segments = self.caches.get(&cache).map_or(&[][..], |cache| &cache.segments);
@@ -154,15 +163,10 @@ impl Node {
             return Err(OpenError::IsOpen(config.name));
         }
         let cache = Cache::new(config, member, container);
-        self.join(&cache);
+        cache.ask_coordinator(&mut self.cx);
         self.caches.insert(id, cache);
         self.work();
         Ok(())
-    }
-
-    fn join(&mut self, cache: &Cache) {
-        let join = ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
-        cache.tell_coordinator(&mut self.cx, join);
     }
 
     /// Begins to leave a cache: its segments go to others first. [`NodeEvent::Left`] says when that is done.
@@ -170,7 +174,7 @@ impl Node {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.is_leaving = true;
-            cache.tell_coordinator(&mut self.cx, ToCoordinator::Leave);
+            cache.ask_coordinator(&mut self.cx);
         }
         self.work();
     }
@@ -217,6 +221,12 @@ impl Node {
         self.cx.watermarks.retain(|caller| view.contains(caller));
         self.coordinator.handle_view(&mut self.cx, view);
         self.view = Some(view.clone());
+        for cache in self.caches.values() {
+            cache.ask_coordinator(&mut self.cx);
+        }
+        if let Some((from, nonce)) = self.asked.take() {
+            self.tell_status(&from, nonce);
+        }
         for (cache, (from, topology)) in std::mem::take(&mut self.early) {
             self.handle(&from, Command { cache, topology: 0, body: Body::Install(Box::new(topology)) });
         }
@@ -256,18 +266,20 @@ impl Node {
             }
             Body::StatusRequest { nonce } => self.tell_status(from, nonce),
             Body::Install(topology) => self.install(from, id, *topology),
-            Body::Refused(error) => {
+            Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
                     self.close(id);
                     self.cx.events.push_back(NodeEvent::Refused { cache: id, error });
                 }
             }
-            Body::Left => {
+            // Whoever has told a new coordinator of its caches still has them.
+            Body::Left if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.is_leaving) {
                     self.close(id);
                     self.cx.events.push_back(NodeEvent::Left { cache: id });
                 }
             }
+            Body::Left | Body::Refused(_) => {}
             _ => {
                 if let Some(cache) = self.caches.get_mut(&id) {
                     cache.handle(&mut self.cx, from, command);
@@ -285,7 +297,13 @@ impl Node {
         }
     }
 
+    /// Tells the coordinator what there is. From then on nothing of an earlier coordinator's is installed, so this member
+    /// is not ahead of what it has told.
     fn tell_status(&mut self, to: &Address, nonce: u64) {
+        if self.cx.coordinator.as_ref() != Some(to) {
+            self.asked = Some((to.clone(), nonce));
+            return;
+        }
         let status = |cache: &Cache| CacheStatus {
             config: cache.config.clone(),
             member: cache.member.clone(),

@@ -85,7 +85,15 @@ impl Cache {
             self.transfer.active.remove(&segment);
             self.transfer.todo.push_back(segment);
         }
+        if self.transfer.pulled == self.transfer.rebalance {
+            // A new coordinator may not have heard it.
+            return self.tell_pulled(cx);
+        }
         self.pull_more(cx);
+    }
+
+    fn tell_pulled(&self, cx: &mut Cx) {
+        self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.transfer.pulled });
     }
 
     fn pull_more(&mut self, cx: &mut Cx) {
@@ -122,8 +130,7 @@ impl Cache {
         let transfer = &mut self.transfer;
         if transfer.rebalance > 0 && !transfer.is_active() && transfer.pulled < transfer.rebalance {
             transfer.pulled = transfer.rebalance;
-            let rebalance = transfer.rebalance;
-            self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance });
+            self.tell_pulled(cx);
         }
     }
 

@@ -72,8 +72,19 @@ impl Wire for ConsistentHash {
 /// All parts must be of the same number of segments.
 impl Wire for Topology {
     fn put(&self, out: &mut BytesMut) {
-        let Self { id, phase, members, current, pending, rebalance, epochs, reigns, quorum, availability } =
-            self;
+        let Self {
+            id,
+            phase,
+            members,
+            current,
+            pending,
+            rebalance,
+            epochs,
+            reigns,
+            quorum,
+            availability,
+            available,
+        } = self;
         (*id, *phase).put(out);
         members.put(out);
         current.put(out);
@@ -83,6 +94,7 @@ impl Wire for Topology {
         reigns.put(out);
         quorum.put(out);
         availability.put(out);
+        available.put(out);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -98,6 +110,7 @@ impl Wire for Topology {
             reigns: Wire::read(from)?,
             quorum: Wire::read(from)?,
             availability: Wire::read(from)?,
+            available: Wire::read(from)?,
         };
         let count = usize::from(topology.current.segment_count());
         let others = [

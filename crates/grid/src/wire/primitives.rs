@@ -77,7 +77,7 @@ impl Wire for u64 {
     fn read(from: &mut Bytes) -> Result<Self> {
         let mut value = 0;
         for (nth, &byte) in from.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * nth);
+            value |= Self::from(byte & 0x7f) << (7 * nth);
             if byte & 0x80 == 0 {
                 from.advance(nth + 1);
                 return Ok(value);

@@ -14,16 +14,16 @@ use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 
 /// An operation as a client saw it.
 #[derive(Clone, Debug)]
-pub struct Done {
-    pub member: usize,
-    pub key: Bytes,
-    pub action: Action,
-    pub began: Time,
+pub(crate) struct Done {
+    pub(crate) member: usize,
+    pub(crate) key: Bytes,
+    pub(crate) action: Action,
+    pub(crate) began: Time,
     /// `None` = its member has ended before.
-    pub ended: Option<Time>,
-    pub result: Option<Result<Outcome, OperationError>>,
+    pub(crate) ended: Option<Time>,
+    pub(crate) result: Option<Result<Outcome, OperationError>>,
     /// Whether its member was cut off without knowing it, or reads in a minority: it may miss what others do.
-    pub is_apart: bool,
+    pub(crate) is_apart: bool,
 }
 
 enum Event {
@@ -32,29 +32,29 @@ enum Event {
     Wake { node: usize },
 }
 
-pub struct Member {
-    pub address: Address,
-    pub node: Node,
-    pub container: Arc<Container>,
-    pub view: Option<View>,
-    pub is_left: bool,
-    pub refused: bool,
+pub(crate) struct Member {
+    pub(crate) node: Node,
+    pub(crate) container: Arc<Container>,
+    pub(crate) view: Option<View>,
+    pub(crate) is_leaving: bool,
+    pub(crate) is_left: bool,
+    pub(crate) refused: bool,
     /// Cut off from the majority, and does not know it or is allowed to read all the same.
-    pub is_apart: bool,
+    pub(crate) is_apart: bool,
     running: BTreeMap<u64, usize>,
     wakes_at: Option<Time>,
 }
 
-pub struct Cluster {
-    pub now: Time,
-    pub rng: Rng,
-    pub config: CacheConfig,
-    pub members: Vec<Option<Member>>,
+pub(crate) struct Cluster {
+    pub(crate) now: Time,
+    pub(crate) rng: Rng,
+    pub(crate) config: CacheConfig,
+    pub(crate) members: Vec<Option<Member>>,
     /// Which side of a partition each is on.
-    pub sides: Vec<u8>,
-    pub history: Vec<Done>,
+    pub(crate) sides: Vec<u8>,
+    pub(crate) history: Vec<Done>,
     /// What ends after this step.
-    pub ended: Vec<usize>,
+    pub(crate) ended: Vec<usize>,
     queue: BTreeMap<(Time, u64), Event>,
     tie: u64,
     last: BTreeMap<(usize, usize), Time>,
@@ -62,11 +62,11 @@ pub struct Cluster {
     next_view: u64,
     /// The last view of the time of the last cut.
     cut_view: u64,
-    pub story: Vec<String>,
-    pub frames: u64,
+    pub(crate) story: Vec<String>,
+    pub(crate) frames: u64,
 }
 
-pub fn address(n: usize) -> Address {
+pub(crate) fn address(n: usize) -> Address {
     Address::Uuid(Uuid { most: 7, least: n as u64 + 1 })
 }
 
@@ -77,7 +77,7 @@ fn number(address: &Address) -> usize {
 const DELAY_MAX: Duration = Duration::from_millis(3);
 
 impl Cluster {
-    pub fn new(seed: u64, config: CacheConfig) -> Self {
+    pub(crate) fn new(seed: u64, config: CacheConfig) -> Self {
         Self {
             now: Time::ZERO + Duration::from_secs(1),
             rng: Rng::new(seed),
@@ -97,15 +97,15 @@ impl Cluster {
         }
     }
 
-    pub fn cache(&self) -> CacheId {
+    pub(crate) fn cache(&self) -> CacheId {
         self.config.id()
     }
 
-    pub fn alive(&self) -> Vec<usize> {
+    pub(crate) fn alive(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&n| self.members[n].is_some()).collect()
     }
 
-    pub fn tell(&mut self, what: String) {
+    pub(crate) fn tell(&mut self, what: String) {
         self.story.push(format!("{:?} {what}", self.now));
     }
 
@@ -115,22 +115,22 @@ impl Cluster {
     }
 
     /// Starts a member; a view with it follows.
-    pub fn start(&mut self) -> usize {
+    pub(crate) fn start(&mut self) -> usize {
         let config = self.config.clone();
         self.start_with(config)
     }
 
-    pub fn start_with(&mut self, config: CacheConfig) -> usize {
+    pub(crate) fn start_with(&mut self, config: CacheConfig) -> usize {
         let n = self.members.len();
         let mut node = Node::new(address(n));
-        let settings = ContainerSettings { segment_count: config.segments };
+        let settings = ContainerSettings { segment_count: config.segments, bound: None };
         let container = Arc::new(Container::new(&settings, 1));
         node.open(self.now, config, address(n).into(), container.clone()).expect("a good configuration");
         self.members.push(Some(Member {
-            address: address(n),
             node,
             container,
             view: None,
+            is_leaving: false,
             is_left: false,
             refused: false,
             is_apart: false,
@@ -144,7 +144,7 @@ impl Cluster {
     }
 
     /// All alive members of each side get a view, each at a time of its own.
-    pub fn announce(&mut self, is_merge: bool) {
+    pub(crate) fn announce(&mut self, is_merge: bool) {
         let sides: BTreeSet<u8> = self.alive().iter().map(|&n| self.sides[n]).collect();
         for side in sides {
             let members: Vec<usize> = self.alive().into_iter().filter(|&n| self.sides[n] == side).collect();
@@ -169,8 +169,22 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn leave(&mut self, n: usize) {
+        self.tell(format!("M{n} leaves"));
+        let cache = self.cache();
+        self.with(n, |node, now| node.leave(now, cache));
+        if let Some(member) = &mut self.members[n] {
+            member.is_leaving = true;
+        }
+    }
+
+    /// Members that do not want to leave.
+    pub(crate) fn staying(&self) -> usize {
+        self.members.iter().flatten().filter(|member| !member.is_leaving).count()
+    }
+
     /// Members are on these sides from now on; views follow.
-    pub fn cut(&mut self, sides: Vec<u8>) {
+    pub(crate) fn cut(&mut self, sides: Vec<u8>) {
         let alive = self.alive();
         for &n in &alive {
             let beside = alive.iter().filter(|&&other| sides[other] == sides[n]).count();
@@ -185,19 +199,20 @@ impl Cluster {
     }
 
     /// All are together again.
-    pub fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         self.tell("heals".to_owned());
         self.sides.iter_mut().for_each(|side| *side = 0);
         self.announce(true);
     }
 
-    pub fn crash(&mut self, n: usize) {
+    /// Who is cut off or dead may be the last that wanted to stay.
+    pub(crate) fn crash(&mut self, n: usize) {
         self.tell(format!("M{n} crashes"));
         self.members[n] = None;
     }
 
     /// Begins an operation for a client. Returns its place in the history.
-    pub fn submit(&mut self, n: usize, key: Bytes, action: Action, timeout: Duration) -> usize {
+    pub(crate) fn submit(&mut self, n: usize, key: Bytes, action: Action, timeout: Duration) -> usize {
         let at = self.history.len();
         self.history.push(Done {
             member: n,
@@ -224,7 +239,7 @@ impl Cluster {
         at
     }
 
-    pub fn with<R>(&mut self, n: usize, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&mut self, n: usize, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let now = self.now;
         let result = act(&mut self.members[n].as_mut()?.node, now);
         self.drain(n);
@@ -283,7 +298,7 @@ impl Cluster {
     }
 
     /// The next thing happens, if it is before `until`.
-    pub fn step(&mut self, until: Time) -> bool {
+    pub(crate) fn step(&mut self, until: Time) -> bool {
         let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= until) else {
             self.now = until;
             return false;
@@ -320,37 +335,37 @@ impl Cluster {
         true
     }
 
-    pub fn run(&mut self, time: Duration) {
+    pub(crate) fn run(&mut self, time: Duration) {
         let until = self.now + time;
         while self.step(until) {}
     }
 
     /// Whether everybody has a topology.
-    pub fn all_know(&self) -> bool {
+    pub(crate) fn all_know(&self) -> bool {
         let cache = self.cache();
         self.members.iter().flatten().all(|member| member.is_left || member.node.topology(cache).is_some())
     }
 
     /// Whether all members have one stable topology with exactly these members.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let alive: Vec<&Member> = self.members.iter().flatten().filter(|member| !member.is_left).collect();
         let cache = self.cache();
         let first = alive.first().and_then(|member| member.node.topology(cache));
         first.is_none_or(|first| {
             first.members.len() == alive.len()
                 && first.phase == consort_grid::Phase::Stable
-                && first.availability == consort_grid::Availability::Available
+                && first.availability == Availability::Available
                 && alive.iter().all(|member| member.node.topology(cache) == Some(first))
         })
     }
 
     /// What each owner of each segment has must be the same.
-    pub fn check_agreement(&self) {
+    pub(crate) fn check_agreement(&self) {
         let cache = self.cache();
         let Some(first) = self.members.iter().flatten().find(|member| !member.is_left) else { return };
         let Some(topology) = first.node.topology(cache) else { return };
         for segment in topology.current.segments() {
-            let mut contents: Vec<(usize, BTreeMap<Bytes, (Bytes, u64)>)> = Vec::new();
+            let mut contents = Vec::new();
             for owner in topology.current.owners(segment) {
                 let n = number(owner);
                 let member = self.members[n].as_ref().expect("an owner is there");
@@ -363,9 +378,36 @@ impl Cluster {
     }
 }
 
-pub fn entries(container: &Container, segment: Segment, now: Time) -> BTreeMap<Bytes, (Bytes, u64)> {
+/// Values and versions by key.
+type Contents = BTreeMap<Bytes, (Bytes, u64)>;
+
+pub(crate) fn entries(container: &Container, segment: Segment, now: Time) -> Contents {
     use consort_grid::{ChunkLimits, Cursor};
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let chunk = container.chunk(segment, Cursor::START, limits, now).expect("an owner has it");
     chunk.entries.into_iter().map(|(key, entry)| (key, (entry.value, entry.version.0))).collect()
+}
+
+impl Cluster {
+    /// What each member knows, for people.
+    pub(crate) fn state(&self) -> String {
+        let cache = self.cache();
+        let mut text = String::new();
+        for (n, member) in self.members.iter().enumerate() {
+            let Some(member) = member else { continue };
+            let topology = member.node.topology(cache);
+            text += &format!(
+                "M{n} left={} refused={} view={:?} topology={:?} progress={:?} counters={:?} wakes={:?}\n  {}\n",
+                member.is_left,
+                member.refused,
+                member.view.as_ref().map(|view| view.id().id),
+                topology.map(|t| (t.id, t.phase, t.members.len(), t.availability.clone(), t.rebalance)),
+                member.node.progress(cache),
+                member.node.counters(),
+                member.wakes_at,
+                member.node.describe(),
+            );
+        }
+        text
+    }
 }
