@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_grid::{
-    Container, ContainerSettings, Entry, Lifetime, Limit, MemoryBound, Segment, Version, WhenFull,
+    Container, ContainerSettings, Entry, Lifetime, Limit, Lookup, MemoryBound, Segment, Version, WhenFull,
 };
 use consort_group::Time;
 use consort_hotrod::hash;
@@ -56,7 +56,13 @@ fn main() {
     };
     let value = |read: &u32| plain.get_value(at(read).0, at(read).1, now);
     let hashed = |read: &u32| plain.get_value(segment_of(at(read).1), at(read).1, now);
-    let entry = |read: &u32| plain.get_owned(at(read).0, at(read).1, now).ok()?.map(|entry| entry.value);
+    for segment in 0..plain.segment_count() {
+        plain.set_readable(Segment(segment), true);
+    }
+    let looked_up = |read: &u32| match plain.look_up_value(at(read).0, at(read).1, now) {
+        Lookup::Hit(value) => Some(value),
+        Lookup::Miss | Lookup::Elsewhere => None,
+    };
     let bounded = |read: &u32| evicting.get_value(at(read).0, at(read).1, now);
     let timed = |read: &u32| mortal.get_value(at(read).0, at(read).1, now);
     type Read<'a> = &'a (dyn Fn(&u32) -> Option<Bytes> + Sync);
@@ -65,7 +71,7 @@ fn main() {
         ("bare sharded map, std's hash", &bare_sip),
         ("get_value", &value),
         ("get_value, and the segment's hash", &hashed),
-        ("get_owned", &entry),
+        ("look_up_value", &looked_up),
         ("get_value in one that evicts", &bounded),
         ("get_value of an entry with a lifetime", &timed),
     ];

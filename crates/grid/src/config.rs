@@ -75,10 +75,12 @@ impl CacheConfig {
         }
     }
 
+    /// Whether it makes sense.
+    ///
     /// # Errors
     ///
-    /// The first setting that makes no sense.
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
+    /// The first setting that does not.
+    pub fn check(&self) -> Result<(), OpenError> {
         let wrong = if self.name.is_empty() {
             ("name", "empty")
         } else if self.segments == 0 {

@@ -23,7 +23,7 @@ pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
     BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full,
-    LIFETIME_OVERHEAD, Lifetime, Limit, MemoryBound, NotOwned, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
+    LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};
@@ -31,4 +31,4 @@ pub use node::{Counters, Frame, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use topology::{Availability, Membership, Phase, Topology};
 pub use version::Version;
-pub use wire::FrameError;
+pub use wire::{FrameError, is_frame};

@@ -81,10 +81,16 @@ pub enum SegmentState {
     Owned,
 }
 
-/// This member does not have everything of the segment. Whoever owns it can be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("segment {0} is not owned here")]
-pub struct NotOwned(pub Segment);
+/// What a read on this member finds, see [`Container::look_up`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lookup<T> {
+    /// The key has this.
+    Hit(T),
+    /// The key has nothing.
+    Miss,
+    /// The segment is not read here: others know.
+    Elsewhere,
+}
 
 /// What a write did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -178,25 +184,19 @@ impl Container {
         self.lock(segment).read(hash, key, now).map(|stored| stored.value.clone())
     }
 
-    /// Like [`Container::get`], if this member has everything of the segment: one lock tells both, so that a key whose
-    /// segment goes away meanwhile is not taken for a key without an entry.
-    ///
-    /// # Errors
-    ///
-    /// [`NotOwned`] if the segment is absent or is being received.
+    /// The entry of a key if its segment is read here ([`Container::set_readable`]); else like [`Container::get`]. Both are
+    /// known under one lock, so nothing is read here that is written elsewhere by then.
     #[inline]
-    pub fn get_owned(
-        &self,
-        segment: Segment,
-        key: &[u8],
-        now: impl FnOnce() -> Time,
-    ) -> Result<Option<Entry>, NotOwned> {
+    pub fn look_up(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         let hash = self.hash_of(key);
-        let mut table = self.lock(segment);
-        if table.state != SegmentState::Owned {
-            return Err(NotOwned(segment));
-        }
-        Ok(table.read(hash, key, now).map(|stored| stored.entry()))
+        self.lock(segment).look_up(hash, key, now, |stored| stored.entry())
+    }
+
+    /// The value of a key; else like [`Container::look_up`].
+    #[inline]
+    pub fn look_up_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
+        let hash = self.hash_of(key);
+        self.lock(segment).look_up(hash, key, now, |stored| stored.value.clone())
     }
 
     /// The entry of a key, also if it has expired (see [`Entry::is_expired`]). It does not count as used.
@@ -336,8 +336,14 @@ impl Container {
         self.update(segment, Table::own);
     }
 
-    /// Gives a segment up with all that is in it, which is freed after the lock. Walks through it end with
-    /// [`SegmentGone`].
+    /// Says whether a segment is read here. Whoever changes it knows when [`Container::look_up`] ends that began before:
+    /// it has by the time that this returns.
+    pub fn set_readable(&self, segment: Segment, is_readable: bool) {
+        self.lock(segment).is_readable = is_readable;
+    }
+
+    /// Gives a segment up with all that is in it, which is freed after the lock. It is not read here any more,
+    /// and walks through it end with [`SegmentGone`].
     pub fn drop_segment(&self, segment: Segment) {
         let contents = self.update(segment, Table::drop_contents);
         drop(contents);

@@ -12,7 +12,9 @@ use super::entry::{Entry, Lifetime};
 use super::eviction::Queues;
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
-use super::{BOUND_OVERHEAD, ENTRY_OVERHEAD, LIFETIME_OVERHEAD, REMOVAL_OVERHEAD, SegmentState, Taken};
+use super::{
+    BOUND_OVERHEAD, ENTRY_OVERHEAD, LIFETIME_OVERHEAD, Lookup, REMOVAL_OVERHEAD, SegmentState, Taken,
+};
 use crate::{Segment, Version};
 
 /// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
@@ -34,6 +36,8 @@ impl KeyHash {
 /// A segment as it stands.
 pub(super) struct Table {
     pub(super) state: SegmentState,
+    /// Whether this member is one of those who are read.
+    pub(super) is_readable: bool,
     contents: Contents,
     /// The number of the next insertion. It only grows, also when the segment is dropped and comes back.
     inserted: u64,
@@ -206,7 +210,13 @@ impl Contents {
 
 impl Table {
     pub(super) fn new(has_bound: bool) -> Self {
-        Self { state: SegmentState::Absent, contents: Contents::new(has_bound), inserted: 0, dropped: 0 }
+        Self {
+            state: SegmentState::Absent,
+            is_readable: false,
+            contents: Contents::new(has_bound),
+            inserted: 0,
+            dropped: 0,
+        }
     }
 
     pub(super) fn assert_present(&self, segment: Segment) {
@@ -242,6 +252,21 @@ impl Table {
         }
         let stored = self.contents.slab.get_mut(slot)?;
         (stored.mortal.is_none() || stored.use_at(now())).then_some(stored)
+    }
+
+    /// Like `read`, if the segment is read here.
+    #[inline]
+    pub(super) fn look_up<T>(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        now: impl FnOnce() -> Time,
+        found: impl FnOnce(&Stored) -> T,
+    ) -> Lookup<T> {
+        if !self.is_readable {
+            return Lookup::Elsewhere;
+        }
+        self.read(hash, key, now).map_or(Lookup::Miss, |stored| Lookup::Hit(found(stored)))
     }
 
     /// Notes that an entry was used at a time, here or elsewhere. Whether there is such an entry.
@@ -388,6 +413,7 @@ impl Table {
     /// Gives the segment up, and what was in it to the caller, who drops it without the lock.
     pub(super) fn drop_contents(&mut self) -> Contents {
         self.state = SegmentState::Absent;
+        self.is_readable = false;
         self.inserted += 1;
         self.dropped = self.inserted;
         let emptied = Contents::new(self.contents.queues.is_some());

@@ -103,15 +103,29 @@ fn dropped_segment_is_empty_and_counts_nothing() {
 }
 
 #[test]
-fn missing_segment_is_told_from_a_missing_key() {
+fn segment_that_others_read_is_told_from_a_missing_key() {
     let container = container(1);
     put(&container, b"k", entry("one", 1));
-    assert_eq!(container.get_owned(SEG, b"k", || NOW), Ok(Some(entry("one", 1))));
-    assert_eq!(container.get_owned(SEG, b"other", || NOW), Ok(None));
-    container.receive(SEG);
-    assert_eq!(container.get_owned(SEG, b"k", || NOW), Err(NotOwned(SEG)));
+    let look_up = |key: &[u8]| {
+        let found = container.look_up(SEG, key, || NOW);
+        let value = container.look_up_value(SEG, key, || NOW);
+        match (&found, &value) {
+            (Lookup::Hit(entry), Lookup::Hit(value)) => assert_eq!(entry.value, value),
+            (Lookup::Miss, Lookup::Miss) | (Lookup::Elsewhere, Lookup::Elsewhere) => {}
+            other => panic!("{other:?}"),
+        }
+        found
+    };
+    assert_eq!(look_up(b"k"), Lookup::Elsewhere, "who owns it need not be one of those who are read");
+    container.set_readable(SEG, true);
+    assert_eq!([look_up(b"k"), look_up(b"other")], [Lookup::Hit(entry("one", 1)), Lookup::Miss]);
+    container.set_readable(SEG, false);
+    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    container.set_readable(SEG, true);
     container.drop_segment(SEG);
-    assert_eq!(container.get_owned(SEG, b"k", || NOW), Err(NotOwned(SEG)));
+    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
+    container.receive(SEG);
+    assert_eq!(look_up(b"k"), Lookup::Elsewhere);
 }
 
 #[test]

@@ -63,6 +63,12 @@ impl Cache {
     fn move_segments(&mut self, cx: &Cx) {
         let Some(Installed { topology, writes }) = &self.installed else { return };
         for segment in writes.segments() {
+            // Nobody reads here any more before others write without us.
+            let is_read = topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
+                && self.refusal(topology, segment, false).is_none();
+            if !is_read {
+                self.container.set_readable(segment, false);
+            }
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
             match (owns(topology.read_owners()), owns(writes), has) {
@@ -76,6 +82,9 @@ impl Cache {
                     self.container.drop_segment(segment);
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
+            }
+            if is_read {
+                self.container.set_readable(segment, true);
             }
         }
     }

@@ -317,7 +317,11 @@ impl Node {
     }
 
     fn close(&mut self, id: CacheId) {
-        self.caches.remove(&id);
+        if let Some(cache) = self.caches.remove(&id) {
+            for segment in (0..cache.config.segments).map(crate::Segment) {
+                cache.container.set_readable(segment, false);
+            }
+        }
         for number in self.cx.calls.numbers() {
             if self.cx.calls.get_mut(number).is_some_and(|call| call.cache == id) {
                 self.cx.calls.finish(number, Err(OperationError::Closed));
@@ -384,6 +388,16 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Whether there is a frame to send.
+    pub fn has_frames(&self) -> bool {
+        !self.cx.outbox.is_empty()
+    }
+
+    /// Whether [`Node::submit`] says [`OperationError::Busy`].
+    pub fn is_busy(&self) -> bool {
+        self.cx.calls.is_full()
     }
 
     /// The next operation that has ended for its caller.

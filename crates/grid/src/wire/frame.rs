@@ -12,6 +12,11 @@ use crate::command::{Body, CacheId, Command};
 /// How a frame begins: what it is, and the version of its form.
 const PREFIX: [u8; 2] = [0xc9, 1];
 
+/// Whether a message's payload begins as a frame does.
+pub fn is_frame(payload: &[u8]) -> bool {
+    payload.starts_with(&PREFIX)
+}
+
 /// Prefix and the number below which everything of the sender's is finished.
 const HEAD: usize = 2 + 8;
 

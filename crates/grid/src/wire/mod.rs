@@ -9,6 +9,7 @@ mod commands;
 mod frame;
 mod primitives;
 
+pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter};
 pub use primitives::FrameError;
 pub(crate) use primitives::{Result, Wire, wire_enum, wire_struct};
