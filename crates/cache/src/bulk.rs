@@ -1,0 +1,176 @@
+//! Operations on many keys: what is known here is read here, the rest is under way together.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, Write};
+
+use crate::cache::Cache;
+use crate::encoding::{Decode, Encode};
+use crate::error::CacheError;
+use crate::operation::Operation;
+
+/// Operations of one call that are under way together: enough to keep every member of a large cluster busy, and little
+/// enough to leave room for other callers.
+const WINDOW: usize = 1_024;
+
+/// One place of an answer.
+enum Place<'a> {
+    Running(Operation<'a>),
+    Done(Result<Outcome, OperationError>),
+}
+
+/// Operations that run beside each other, and end in the order in which they were begun.
+struct Together<'a, I> {
+    more: I,
+    running: VecDeque<Place<'a>>,
+    ended: Vec<Outcome>,
+}
+
+impl<'a, I> Together<'a, I>
+where
+    I: Iterator<Item = Operation<'a>>,
+{
+    fn new(operations: I) -> Self {
+        Self {
+            ended: Vec::with_capacity(operations.size_hint().0),
+            more: operations,
+            running: VecDeque::new(),
+        }
+    }
+}
+
+impl<'a, I> Future for Together<'a, I>
+where
+    I: Iterator<Item = Operation<'a>> + Unpin,
+{
+    type Output = Result<Vec<Outcome>, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let step = |place: &mut Place<'_>, cx: &mut Context<'_>| {
+            if let Place::Running(operation) = place
+                && let Poll::Ready(result) = Pin::new(operation).poll(cx)
+            {
+                *place = Place::Done(result);
+            }
+        };
+        for place in &mut this.running {
+            step(place, cx);
+        }
+        loop {
+            while let Some(Place::Done(_)) = this.running.front() {
+                if let Some(Place::Done(result)) = this.running.pop_front() {
+                    this.ended.push(result?);
+                }
+            }
+            if this.running.len() >= WINDOW {
+                return Poll::Pending;
+            }
+            let Some(next) = this.more.next() else { break };
+            let mut place = Place::Running(next);
+            step(&mut place, cx);
+            this.running.push_back(place);
+        }
+        if this.running.is_empty() { Poll::Ready(Ok(std::mem::take(&mut this.ended))) } else { Poll::Pending }
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, CacheError> {
+        let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
+        Ok(Together::new(operations).await?)
+    }
+
+    /// What these keys have, in their order.
+    ///
+    /// # Errors
+    ///
+    /// The first operation's that failed. What the others were to do goes on.
+    pub async fn get_all<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Vec<Option<V>>, CacheError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + 'q,
+        KE: Encode<Q>,
+        VE: Decode<V>,
+    {
+        let mut values: Vec<Option<V>> = Vec::new();
+        let (mut places, mut actions) = (Vec::new(), Vec::new());
+        for key in keys {
+            let key = self.key(key)?;
+            values.push(match self.value_here(key.as_slice()) {
+                Lookup::Hit(value) => Some(self.decoded(value)?),
+                Lookup::Miss => None,
+                Lookup::Elsewhere => {
+                    places.push(values.len());
+                    actions.push((key.into_bytes(), Action::Read(self.options().read_from)));
+                    None
+                }
+            });
+        }
+        for (place, outcome) in places.into_iter().zip(self.together(actions).await?) {
+            if let Outcome::Read(Some(stored)) = outcome {
+                values[place] = Some(self.decoded(stored.value)?);
+            }
+        }
+        Ok(values)
+    }
+
+    /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get_all`].
+    pub async fn put_all<'q, Q, W>(
+        &self,
+        entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
+    ) -> Result<(), CacheError>
+    where
+        K: Borrow<Q>,
+        V: Borrow<W>,
+        Q: ?Sized + 'q,
+        W: ?Sized + 'q,
+        KE: Encode<Q>,
+        VE: Encode<W>,
+    {
+        let mut actions = Vec::new();
+        for (key, value) in entries {
+            actions.push((self.key(key)?.into_bytes(), always(self.putting(value)?)));
+        }
+        self.together(actions).await.map(drop)
+    }
+
+    /// Takes these keys' values away. Which of them had one, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::get_all`].
+    pub async fn remove_all<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Vec<bool>, CacheError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + 'q,
+        KE: Encode<Q>,
+    {
+        let mut actions = Vec::new();
+        for key in keys {
+            actions.push((self.key(key)?.into_bytes(), always(Change::Remove)));
+        }
+        let outcomes = self.together(actions).await?;
+        let was_present = |outcome| matches!(outcome, Outcome::Written(written) if written.was_present);
+        Ok(outcomes.into_iter().map(was_present).collect())
+    }
+}
+
+fn always(change: Change) -> Action {
+    Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
+}

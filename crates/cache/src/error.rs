@@ -1,0 +1,93 @@
+//! What can go wrong, per operation, and what it leaves behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_channel::ConnectError;
+use consort_grid::{OpenError as Refusal, OperationError};
+
+use crate::encoding::EncodingError;
+
+/// An operation has failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// The grid could not do it; [`OperationError`] says what may have been changed.
+    #[error(transparent)]
+    Operation(OperationError),
+    /// A key or value could not be written or read as bytes. Nothing was changed.
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
+    /// The cache is closed here. Nothing was changed.
+    #[error("cache is closed")]
+    Closed,
+    /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
+    #[error("the key was changed by others in each of {attempts} attempts")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+}
+
+impl From<OperationError> for CacheError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Closed => Self::Closed,
+            error => Self::Operation(error),
+        }
+    }
+}
+
+/// A cache could not be opened here.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Its settings make no sense, or the cluster has others: both sides are named.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It is open here with other settings.
+    #[error("cache {cache}: {setting} is {ours} where it is open and {asked} was asked for")]
+    OpenDifferently {
+        /// The cache.
+        cache: Arc<str>,
+        /// The setting.
+        setting: &'static str,
+        /// As it is open.
+        ours: String,
+        /// As it was asked for.
+        asked: String,
+    },
+    /// It is being closed here.
+    #[error("cache {0} is being closed")]
+    Closing(Arc<str>),
+    /// The coordinator has not let it join in time. It is not open here.
+    #[error("cache {cache} has no topology after {after:?}")]
+    TimedOut {
+        /// The cache.
+        cache: Arc<str>,
+        /// How long that was.
+        after: Duration,
+    },
+    /// The manager is closed.
+    #[error("the manager is closed")]
+    Closed,
+}
+
+/// A manager could not connect. Nothing is left open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// The channel could not.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// A cache was closed here before all that depended on this member was elsewhere: what only this member had is lost.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cache {cache} was not handed over within {after:?}")]
+pub struct NotHandedOver {
+    /// The cache.
+    pub cache: Arc<str>,
+    /// How long it was waited for.
+    pub after: Duration,
+}

@@ -1,0 +1,312 @@
+//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's threads
+//! hold for a moment. Who is to be woken is woken without it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
+use consort_grid::{CacheId, Node, NodeEvent, Topology, is_frame};
+use consort_group::Time;
+use consort_net::Clock;
+
+use crate::lanes::Lanes;
+use crate::standing::{OpenCache, Standing};
+use crate::waiters::{self, Waiters};
+
+/// How often those who wait for room look whether their time is over: as often as the grid looks after operations.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
+
+/// There is no deadline.
+const NEVER: u64 = u64::MAX;
+
+/// What has gone between this member and the others.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Messages to others, each with what one cycle of the driver had for one of them.
+    pub messages_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Messages from others.
+    pub messages_received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+}
+
+/// What the lock is for.
+pub(crate) struct State {
+    /// None before the channel has opened, and after it has closed.
+    pub(crate) node: Option<Node>,
+    pub(crate) lanes: Lanes,
+    pub(crate) traffic: Traffic,
+}
+
+/// The handler.
+pub(crate) struct GridHandler {
+    clock: Clock,
+    bell: OnceLock<Bell>,
+    state: Mutex<State>,
+    /// Locked after `state`, if both are.
+    waiters: Mutex<Waiters>,
+    caches: Mutex<BTreeMap<CacheId, Arc<OpenCache>>>,
+    /// Whether the node has frames. Written under `state`'s lock.
+    has_frames: AtomicBool,
+    /// When the handler wants to be called. Written under `state`'s lock.
+    deadline: AtomicU64,
+    /// Whether `lanes` wants to look at the room after this cycle. Written under `state`'s lock.
+    wants_look: AtomicBool,
+}
+
+/// What the node has to say, to be told without its lock.
+#[derive(Default)]
+pub(crate) struct Said {
+    finished: Vec<(u64, waiters::Result)>,
+    events: Vec<(NodeEvent, Option<Topology>)>,
+    wakers: BTreeMap<u64, Waker>,
+    has_frames: bool,
+    /// The driver has to know of something.
+    rings: bool,
+}
+
+impl Said {
+    /// Whether there is something to send.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.has_frames
+    }
+}
+
+impl GridHandler {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: Clock::start(),
+            bell: OnceLock::new(),
+            state: Mutex::new(State { node: None, lanes: Lanes::default(), traffic: Traffic::default() }),
+            waiters: Mutex::default(),
+            caches: Mutex::default(),
+            has_frames: AtomicBool::new(false),
+            deadline: AtomicU64::new(NEVER),
+            wants_look: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    // A panic under a lock ends the driver, which calls `closed`; the rest is told that.
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn caches(&self) -> MutexGuard<'_, BTreeMap<CacheId, Arc<OpenCache>>> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the node, from any thread; `None` if there is none.
+    pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
+        let mut state = self.state();
+        let node = state.node.as_mut()?;
+        let result = act(node, self.clock.now());
+        let said = self.listen(&mut state, |_, _| true);
+        drop(state);
+        self.tell(said);
+        Some(result)
+    }
+
+    /// What the node has to say after it was called. Operations that have ended go to `is_news`, which keeps those that
+    /// nobody else needs to hear of.
+    pub(crate) fn listen(
+        &self,
+        state: &mut State,
+        mut is_news: impl FnMut(u64, &mut waiters::Result) -> bool,
+    ) -> Said {
+        let mut said = Said::default();
+        let Some(node) = &mut state.node else { return said };
+        while let Some((number, mut result)) = node.poll_finished() {
+            if is_news(number, &mut result) {
+                said.finished.push((number, result));
+            }
+        }
+        while let Some(event) = node.poll_event() {
+            let topology = match &event {
+                NodeEvent::Installed { cache, .. } => node.topology(*cache).cloned(),
+                _ => None,
+            };
+            said.events.push((event, topology));
+        }
+        let has_frames = node.has_frames();
+        self.has_frames.store(has_frames, Ordering::Release);
+        if !said.finished.is_empty() && state.lanes.has_parked() && !node.is_busy() {
+            // There is room among our operations again; who waits for something else looks in vain.
+            said.wakers = state.lanes.take_parked();
+        }
+        let node_wakes = node.poll_timeout().map_or(NEVER, |at| at.0);
+        let known = self.deadline.load(Ordering::Relaxed);
+        let parked =
+            if state.lanes.has_parked() { (self.clock.now() + LOOK_AFTER).0.min(known) } else { NEVER };
+        let deadline = node_wakes.min(parked);
+        self.deadline.store(deadline, Ordering::Release);
+        self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
+        said.has_frames = has_frames;
+        said.rings = has_frames || deadline < known;
+        said
+    }
+
+    pub(crate) fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    /// Tells from a thread of the application's.
+    pub(crate) fn tell(&self, said: Said) {
+        if said.rings {
+            self.ring();
+        }
+        self.tell_quietly(said);
+    }
+
+    /// Tells from the driver's task, which asks for what there is anyway.
+    fn tell_quietly(&self, said: Said) {
+        if !said.finished.is_empty() {
+            let mut wakers: Vec<Waker> = Vec::with_capacity(said.finished.len());
+            let mut waiters = self.waiters();
+            for (number, result) in said.finished {
+                wakers.extend(waiters.finish(number, result));
+            }
+            drop(waiters);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        said.wakers.into_values().for_each(Waker::wake);
+        for (event, topology) in said.events {
+            self.tell_event(event, topology);
+        }
+    }
+
+    fn tell_event(&self, event: NodeEvent, topology: Option<Topology>) {
+        let (id, standing) = match event {
+            NodeEvent::Installed { cache, .. } => {
+                let cache = self.caches().get(&cache).cloned();
+                if let (Some(cache), Some(topology)) = (cache, topology) {
+                    cache.installed(topology);
+                }
+                return;
+            }
+            NodeEvent::Refused { cache, error } => (cache, Standing::Refused(error)),
+            NodeEvent::Left { cache } => (cache, Standing::Closed),
+        };
+        let cache = self.caches().remove(&id);
+        if let Some(cache) = cache {
+            cache.ended(standing);
+        }
+    }
+
+    fn driven(&self, act: impl FnOnce(&mut Node, &mut Traffic, Time)) {
+        let mut state = self.state();
+        let State { node, traffic, .. } = &mut *state;
+        let Some(node) = node else { return };
+        act(node, traffic, self.clock.now());
+        let said = self.listen(&mut state, |_, _| true);
+        drop(state);
+        self.tell_quietly(said);
+    }
+}
+
+impl UpHandler for GridHandler {
+    fn opened(&self, channel: WeakChannel) {
+        self.state().node = Some(Node::new(channel.address().clone()));
+        let _ = self.bell.set(channel.bell());
+    }
+
+    fn takes(&self, message: &Message) -> bool {
+        message.payload_bytes().is_some_and(|bytes| is_frame(bytes))
+    }
+
+    fn handle_batch(&self, batch: MessageBatch) {
+        let Some(from) = batch.src().cloned() else { return };
+        self.driven(|node, traffic, now| {
+            for message in &batch.messages {
+                let Some(bytes) = message.payload_bytes() else { continue };
+                traffic.messages_received += 1;
+                traffic.bytes_received += bytes.len() as u64;
+                if let Err(error) = node.handle_frame(now, &from, bytes.clone()) {
+                    tracing::warn!(%from, %error, "a frame that cannot be read");
+                }
+            }
+        });
+    }
+
+    fn view(&self, view: &View) {
+        let mut state = self.state();
+        state.lanes.keep(|member| view.contains(member));
+        let parked = state.lanes.take_parked();
+        drop(state);
+        self.driven(|node, _, now| node.handle_view(now, view));
+        parked.into_values().for_each(Waker::wake);
+    }
+
+    fn poll_send(&self) -> Option<Message> {
+        if !self.has_frames.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state();
+        let frame = state.node.as_mut().and_then(Node::poll_frame);
+        match &frame {
+            Some(frame) => {
+                state.lanes.note_sent(&frame.dest);
+                state.traffic.messages_sent += 1;
+                state.traffic.bytes_sent += frame.bytes.len() as u64;
+                self.wants_look.store(true, Ordering::Release);
+            }
+            None => self.has_frames.store(false, Ordering::Release),
+        }
+        drop(state);
+        // Order between two members is what the protocol rests on: no OOB.
+        frame.map(|frame| Message::bytes(Some(frame.dest), frame.bytes))
+    }
+
+    fn after_cycle(&self, room: &Room<'_>) {
+        if !self.wants_look.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        let woken = state.lanes.look(room);
+        self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
+        drop(state);
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.deadline.load(Ordering::Acquire) {
+            NEVER => None,
+            at => Some(self.clock.instant(Time(at))),
+        }
+    }
+
+    fn handle_timeout(&self, _now: Instant) {
+        let parked = self.state().lanes.take_parked();
+        self.driven(|node, _, now| node.handle_timeout(now));
+        parked.into_values().for_each(Waker::wake);
+    }
+
+    fn closed(&self) {
+        let mut state = self.state();
+        let node = state.node.take();
+        let parked = state.lanes.take_parked();
+        let waiting = self.waiters().end();
+        drop(state);
+        drop(node);
+        parked.into_values().chain(waiting).for_each(Waker::wake);
+        let caches = std::mem::take(&mut *self.caches());
+        for cache in caches.into_values() {
+            cache.ended(Standing::Closed);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Backpressure: operations that would send to a member without room wait here. What others have asked, and what moves
+//! segments, passes in any case.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+
+use consort_channel::Room;
+use consort_group::Address;
+
+/// Where requests may go, and who waits to make some.
+pub(crate) struct Lanes {
+    /// Members without room.
+    closed: BTreeSet<Address>,
+    /// Members that something was sent to since they were looked at.
+    touched: BTreeSet<Address>,
+    /// Bytes of requests since the last cycle.
+    submitted: u64,
+    /// Bytes of requests that may be made between two cycles: what a single member may get, so no member gets more.
+    burst: u64,
+    /// Who waits for room, be it of a member or among the operations of ours.
+    parked: BTreeMap<u64, Waker>,
+    next_ticket: u64,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            closed: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            submitted: 0,
+            burst: u64::MAX,
+            parked: BTreeMap::new(),
+            next_ticket: 0,
+        }
+    }
+}
+
+impl Lanes {
+    /// Whether no request has to wait, whomever it is for.
+    pub(crate) fn are_open(&self) -> bool {
+        self.closed.is_empty() && self.submitted < self.burst
+    }
+
+    /// Whether a request to this member has to wait.
+    pub(crate) fn is_closed(&self, member: &Address) -> bool {
+        self.submitted >= self.burst || self.closed.contains(member)
+    }
+
+    pub(crate) fn note_request(&mut self, bytes: u64) {
+        self.submitted += bytes;
+    }
+
+    pub(crate) fn note_sent(&mut self, member: &Address) {
+        if !self.touched.contains(member) {
+            self.touched.insert(member.clone());
+        }
+    }
+
+    /// Has somebody woken when there may be room. Gives the ticket.
+    pub(crate) fn park(&mut self, ticket: Option<u64>, waker: Waker) -> u64 {
+        let ticket = ticket.unwrap_or_else(|| {
+            self.next_ticket += 1;
+            self.next_ticket
+        });
+        self.parked.insert(ticket, waker);
+        ticket
+    }
+
+    pub(crate) fn leave(&mut self, ticket: u64) {
+        self.parked.remove(&ticket);
+    }
+
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Everybody who waits, to look again.
+    pub(crate) fn take_parked(&mut self) -> BTreeMap<u64, Waker> {
+        std::mem::take(&mut self.parked)
+    }
+
+    /// Whether [`Lanes::look`] has something to look at.
+    pub(crate) fn wants_look(&self) -> bool {
+        self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
+    }
+
+    /// A cycle is over. Gives those who wait if there is more room than before.
+    pub(crate) fn look(&mut self, room: &Room<'_>) -> BTreeMap<u64, Waker> {
+        let was_spent = self.submitted >= self.burst;
+        self.submitted = 0;
+        self.burst = room.burst_bytes();
+        let before = self.closed.len();
+        self.closed.retain(|member| !room.is_open(Some(member)));
+        let has_opened = self.closed.len() < before || was_spent;
+        for member in std::mem::take(&mut self.touched) {
+            if !room.is_open(Some(&member)) {
+                self.closed.insert(member);
+            }
+        }
+        if has_opened { self.take_parked() } else { BTreeMap::new() }
+    }
+
+    /// Members that have gone: what they asked for is nobody's any more.
+    pub(crate) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
+        self.closed.retain(&is_member);
+        self.touched.retain(is_member);
+    }
+}

@@ -1,0 +1,74 @@
+//! Caches that span the members of a cluster: the asynchronous face of the grid.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_cache::CacheManager;
+//!
+//! let manager = CacheManager::from_file("tcp.xml")?.name("A").connect("shop").await?;
+//! let stock = manager.cache::<String, u32>("stock").await?;
+//! stock.put("apples", &3).await?;
+//! assert_eq!(stock.get("apples").await?, Some(3));
+//! let left = stock.compute("apples", |apples| apples.map(|count| count - 1)).await?;
+//! assert_eq!(left, Some(2));
+//! manager.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`CacheManager`] is a member of a cluster on a channel of its own. A [`Cache`] is a handle of a cache that is open on
+//! it, with one type of keys and one of values, and with what it asks for in every operation ([`CacheOptions`]). Settings
+//! that all members must share are a [`CacheConfig`]:
+//!
+//! ```no_run
+//! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use consort_cache::{CacheConfig, CacheMode, Lifetime, ReadFrom};
+//!
+//! let config = CacheConfig { mode: CacheMode::Distributed { owners: 3 }, ..CacheConfig::new("sessions") };
+//! let sessions = manager.open(config).raw().await?;
+//! let hour = Lifetime { lifespan: Some(Duration::from_secs(3_600)), max_idle: None };
+//! sessions.with_lifetime(hour).put(&b"id"[..], &b"Ada"[..]).await?;
+//! let newest = sessions.with_read_from(ReadFrom::Primary).get(&b"id"[..]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//!
+//! A write has succeeded when every owner of its key has it: reads that begin afterwards give it or something newer,
+//! whoever is asked, as long as one of the owners lives. One that fails with [`OperationError::TimedOut`] or
+//! [`OperationError::Uncertain`] may have been done, or may still be; after any other error nothing was changed. Reads with
+//! [`ReadFrom::Primary`] are linearizable.
+//!
+//! A future that is dropped waits no longer; what it has begun goes on. No operation takes longer than its handle's timeout,
+//! give or take a quarter of a second. Nothing blocks a thread for longer than a step of the member's state machine.
+
+#![forbid(unsafe_code)]
+
+mod bulk;
+mod cache;
+mod compute;
+mod encoding;
+mod error;
+mod handler;
+mod lanes;
+mod manager;
+mod operation;
+mod options;
+mod standing;
+mod waiters;
+
+pub use cache::{Cache, Entry, RawCache};
+pub use consort_channel::{Address, Channel, ChannelBuilder, View};
+pub use consort_grid::{
+    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Lifetime, Limit, Location, MemoryBound,
+    OperationError, PartitionHandling, Phase, Progress, ReadFrom, Stored, Topology, Version, WhenFull, Write,
+    Written,
+};
+pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use error::{CacheError, ManagerError, NotHandedOver, OpenError};
+pub use handler::Traffic;
+pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};
+pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use options::{CacheOptions, TIMEOUT};

@@ -1,0 +1,354 @@
+//! The manager: this member of the grid, with the caches that are open on it.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_channel::{Address, Channel, ChannelBuilder, View};
+use consort_conf::ConfigError;
+use consort_grid::{
+    CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
+    MemoryBound, Node, Progress, Topology,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::cache::{Cache, RawCache};
+use crate::encoding::{Encoding, Postcard, Raw};
+use crate::error::{ManagerError, NotHandedOver, OpenError};
+use crate::handler::{GridHandler, Traffic};
+use crate::standing::{OpenCache, Standing};
+
+/// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
+/// that crashes meanwhile.
+pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long closing waits for operations to end and for others to have what this member has: 1 GB within it is little
+/// more than 10 MB/s.
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A manager that is being made. [`ManagerBuilder::connect`] opens it.
+pub struct ManagerBuilder {
+    channel: ChannelBuilder,
+    location: Location,
+}
+
+impl ManagerBuilder {
+    /// The member's logical name.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.channel = self.channel.name(name);
+        self
+    }
+
+    /// Where this member runs. Owners of a segment are kept apart.
+    #[must_use]
+    pub fn location(mut self, location: Location) -> Self {
+        self.location = location;
+        self
+    }
+
+    /// Opens the channel and joins the cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`ManagerError`]; nothing is left open.
+    pub async fn connect(self, cluster: &str) -> Result<CacheManager, ManagerError> {
+        let handler = Arc::new(GridHandler::new());
+        let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
+        let location = self.location;
+        Ok(CacheManager { member: Arc::new(Member { handler, channel, location }) })
+    }
+}
+
+/// What the manager's clones share.
+struct Member {
+    handler: Arc<GridHandler>,
+    channel: Channel,
+    location: Location,
+}
+
+/// A member of a grid. Cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves
+/// its cluster without handing over what it has: the others go on as after a crash, and nothing stays behind here.
+#[derive(Clone)]
+pub struct CacheManager {
+    member: Arc<Member>,
+}
+
+impl fmt::Debug for CacheManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "manager on {:?}", self.member.channel)
+    }
+}
+
+impl CacheManager {
+    /// A manager over a channel's configuration file, or the name of one that comes along (`tcp.xml`, `udp.xml`, …).
+    ///
+    /// # Errors
+    ///
+    /// If the configuration cannot be read or names what nobody knows.
+    pub fn from_file(name: &str) -> Result<ManagerBuilder, ConfigError> {
+        Channel::from_file(name).map(Self::from_channel)
+    }
+
+    /// A manager over a channel that is to be opened. The channel is its own.
+    pub fn from_channel(channel: ChannelBuilder) -> ManagerBuilder {
+        ManagerBuilder { channel, location: Location::default() }
+    }
+
+    /// Our member address.
+    pub fn address(&self) -> &Address {
+        self.member.channel.address()
+    }
+
+    /// Our logical name.
+    pub fn name(&self) -> &str {
+        self.member.channel.name()
+    }
+
+    /// A member's logical name, or its address where no name is known.
+    pub fn name_of(&self, member: &Address) -> String {
+        self.member.channel.name_of(member)
+    }
+
+    /// The members of the cluster.
+    pub fn view(&self) -> Option<View> {
+        self.member.channel.view()
+    }
+
+    /// The same, to wait for changes of it.
+    pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
+        self.member.channel.watch_view()
+    }
+
+    /// The topologies of a cache that is open here.
+    pub fn watch_topology(&self, cache: &str) -> Option<watch::Receiver<Option<Topology>>> {
+        Some(self.opened(cache)?.topology.subscribe())
+    }
+
+    /// How far a rebalance of a cache is on this member.
+    pub fn rebalance_progress(&self, cache: &str) -> Progress {
+        let id = CacheId::of(cache);
+        self.member.handler.with_node(|node, _| node.progress(id)).unwrap_or_default()
+    }
+
+    /// What was unusual so far.
+    pub fn counters(&self) -> Counters {
+        self.member.handler.with_node(|node, _| node.counters()).unwrap_or_default()
+    }
+
+    /// What has gone between this member and the others.
+    pub fn traffic(&self) -> Traffic {
+        self.member.handler.state().traffic
+    }
+
+    /// Uses what is left of a degraded cache, whatever was lost.
+    pub fn make_available(&self, cache: &str) {
+        let id = CacheId::of(cache);
+        self.member.handler.with_node(|node, now| node.make_available(now, id));
+    }
+
+    fn opened(&self, cache: &str) -> Option<Arc<OpenCache>> {
+        let opened = self.member.handler.caches().get(&CacheId::of(cache)).cloned()?;
+        (*opened.config.name == *cache).then_some(opened)
+    }
+
+    /// A cache of serde's values with the default settings ([`CacheConfig::new`]), which is opened unless it is open.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; the cluster's cache is not touched.
+    pub async fn cache<K, V>(&self, name: &str) -> Result<Cache<K, V>, OpenError> {
+        self.open(CacheConfig::new(name)).cache().await
+    }
+
+    /// A cache with these settings. What comes next says what only this member is to know.
+    pub fn open(&self, config: CacheConfig) -> CacheBuilder<'_> {
+        CacheBuilder { manager: self, config, capacity: Capacity::default(), memory: None }
+    }
+
+    /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`]. It has begun to leave all the same, and no operation begins any more.
+    pub async fn leave(&self, cache: &str) -> Result<bool, NotHandedOver> {
+        match self.opened(cache) {
+            Some(opened) => self.member.leave(&opened).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Closes all caches, so that others have what this member has, then leaves the cluster. Nothing stays behind here.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHandedOver`] for a cache of which others may not have everything. The manager is closed all the same.
+    pub async fn close(self) -> Result<(), NotHandedOver> {
+        let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
+        let mut leaving = JoinSet::new();
+        for cache in opened {
+            let member = self.member.clone();
+            leaving.spawn(async move { member.leave(&cache).await });
+        }
+        let left = leaving.join_all().await;
+        self.member.channel.clone().close().await;
+        left.into_iter().collect()
+    }
+
+    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do.
+    pub async fn abort(self) {
+        self.member.channel.clone().abort().await;
+    }
+}
+
+impl Member {
+    async fn leave(&self, cache: &OpenCache) -> Result<(), NotHandedOver> {
+        cache.begin_closing();
+        let mut standing = cache.standing.subscribe();
+        let left = async {
+            loop {
+                let quiet = cache.quiet.notified();
+                if cache.is_quiet() {
+                    break;
+                }
+                quiet.await;
+            }
+            self.handler.with_node(|node, now| node.leave(now, cache.id));
+            let is_over = |standing: &Standing| matches!(standing, Standing::Closed | Standing::Refused(_));
+            // Its sender is in the cache.
+            let _ = standing.wait_for(is_over).await;
+        };
+        let name = cache.config.name.clone();
+        timeout(LEAVE_TIMEOUT, left).await.map_err(|_| NotHandedOver { cache: name, after: LEAVE_TIMEOUT })
+    }
+}
+
+/// A cache that is being opened. One that is open here already stays as it was opened.
+#[must_use]
+pub struct CacheBuilder<'a> {
+    manager: &'a CacheManager,
+    config: CacheConfig,
+    capacity: Capacity,
+    memory: Option<MemoryBound>,
+}
+
+impl CacheBuilder<'_> {
+    /// How much this member takes of the cache, relative to the others. [`Capacity::ZERO`] owns nothing.
+    pub fn capacity(mut self, capacity: Capacity) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// How much memory this member has for it; by default what there is.
+    pub fn memory(mut self, bound: MemoryBound) -> Self {
+        self.memory = Some(bound);
+        self
+    }
+
+    /// A cache of serde's values ([`Postcard`]). Returns when it may be used.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; the cluster's cache is not touched.
+    pub async fn cache<K, V>(self) -> Result<Cache<K, V>, OpenError> {
+        self.encoded(Postcard, Postcard).await
+    }
+
+    /// A cache of bytes ([`Raw`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`CacheBuilder::cache`].
+    pub async fn raw(self) -> Result<RawCache, OpenError> {
+        self.encoded(Raw, Raw).await
+    }
+
+    /// A cache of keys and values in these encodings. Their media types replace what the settings say.
+    ///
+    /// # Errors
+    ///
+    /// As [`CacheBuilder::cache`].
+    pub async fn encoded<K, V, KE: Encoding, VE: Encoding>(
+        self,
+        keys: KE,
+        values: VE,
+    ) -> Result<Cache<K, V, KE, VE>, OpenError> {
+        let mut config = self.config;
+        config.encoding = match (keys.media_type(), values.media_type()) {
+            (keys, values) if keys == values => keys.into(),
+            (keys, values) => format!("{keys}, {values}").into(),
+        };
+        config.check()?;
+        let member = &self.manager.member;
+        let opened = member.open(config, self.capacity, self.memory)?;
+        member.until_open(&opened).await?;
+        Ok(Cache::new(member.handler.clone(), opened, keys, values))
+    }
+}
+
+impl Member {
+    /// The cache as it is open here, or as it begins to be.
+    fn open(
+        &self,
+        config: CacheConfig,
+        capacity: Capacity,
+        memory: Option<MemoryBound>,
+    ) -> Result<Arc<OpenCache>, OpenError> {
+        let mut caches = self.handler.caches();
+        if let Some(opened) = caches.get(&config.id()) {
+            return match difference(&opened.config, &config) {
+                _ if opened.is_closing() => Err(OpenError::Closing(config.name)),
+                None => Ok(opened.clone()),
+                Some((setting, ours, asked)) => {
+                    Err(OpenError::OpenDifferently { cache: config.name, setting, ours, asked })
+                }
+            };
+        }
+        let settings = ContainerSettings { segment_count: config.segments, bound: memory };
+        // Nobody who chooses keys may know where they are put.
+        let container = Arc::new(Container::new(&settings, RandomState::new().build_hasher().finish()));
+        let opened = Arc::new(OpenCache::new(config.clone(), container.clone()));
+        caches.insert(opened.id, opened.clone());
+        drop(caches);
+        let address = self.channel.address().clone();
+        let member = CacheMember { address, capacity, location: self.location.clone() };
+        let begun = self.handler.with_node(|node: &mut Node, now| node.open(now, config, member, container));
+        let error = match begun {
+            Some(Ok(())) => return Ok(opened),
+            Some(Err(error)) => error.into(),
+            None => OpenError::Closed,
+        };
+        self.handler.caches().remove(&opened.id);
+        Err(error)
+    }
+
+    async fn until_open(&self, opened: &OpenCache) -> Result<(), OpenError> {
+        let mut standing = opened.standing.subscribe();
+        let is_known = |standing: &Standing| *standing != Standing::Joining;
+        let Ok(known) = timeout(OPEN_TIMEOUT, standing.wait_for(is_known)).await else {
+            opened.begin_closing();
+            self.handler.with_node(|node, now| node.leave(now, opened.id));
+            return Err(OpenError::TimedOut { cache: opened.config.name.clone(), after: OPEN_TIMEOUT });
+        };
+        match known.as_deref() {
+            Ok(Standing::Refused(error)) => Err(error.clone().into()),
+            Ok(Standing::Open) => Ok(()),
+            _ => Err(OpenError::Closed),
+        }
+    }
+}
+
+/// The first setting in which two differ: as it is, and as it was asked for.
+fn difference(ours: &CacheConfig, asked: &CacheConfig) -> Option<(&'static str, String, String)> {
+    let pairs = [
+        ("name", ours.name.to_string(), asked.name.to_string()),
+        ("mode", format!("{:?}", ours.mode), format!("{:?}", asked.mode)),
+        ("segments", ours.segments.to_string(), asked.segments.to_string()),
+        ("partitions", format!("{:?}", ours.partitions), format!("{:?}", asked.partitions)),
+        ("encoding", ours.encoding.to_string(), asked.encoding.to_string()),
+    ];
+    pairs.into_iter().find(|(_, ours, asked)| ours != asked)
+}

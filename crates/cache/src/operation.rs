@@ -1,0 +1,214 @@
+//! One operation as a future. What ends within the call touches neither the channel nor a table; what does not costs no
+//! allocation for its waiting. Who drops the future waits no longer; the operation goes on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Action, Change, OperationError, Outcome, ReadFrom, Segment, Topology};
+use consort_group::{Address, Time};
+
+use crate::handler::GridHandler;
+use crate::standing::OpenCache;
+use crate::waiters;
+
+/// The longest key: longer ones cost every member that has the entry more than they can tell it. Keys are copied for
+/// records and removals.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// The longest value: a value is in memory several times on its way to its owners, and other commands wait behind it.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What is to be done, until it is submitted.
+struct Request {
+    key: Bytes,
+    action: Action,
+    timeout: Duration,
+    /// When it was first tried, if it had to wait.
+    began: Option<Time>,
+    /// Its place among those who wait for room.
+    ticket: Option<u64>,
+}
+
+enum Step {
+    New(Request),
+    Submitted(u64),
+    Over,
+}
+
+/// The future.
+pub(crate) struct Operation<'a> {
+    handler: &'a GridHandler,
+    cache: &'a OpenCache,
+    step: Step,
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) fn new(
+        handler: &'a GridHandler,
+        cache: &'a OpenCache,
+        key: Bytes,
+        action: Action,
+        timeout: Duration,
+    ) -> Self {
+        let request = Request { key, action, timeout, began: None, ticket: None };
+        Self { handler, cache, step: Step::New(request) }
+    }
+
+    /// Begins, if there is room.
+    fn submit(&mut self, cx: &Context<'_>) -> Poll<waiters::Result> {
+        let Step::New(request) = &mut self.step else { return Poll::Ready(Err(OperationError::Closed)) };
+        if let Err(error) = check(&request.key, &request.action) {
+            return self.over(Err(error));
+        }
+        let mut state = self.handler.state();
+        let state_ref = &mut *state;
+        let Some(node) = state_ref.node.as_mut().filter(|_| !self.cache.is_closing()) else {
+            drop(state);
+            return self.over(Err(OperationError::Closed));
+        };
+        let now = self.handler.now();
+        let waited = request.began.map_or(Duration::ZERO, |began| now.since(began));
+        if request.began.is_some() && waited >= request.timeout {
+            drop(state);
+            let error = OperationError::TimedOut(request.timeout);
+            return self.over(Err(error));
+        }
+        let lanes = &mut state_ref.lanes;
+        let must_wait = node.is_busy()
+            || !lanes.are_open() && {
+                let segment = self.cache.segment_of(&request.key);
+                let topology = node.topology(self.cache.id);
+                topology.is_some_and(|topology| {
+                    wants_room(topology, node.local(), segment, &request.action, |to| lanes.is_closed(to))
+                })
+            };
+        if must_wait {
+            request.began.get_or_insert(now);
+            request.ticket = Some(lanes.park(request.ticket, cx.waker().clone()));
+            let said = self.handler.listen(state_ref, |_, _| true);
+            drop(state);
+            // A cycle looks whether there is room.
+            self.handler.ring();
+            self.handler.tell(said);
+            return Poll::Pending;
+        }
+        if let Some(ticket) = request.ticket.take() {
+            lanes.leave(ticket);
+        }
+        let bytes = bytes_of(&request.key, &request.action);
+        let is_write = matches!(request.action, Action::Write(_));
+        let Step::New(Request { key, action, timeout, .. }) = std::mem::replace(&mut self.step, Step::Over)
+        else {
+            return Poll::Ready(Err(OperationError::Closed));
+        };
+        let number = match node.submit(now, self.cache.id, key, action, timeout.saturating_sub(waited)) {
+            Ok(number) => number,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let mut own = None;
+        let said = self.handler.listen(state_ref, |finished, result| {
+            let is_own = finished == number;
+            if is_own {
+                own = Some(std::mem::replace(result, Err(OperationError::Closed)));
+            }
+            !is_own
+        });
+        if own.is_none() {
+            self.handler.waiters().insert(number, cx.waker().clone(), is_write);
+            self.cache.note_begun();
+            self.step = Step::Submitted(number);
+        }
+        if said.has_frames() {
+            // A cycle will come, and begins to count anew.
+            state_ref.lanes.note_request(bytes);
+        }
+        drop(state);
+        self.handler.tell(said);
+        own.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn over(&mut self, result: waiters::Result) -> Poll<waiters::Result> {
+        self.leave();
+        Poll::Ready(result)
+    }
+
+    /// Waits for nothing any more.
+    fn leave(&mut self) {
+        match std::mem::replace(&mut self.step, Step::Over) {
+            Step::New(Request { ticket: Some(ticket), .. }) => self.handler.state().lanes.leave(ticket),
+            Step::Submitted(number) => {
+                self.handler.waiters().remove(number);
+                self.cache.note_ended();
+            }
+            Step::New(_) | Step::Over => {}
+        }
+    }
+}
+
+impl Future for Operation<'_> {
+    type Output = Result<Outcome, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Step::Submitted(number) = self.step else { return self.submit(cx) };
+        let polled = self.handler.waiters().poll(number, cx);
+        if polled.is_ready() {
+            self.step = Step::Over;
+            self.cache.note_ended();
+        }
+        polled
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn check(key: &Bytes, action: &Action) -> Result<(), OperationError> {
+    let too_large = |what, length, limit| Err(OperationError::TooLarge { what, length, limit });
+    if key.len() > KEY_BYTES_MAX {
+        return too_large("key", key.len(), KEY_BYTES_MAX);
+    }
+    let value = value_len(action);
+    if value > VALUE_BYTES_MAX {
+        return too_large("value", value, VALUE_BYTES_MAX);
+    }
+    Ok(())
+}
+
+fn value_len(action: &Action) -> usize {
+    match action {
+        Action::Write(write) => match &write.change {
+            Change::Put { value, .. } => value.len(),
+            Change::Remove => 0,
+        },
+        Action::Read(_) => 0,
+    }
+}
+
+fn bytes_of(key: &Bytes, action: &Action) -> u64 {
+    (key.len() + value_len(action)) as u64
+}
+
+/// Whether an operation would go to members without room. A read that any owner answers waits only if none has room:
+/// it is small, and asks another owner if the first is slow.
+fn wants_room(
+    topology: &Topology,
+    local: &Address,
+    segment: Segment,
+    action: &Action,
+    is_closed: impl Fn(&Address) -> bool,
+) -> bool {
+    let owners = topology.read_owners();
+    let is_without = |owner: &Address| owner != local && is_closed(owner);
+    match action {
+        Action::Read(ReadFrom::Nearest) => {
+            owners.owners(segment).len() > 0 && owners.owners(segment).all(is_without)
+        }
+        _ => owners.primary(segment).is_some_and(is_without),
+    }
+}

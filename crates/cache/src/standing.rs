@@ -1,0 +1,127 @@
+//! A cache that is open on this member, as its handles and the manager share it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use consort_grid::{
+    CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Segment, Topology, segment_of,
+};
+use consort_group::Time;
+use tokio::sync::watch;
+
+/// How far a cache is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It has no topology yet.
+    Joining,
+    /// It may be used.
+    Open,
+    /// The cluster has it with other settings.
+    Refused(OpenError),
+    /// Nothing depends on this member any more, or the manager is closed.
+    Closed,
+}
+
+/// An open cache.
+pub(crate) struct OpenCache {
+    pub(crate) id: CacheId,
+    pub(crate) config: CacheConfig,
+    pub(crate) container: Arc<Container>,
+    pub(crate) standing: watch::Sender<Standing>,
+    pub(crate) topology: watch::Sender<Option<Topology>>,
+    /// No operation begins any more.
+    is_closing: AtomicBool,
+    /// Operations whose callers wait.
+    running: AtomicUsize,
+    /// Told when the last of them has ended, if it is closing.
+    pub(crate) quiet: tokio::sync::Notify,
+}
+
+impl OpenCache {
+    pub(crate) fn new(config: CacheConfig, container: Arc<Container>) -> Self {
+        Self {
+            id: config.id(),
+            config,
+            container,
+            standing: watch::Sender::new(Standing::Joining),
+            topology: watch::Sender::new(None),
+            is_closing: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            quiet: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// What a key has, if this member is one of those who are read.
+    #[inline]
+    pub(crate) fn value_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
+        self.container.look_up_value(self.segment_of(key), key, now)
+    }
+
+    /// The same with what is known besides.
+    #[inline]
+    pub(crate) fn entry_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
+        self.container.look_up(self.segment_of(key), key, now)
+    }
+
+    #[inline]
+    pub(crate) fn segment_of(&self, key: &[u8]) -> Segment {
+        segment_of(key, self.config.segments)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Lets no operation begin any more. Whether it was open to them until now.
+    pub(crate) fn begin_closing(&self) -> bool {
+        !self.is_closing.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_begun(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_ended(&self) {
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 && self.is_closing() {
+            self.quiet.notify_waiters();
+        }
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    /// A topology was installed. They may be told of by two threads, the older one last.
+    pub(crate) fn installed(&self, topology: Topology) {
+        self.topology.send_if_modified(|known| {
+            let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);
+            if is_newer {
+                *known = Some(topology);
+            }
+            is_newer
+        });
+        self.standing.send_if_modified(|standing| {
+            let is_first = *standing == Standing::Joining;
+            if is_first {
+                *standing = Standing::Open;
+            }
+            is_first
+        });
+    }
+
+    /// It is no more.
+    pub(crate) fn ended(&self, standing: Standing) {
+        self.begin_closing();
+        for segment in (0..self.config.segments).map(Segment) {
+            self.container.set_readable(segment, false);
+        }
+        self.standing.send_if_modified(|now| {
+            let is_news = !matches!(now, Standing::Refused(_) | Standing::Closed);
+            if is_news {
+                *now = standing;
+            }
+            is_news
+        });
+    }
+}

@@ -1,0 +1,67 @@
+//! Callers that wait for the end of an operation, by its number.
+
+use std::task::{Context, Poll, Waker};
+
+use consort_grid::{OperationError, Outcome};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+pub(crate) type Result = std::result::Result<Outcome, OperationError>;
+
+enum Waiter {
+    Waiting { waker: Waker, is_write: bool },
+    Done(Result),
+}
+
+/// The table. It holds no more than there are futures that wait.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    waiters: HashMap<u64, Waiter, FixedState>,
+}
+
+impl Waiters {
+    pub(crate) fn insert(&mut self, number: u64, waker: Waker, is_write: bool) {
+        self.waiters.insert(number, Waiter::Waiting { waker, is_write });
+    }
+
+    /// The caller waits no longer.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.waiters.remove(&number);
+    }
+
+    /// The operation is over. Gives who is to be woken, outside the lock.
+    pub(crate) fn finish(&mut self, number: u64, result: Result) -> Option<Waker> {
+        let waiter = self.waiters.get_mut(&number)?;
+        match std::mem::replace(waiter, Waiter::Done(result)) {
+            Waiter::Waiting { waker, .. } => Some(waker),
+            Waiter::Done(_) => None,
+        }
+    }
+
+    pub(crate) fn poll(&mut self, number: u64, cx: &mut Context<'_>) -> Poll<Result> {
+        match self.waiters.get_mut(&number) {
+            Some(Waiter::Waiting { waker, .. }) => {
+                waker.clone_from(cx.waker());
+                Poll::Pending
+            }
+            Some(Waiter::Done(_)) => match self.waiters.remove(&number) {
+                Some(Waiter::Done(result)) => Poll::Ready(result),
+                _ => Poll::Ready(Err(OperationError::Closed)),
+            },
+            None => Poll::Ready(Err(OperationError::Closed)),
+        }
+    }
+
+    /// The member has ended: what of their writes is done nobody will know.
+    pub(crate) fn end(&mut self) -> Vec<Waker> {
+        let end = |waiter: &mut Waiter| {
+            let Waiter::Waiting { is_write, .. } = waiter else { return None };
+            let error = if *is_write { OperationError::Uncertain } else { OperationError::Closed };
+            match std::mem::replace(waiter, Waiter::Done(Err(error))) {
+                Waiter::Waiting { waker, .. } => Some(waker),
+                Waiter::Done(_) => None,
+            }
+        };
+        self.waiters.values_mut().filter_map(end).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! Every operation, from every member.
+
+mod members;
+
+use std::time::Duration;
+
+use consort_cache::{
+    CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, KEY_BYTES_MAX, Lifetime,
+    OperationError, RawCache, ReadFrom,
+};
+use members::{Cluster, close, open, settled, soon};
+
+fn key(n: usize, at: usize) -> Vec<u8> {
+    format!("{n}-{at}").into_bytes()
+}
+
+async fn put_and_get_everywhere(caches: &[RawCache]) {
+    for (n, cache) in caches.iter().enumerate() {
+        for at in 0..50 {
+            soon("put", cache.put(&key(n, at)[..], &key(at, n)[..])).await.expect("put");
+        }
+    }
+    for cache in caches {
+        for n in 0..caches.len() {
+            for at in 0..50 {
+                let got = soon("get", cache.get(&key(n, at)[..])).await.expect("got");
+                assert_eq!(got.as_deref(), Some(&key(at, n)[..]));
+            }
+        }
+    }
+    for at in 0..50 {
+        let cache = &caches[at % caches.len()];
+        assert!(soon("remove", cache.remove(&key(0, at)[..])).await.expect("removed"));
+        assert!(!soon("remove", cache.remove(&key(0, at)[..])).await.expect("asked"));
+    }
+    for cache in caches {
+        for at in 0..50 {
+            assert!(!soon("contains", cache.contains(&key(0, at)[..])).await.expect("asked"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_one_member_puts_all_get() {
+    let managers = Cluster::loopback("puts").join_all(["A", "B", "C"]).await;
+    put_and_get_everywhere(&open(&managers, &CacheConfig::new("c")).await).await;
+    let replicated = CacheConfig { mode: CacheMode::Replicated, ..CacheConfig::new("everywhere") };
+    put_and_get_everywhere(&open(&managers, &replicated).await).await;
+    close(managers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_member_puts_all_get_over_tcp() {
+    let managers = Cluster::tcp("puts-tcp").join_all(["A", "B", "C"]).await;
+    put_and_get_everywhere(&open(&managers, &CacheConfig::new("c")).await).await;
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn conditions_hold_or_change_nothing_wherever_they_are_asked() {
+    let managers = Cluster::loopback("conditions").join_all(["A", "B", "C"]).await;
+    let mut caches = Vec::new();
+    for manager in &managers {
+        caches.push(soon("open", manager.cache::<String, u64>("c")).await.expect("opened"));
+    }
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    for n in 0..9 {
+        let cache = &caches[n % 3];
+        let key = format!("key {}", n / 3);
+        let all = async {
+            assert!(!cache.replace(&key, &1).await?);
+            assert!(cache.put_if_absent(&key, &1).await?);
+            assert!(!cache.put_if_absent(&key, &2).await?);
+            assert!(!cache.replace_if_value(&key, &7, &3).await?);
+            assert!(cache.replace_if_value(&key, &1, &3).await?);
+            assert!(cache.replace(&key, &4).await?);
+            assert_eq!(cache.swap(&key, &5).await?, Some(4));
+            let entry = cache.get_with_metadata(&key).await?.expect("an entry");
+            assert_eq!((entry.value, entry.lifetime), (5, Lifetime::FOREVER));
+            let other = &caches[(n + 1) % 3];
+            assert_eq!(other.get_with_metadata(&key).await?.map(|entry| entry.version), Some(entry.version));
+            assert!(other.replace_if_version(&key, entry.version, &6).await?);
+            assert!(!cache.replace_if_version(&key, entry.version, &7).await?);
+            assert!(!cache.remove_if_version(&key, entry.version).await?);
+            assert!(!cache.remove_if_value(&key, &5).await?);
+            assert_eq!(cache.get(&key).await?, Some(6));
+            assert!(cache.remove_if_value(&key, &6).await?);
+            assert_eq!(other.take(&key).await?, None);
+            cache.put(&key, &8).await?;
+            let entry = other.get_with_metadata(&key).await?.expect("an entry");
+            assert!(cache.remove_if_version(&key, entry.version).await?);
+            cache.put(&key, &9).await?;
+            assert_eq!(other.take(&key).await?, Some(9));
+            Ok::<_, CacheError>(())
+        };
+        soon("all", all).await.expect("no error");
+    }
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn computing_from_three_members_counts_exactly() {
+    const EACH: u64 = 100;
+    let managers = Cluster::loopback("computing").join_all(["A", "B", "C"]).await;
+    let mut counting = tokio::task::JoinSet::new();
+    let mut caches = Vec::new();
+    for manager in &managers {
+        caches.push(soon("open", manager.cache::<String, u64>("c")).await.expect("opened"));
+    }
+    for cache in caches.iter().chain(&caches) {
+        let cache = cache.clone();
+        counting.spawn(async move {
+            for _ in 0..EACH {
+                cache.compute("n", |n| Some(n.unwrap_or(&0) + 1)).await.expect("computed");
+            }
+        });
+    }
+    soon("counting", counting.join_all()).await;
+    for cache in &caches {
+        assert_eq!(cache.get("n").await, Ok(Some(6 * EACH)));
+    }
+    assert_eq!(caches[0].compute("n", |_| None).await, Ok(None));
+    assert_eq!(caches[1].get("n").await, Ok(None));
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn many_keys_at_once_come_back_in_order() {
+    let managers = Cluster::loopback("many").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let keys: Vec<Vec<u8>> = (0..5_000).map(|at| key(0, at)).collect();
+    let entries = keys.iter().map(|key| (&key[..], &key[..]));
+    soon("put_all", caches[0].put_all(entries)).await.expect("put");
+    for cache in &caches {
+        let got = soon("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+        assert!(got.iter().zip(&keys).all(|(got, key)| got.as_deref() == Some(&key[..])));
+    }
+    let some = keys.iter().step_by(2).map(|key| &key[..]);
+    let removed = soon("remove_all", caches[1].remove_all(some)).await.expect("removed");
+    assert_eq!(removed, vec![true; 2_500]);
+    let got = soon("get_all", caches[2].get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+    assert!(got.iter().enumerate().all(|(at, got)| got.is_some() == (at % 2 == 1)));
+    let removed = soon("remove_all", caches[2].remove_all(keys.iter().map(|key| &key[..]))).await;
+    assert_eq!(removed.expect("removed").iter().filter(|was| **was).count(), 2_500);
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn an_owners_get_sends_nothing() {
+    let managers = Cluster::loopback("owners").join_all(["A", "B"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let keys: Vec<Vec<u8>> = (0..1_000).map(|at| key(0, at)).collect();
+    let entries = keys.iter().map(|key| (&key[..], &key[..]));
+    soon("put_all", caches[0].put_all(entries)).await.expect("put");
+    let messages = || managers.iter().map(|manager| manager.traffic().messages_sent).sum::<u64>();
+    let before = messages();
+    for cache in &caches {
+        for key in &keys {
+            // Nothing is waited for, so that nothing else can run.
+            let got = futures_now(cache.get(&key[..])).expect("at once").expect("got");
+            assert_eq!(got.as_deref(), Some(&key[..]));
+        }
+    }
+    assert_eq!(messages(), before);
+    // Whoever asks the primary has to send, except the primary.
+    let primary = caches[0].with_read_from(ReadFrom::Primary);
+    for key in &keys {
+        assert!(soon("get", primary.get(&key[..])).await.expect("got").is_some());
+    }
+    assert!(messages() > before);
+    close(managers).await;
+}
+
+/// What a future gives when it is polled once.
+fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
+    use std::task::{Context, Poll, Waker};
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_member_without_capacity_uses_the_cache_and_owns_nothing() {
+    let managers = Cluster::loopback("capacity").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers[..2], &CacheConfig::new("c")).await;
+    let opening = managers[2].open(CacheConfig::new("c")).capacity(Capacity::ZERO).raw();
+    let guest = soon("open", opening).await.expect("opened");
+    put_and_get_everywhere(&[caches[0].clone(), caches[1].clone(), guest.clone()]).await;
+    assert_eq!((guest.local_len(), caches[0].local_len()), (0, 100));
+    // Who has nothing goes first: there must be somebody to hand over to.
+    close(managers.into_iter().rev()).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_says_so_and_changes_nothing() {
+    let cluster = Cluster::loopback("limits");
+    let a = cluster.join("A").await;
+    let cache = soon("open", a.open(CacheConfig::new("c")).raw()).await.expect("opened");
+    let key = vec![1; KEY_BYTES_MAX + 1];
+    let error = cache.put(&key[..], &b"v"[..]).await.unwrap_err();
+    assert_eq!(error.to_string(), "key has 65537 bytes, 65536 are allowed");
+    assert!(matches!(error, CacheError::Operation(OperationError::TooLarge { .. })));
+    assert_eq!(cache.local_len(), 0);
+    let other = soon("open", a.cache::<u64, u64>("d")).await.expect("opened");
+    let wrong = soon("open", a.cache::<u64, String>("d")).await.expect("opened");
+    other.put(&1, &300).await.expect("put");
+    let error = wrong.get(&1).await.unwrap_err();
+    assert!(matches!(error, CacheError::Encoding(_)), "{error}");
+    soon("close", a.close()).await.expect("closed");
+    assert_eq!(cache.get(&b"k"[..]).await, Err(CacheError::Closed));
+    assert_eq!(cache.put(&b"k"[..], &b"v"[..]).await, Err(CacheError::Closed));
+}
+
+#[tokio::test]
+async fn a_lifetime_ends_everywhere() {
+    let managers = Cluster::loopback("lifetimes").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let lifetime = Lifetime { lifespan: Some(Duration::from_millis(300)), max_idle: None };
+    let brief = caches[0].with_options(CacheOptions { lifetime, ..*caches[0].options() });
+    soon("put", brief.put(&b"k"[..], &b"v"[..])).await.expect("put");
+    for cache in &caches {
+        let gone = async {
+            while let Some(entry) = cache.get_with_metadata(&b"k"[..]).await.expect("got") {
+                assert!(entry.age < Duration::from_millis(300) && entry.lifetime == lifetime);
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the end", gone).await;
+    }
+    close(managers).await;
+}
+
+#[allow(dead_code)]
+fn futures_are_send(manager: &CacheManager, cache: &RawCache) {
+    fn send(_: impl Send) {}
+    send(manager.cache::<String, String>("c"));
+    send(cache.get(&b"k"[..]));
+    send(cache.put(&b"k"[..], &b"v"[..]));
+    send(cache.get_all([&b"k"[..]]));
+    send(cache.compute(&b"k"[..], |_| None));
+    send(manager.clone().close());
+}
