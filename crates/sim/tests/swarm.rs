@@ -31,21 +31,6 @@ fn sequencer_survives_faults() {
     seeds("sequencer.xml", 4, 0..20);
 }
 
-/// Each has shown a bug that no seed above had.
-const FOUND_BUGS: &[(&str, usize, u64)] = &[
-    // FD_SOCK2 did not say above what others had taken back.
-    ("tcp.xml", 6, 71),
-    // UNICAST3 let the late first message of an old connection replace a newer one.
-    ("sequencer.xml", 6, 7),
-];
-
-#[test]
-fn bugs_that_were_found_do_not_come_back() {
-    for &(stack, members, seed) in FOUND_BUGS {
-        seeds(stack, members, seed..seed + 1);
-    }
-}
-
 #[test]
 fn one_order_of_all_multicasts() {
     let plan = Plan::new("sequencer.xml", 4).without_faults();
