@@ -7,8 +7,8 @@
 //! * When a coordinator crashes, its last broadcasts have reached some members and not others. Senders give what they
 //!   have not seen come back to the next coordinator, in an order of its own, and nobody sends again what came back
 //!   to its sender but not to everybody.
-//! * When groups merge, a former coordinator's last broadcasts come as late as flow control and losses make them,
-//!   among those of the new one.
+//! * When groups merge, or a member that has founded a group of its own is taken in as a joiner, a former coordinator's
+//!   last broadcasts come as late as flow control and losses make them, among those of the new one.
 //!
 //! Nothing of that is excused in general. Of members that live to the end:
 //!
@@ -210,7 +210,8 @@ fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (
 }
 
 /// Whether a multicast may come after what its sender has sent later: between its sending and its arrival groups merged,
-/// or the sender came under another coordinator than the receiver's.
+/// or the sender came under another coordinator than the receiver's. As after a merge, what a member has broadcast that led
+/// itself comes late when it has been taken in as a joiner, whose request had waited.
 pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(world, got).filter(|_| got.is_multicast) else { return false };
     let merges =
@@ -219,7 +220,13 @@ pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     let parts = |sender: &Node| {
         sender.log.views.iter().any(|(at, view)| view.coordinator() != leader && (sent..=got.at).contains(at))
     };
-    merges(node) || world.nodes.get(got.sender).is_some_and(|sender| merges(sender) || parts(sender))
+    let led_itself = |sender: &Node| {
+        let view = before(sender, sent);
+        leader != Some(&sender.address)
+            && view.is_some_and(|view| view.coordinator() == Some(&sender.address))
+    };
+    let is_late = |sender: &Node| merges(sender) || parts(sender) || led_itself(sender);
+    merges(node) || world.nodes.get(got.sender).is_some_and(is_late)
 }
 
 /// Whether somebody in the receiver's view has led a view with the sender when that sent the message, or later: it may

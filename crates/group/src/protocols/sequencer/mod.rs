@@ -88,6 +88,8 @@ struct Forwarded {
 pub struct Sequencer {
     config: SequencerConfig,
     coordinator: Option<Address>,
+    /// The view that has come up to here: messages before the next one are still behind GMS', which has it already.
+    view: Option<View>,
     next_seqno: u64,
     /// Our own messages that have not come back.
     forwarded: BTreeMap<u64, Forwarded>,
@@ -114,6 +116,7 @@ impl Sequencer {
         Self {
             config,
             coordinator: None,
+            view: None,
             next_seqno: 0,
             forwarded: BTreeMap::new(),
             careful: 0,
@@ -234,6 +237,7 @@ impl Sequencer {
         let gone: Vec<Address> =
             self.delivered.keys().filter(|member| !view.contains(member)).cloned().collect();
         gone.into_iter().for_each(|member| self.note_former(member, true));
+        self.view = Some(view.clone());
         let before = self.coordinator.replace(match view.coordinator() {
             Some(coordinator) => coordinator.clone(),
             None => return,
@@ -384,7 +388,7 @@ impl Sequencer {
         let is_new = match self.delivered.get_mut(src) {
             Some(delivered) => delivered.add(seqno, most),
             None => {
-                if !cx.view().is_some_and(|view| view.contains(src)) {
+                if !self.view.as_ref().is_some_and(|view| view.contains(src)) {
                     self.note_former(src.clone(), false);
                 }
                 self.delivered.entry(src.clone()).or_default().add(seqno, most)

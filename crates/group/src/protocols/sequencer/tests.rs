@@ -121,6 +121,16 @@ fn a_message_that_comes_before_its_senders_first_view_comes_once() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
+/// GMS installs views at once, and they come up behind the messages that came before them.
+#[test]
+fn a_message_before_the_view_that_has_its_sender_comes_once() {
+    let mut harness = harness(&[2, 1]);
+    harness.install(view(3, &[2, 1, 3])).up(wrapped(3, 1, 2));
+    harness.raise(Event::View(merged(2, &[2, 1]))).raise(Event::View(view(3, &[2, 1, 3])));
+    harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
+    assert_eq!(harness.take_up().len(), 2);
+}
+
 #[test]
 fn senders_outside_the_view_are_remembered_as_far_as_there_is_room() {
     let mut harness = harness(&[2, 1]);
