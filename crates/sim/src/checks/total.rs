@@ -108,15 +108,15 @@ impl Reigns {
 /// A multicast's sender and number.
 type Id = (usize, u64);
 
-/// When a reign came to a view that leaves a member out, if it did after the member's first: from then on the member
-/// gets what it happens to hear of.
+/// When a reign, or its leader after it, came to a view that leaves a member out, if it did after the member's first: from
+/// then on the member gets what it happens to hear of. Nobody keeps for it what it has missed.
 fn left_out(world: &World, reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
     let of_reign = |view: &View| reigns.get(view).as_ref() == Some(reign);
     let (_, first) = node.log.views.iter().find(|(_, view)| of_reign(view))?;
-    let views = world.nodes.iter().flat_map(|node| &node.log.views);
-    views
-        .filter(|(_, view)| of_reign(view) && view.id().id > first.id().id && !view.contains(&node.address))
-        .map(|(at, _)| *at)
+    let lacks = |view: &View| view.id().id > first.id().id && !view.contains(&node.address);
+    let all = world.nodes.iter().flat_map(|one| one.log.views.iter().map(move |(at, view)| (one, *at, view)));
+    all.filter(|(one, _, view)| lacks(view) && (of_reign(view) || one.address == reign.0))
+        .map(|(_, at, _)| at)
         .min()
 }
 
