@@ -65,3 +65,33 @@ impl Waiters {
         self.waiters.values_mut().filter_map(end).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_no_longer_leaves_nothing_behind() {
+        let mut waiters = Waiters::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        waiters.insert(1, Waker::noop().clone(), true);
+        waiters.insert(2, Waker::noop().clone(), false);
+        assert_eq!(waiters.poll(2, &mut cx), Poll::Pending);
+        waiters.remove(1);
+        assert!(waiters.finish(1, Ok(Outcome::Read(None))).is_none(), "nobody is to be woken");
+        assert!(waiters.finish(2, Ok(Outcome::Read(None))).is_some());
+        assert_eq!(waiters.poll(2, &mut cx), Poll::Ready(Ok(Outcome::Read(None))));
+        assert!(waiters.waiters.is_empty());
+    }
+
+    #[test]
+    fn at_the_end_only_reads_are_known_to_have_changed_nothing() {
+        let mut waiters = Waiters::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        waiters.insert(1, Waker::noop().clone(), true);
+        waiters.insert(2, Waker::noop().clone(), false);
+        assert_eq!(waiters.end().len(), 2);
+        assert_eq!(waiters.poll(1, &mut cx), Poll::Ready(Err(OperationError::Uncertain)));
+        assert_eq!(waiters.poll(2, &mut cx), Poll::Ready(Err(OperationError::Closed)));
+    }
+}

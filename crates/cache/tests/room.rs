@@ -102,6 +102,28 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
 }
 
 #[tokio::test]
+async fn what_nobody_waits_for_goes_on() {
+    let (a, cache, apart) = two("dropped").await;
+    let view = a.view().expect("a view");
+    let other = view.members().iter().find(|member| *member != a.address()).expect("another").clone();
+    let keys = keys_of(&cache, &other, 100);
+    let go_on = apart.stop().await;
+    for key in &keys {
+        let mut putting = std::pin::pin!(cache.put(&key[..], &b"v"[..]));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(putting.as_mut().poll(&mut context).is_pending());
+    }
+    drop(go_on);
+    // Behind those that were dropped, as they are of one sender.
+    let got = soon("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
+    assert!(got.iter().all(|got| got.as_deref() == Some(&b"v"[..])));
+    let Apart { stops, thread } = apart;
+    drop(stops);
+    tokio::task::spawn_blocking(|| thread.join()).await.expect("no panic").expect("no panic");
+    close([a]).await;
+}
+
+#[tokio::test]
 async fn more_operations_than_a_member_may_have_wait_for_their_turn() {
     let (a, cache, apart) = two("turns").await;
     let view = a.view().expect("a view");
