@@ -4,6 +4,7 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::operation::{Action, OperationError, Outcome, Stored};
+use crate::publication::{Item, Transform, What};
 use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
@@ -51,6 +52,10 @@ pub(crate) enum Body {
     Pull(Pull),
     /// The answer.
     Chunk(Chunk),
+    /// Reader to an owner that is read: entries of these segments.
+    Fetch(Fetch),
+    /// The answer.
+    Fetched(Fetched),
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members.
@@ -158,6 +163,51 @@ pub(crate) struct Chunk {
     pub(crate) next: Option<(u64, u64)>,
     /// The giver does not have the segment: ask somebody else.
     pub(crate) is_refused: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) iteration: u64,
+    /// Which request of the iteration this is.
+    pub(crate) nth: u32,
+    pub(crate) segments: Vec<Segment>,
+    /// Where to go on in the first of them.
+    pub(crate) cursor: Option<(u64, u64)>,
+    pub(crate) items_max: u32,
+    pub(crate) what: What,
+    pub(crate) transform: Option<Transform>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Fetched {
+    pub(crate) iteration: u64,
+    pub(crate) nth: u32,
+    /// The segments that were asked for, in order, as far as it went.
+    pub(crate) parts: Vec<Part>,
+    /// The items of the parts, one part after the other.
+    pub(crate) items: Vec<Item>,
+    /// Where to go on in the last part.
+    pub(crate) cursor: Option<(u64, u64)>,
+    /// Its giver does not know the transform.
+    pub(crate) is_unknown: bool,
+}
+
+/// What came of a segment.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Part {
+    pub(crate) segment: Segment,
+    pub(crate) count: u32,
+    pub(crate) end: PartEnd,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PartEnd {
+    /// That was all.
+    Complete,
+    /// There is more.
+    More,
+    /// The giver does not have it, or not any more: nothing came of it in this answer.
+    Refused,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -14,6 +14,7 @@ mod member;
 mod node;
 mod operation;
 mod placement;
+mod publication;
 mod topology;
 mod version;
 mod wire;
@@ -29,6 +30,10 @@ pub use container::{
 pub use member::{CacheMember, Capacity, Location};
 pub use node::{Counters, Frame, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+pub use publication::{
+    BATCH, Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, Transform,
+    TransformFn, What,
+};
 pub use topology::{Availability, Membership, Phase, Topology};
 pub use version::Version;
 pub use wire::{FrameError, is_frame};

@@ -1,14 +1,16 @@
 //! One cache on one member: what it knows of the cluster, and what becomes of each command.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use consort_group::Address;
 
 use super::cx::Cx;
+use super::iteration::Iteration;
 use super::records::Records;
 use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::publication::{IterationId, TransformFn};
 use crate::{CacheConfig, CacheMember, ConsistentHash, Container, Segment, Topology};
 
 /// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
@@ -28,6 +30,8 @@ pub(crate) struct Cache {
     /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
     pub(crate) is_leaving: bool,
+    pub(crate) iterations: BTreeMap<IterationId, Iteration>,
+    pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
 }
 
 /// A topology with what follows from it.
@@ -79,6 +83,8 @@ impl Cache {
             transfer: Transfer::default(),
             deferred: VecDeque::new(),
             is_leaving: false,
+            iterations: BTreeMap::new(),
+            transforms: BTreeMap::new(),
         }
     }
 
@@ -158,6 +164,8 @@ impl Cache {
             }
             Body::Pull(pull) if is_ours(pull.segment) => self.handle_pull(cx, from, pull),
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
+            Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
+            Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
             Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)

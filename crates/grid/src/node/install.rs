@@ -38,6 +38,7 @@ impl Cache {
         self.resend_records(cx);
         self.plan_transfer(cx);
         self.redirect(cx);
+        self.look_after_iterations(cx);
         self.tell_coordinator(cx, ToCoordinator::Confirm);
         cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
         self.handle_deferred(cx);

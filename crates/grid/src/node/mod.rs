@@ -15,7 +15,9 @@ mod cx;
 mod entries;
 mod handover;
 mod install;
+mod iteration;
 mod primary;
+mod publisher;
 mod records;
 mod transfer;
 
@@ -29,6 +31,7 @@ use consort_group::{Address, Time, View};
 use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
 use crate::coordinator::Coordinator;
 use crate::operation::{Action, OperationError, Outcome};
+use crate::publication::{IterationError, IterationId, Next, Publication, TransformFn};
 use crate::wire::{FrameError, FrameReader};
 use crate::{CacheConfig, CacheMember, Container, OpenError, Topology};
 use cache::Cache;
@@ -66,6 +69,13 @@ pub enum NodeEvent {
         /// The difference.
         error: OpenError,
     },
+    /// An iteration whose reader had nothing to take has something now: items, its end, or an error.
+    Fetched {
+        /// The cache.
+        cache: CacheId,
+        /// The iteration.
+        iteration: IterationId,
+    },
     /// Nothing depends on this member any more. The cache is closed here.
     Left {
         /// The cache.
@@ -93,6 +103,7 @@ pub struct Node {
     /// Who has asked for our status before that view.
     asked: Option<(Address, u64)>,
     look_after: Option<Time>,
+    next_iteration: u64,
 }
 
 impl Node {
@@ -106,6 +117,7 @@ impl Node {
             early: BTreeMap::new(),
             asked: None,
             look_after: None,
+            next_iteration: 0,
         }
     }
 
@@ -212,6 +224,61 @@ impl Node {
         cache.dispatch(&mut self.cx, number);
         self.work();
         Ok(number)
+    }
+
+    /// Begins an iteration. Nothing is asked of anybody before the first [`Node::take`].
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    pub fn iterate(
+        &mut self,
+        cache: CacheId,
+        publication: Publication,
+    ) -> Result<IterationId, OperationError> {
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        self.next_iteration += 1;
+        let id = IterationId(self.next_iteration);
+        cache.iterate(id, publication)?;
+        Ok(id)
+    }
+
+    /// Takes the next items of an iteration; what was taken before counts as consumed. After the end and after an error
+    /// the iteration is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`IterationError`].
+    pub fn take(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        iteration: IterationId,
+    ) -> Result<Next, IterationError> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
+        let taken = cache.take(&mut self.cx, iteration);
+        self.work();
+        taken
+    }
+
+    /// Ends an iteration early.
+    pub fn cancel(&mut self, cache: CacheId, iteration: IterationId) {
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.cancel(iteration);
+        }
+    }
+
+    /// Items of an iteration that were asked for or have come and are not consumed: never more than its batch.
+    pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
+        self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
+    }
+
+    /// Makes a transform known here. All members that have the cache open must know it before it is used.
+    pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.transforms.insert(name.into(), transform);
+        }
     }
 
     /// The channel has a new view.
@@ -366,6 +433,7 @@ impl Node {
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
+            cache.look_after_iterations(&mut self.cx);
             if cache.installed.is_none() {
                 let join = ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
                 cache.tell_coordinator(&mut self.cx, join);

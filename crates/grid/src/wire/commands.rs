@@ -4,12 +4,13 @@ use bytes::{Bytes, BytesMut};
 
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, HandedRecord, HandedSegment, OperationId, Pull,
-    Reply, Status, ToCoordinator,
+    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
+    OperationId, Part, PartEnd, Pull, Reply, Status, ToCoordinator,
 };
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
+use crate::publication::{Item, Transform, What};
 use crate::topology::{Availability, Membership, Phase};
 use crate::{
     CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Lifetime, Location, OpenError, Owners,
@@ -186,6 +187,13 @@ wire_struct!(HandedRecord { operation, key, version, effect, outcome });
 wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Pull { rebalance, segment, cursor, bytes_max });
 wire_struct!(Chunk { rebalance, segment, entries, next, is_refused });
+wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count });
+wire_struct!(Transform { name, arguments });
+wire_struct!(Item { key, value, version });
+wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
+wire_struct!(Part { segment, count, end });
+wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
+wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown });
 wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving });
 wire_struct!(Status { nonce, caches });
 
@@ -209,7 +217,7 @@ wire_enum!(ToCoordinator {
 });
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 13;
+pub(super) const BODY_TAGS: u8 = 15;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -225,4 +233,6 @@ wire_enum!(Body {
     10 = Refused(error),
     11 = Left,
     12 = StatusRequest { nonce },
+    13 = Fetch(fetch),
+    14 = Fetched(fetched),
 });

@@ -263,6 +263,7 @@ impl Cluster {
         while let Some(event) = member.node.poll_event() {
             match event {
                 NodeEvent::Left { .. } => member.is_left = true,
+                NodeEvent::Fetched { .. } => {}
                 NodeEvent::Refused { .. } => member.refused = true,
                 NodeEvent::Installed { topology, .. } => {
                     let installed = member.node.topology(self.config.id());
@@ -352,7 +353,10 @@ impl Cluster {
         let cache = self.cache();
         let first = alive.first().and_then(|member| member.node.topology(cache));
         first.is_none_or(|first| {
+            let owners = usize::from(self.config.owner_count()).min(alive.len());
             first.members.len() == alive.len()
+                // Until the owners of a member that crashed are replaced, another crash may take the last one.
+                && first.current.segments().all(|segment| first.current.owners(segment).len() == owners)
                 && first.phase == consort_grid::Phase::Stable
                 && first.availability == Availability::Available
                 && alive.iter().all(|member| member.node.topology(cache) == Some(first))

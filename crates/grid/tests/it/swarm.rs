@@ -1,12 +1,10 @@
 //! Clients read and write while members join, leave, crash and are cut off; then everything is checked.
 
-mod cluster;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::cluster::{Cluster, Done};
 use bytes::Bytes;
-use cluster::{Cluster, Done};
 use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
     ReadFrom, Version, Write,

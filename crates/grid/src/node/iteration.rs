@@ -1,0 +1,400 @@
+//! The reader's side of iterations: whom to ask for which segments, and what has come.
+//!
+//! An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member and has at most one request or one answer
+//! that is not consumed; the lanes share the batch. Nothing is asked before the reader wants something.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_group::{Address, Time};
+
+use super::NodeEvent;
+use super::cache::Cache;
+use super::caller::RESEND_AFTER;
+use super::cx::Cx;
+use crate::Segment;
+use crate::command::{Body, Fetch, Fetched, PartEnd};
+use crate::operation::OperationError;
+use crate::publication::{Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, What};
+
+/// Iterations that a member may have open: each keeps a batch at most, and the keys of segments that came in part.
+pub(crate) const ITERATIONS_MAX: usize = 65_536;
+
+/// Segments that one request names: more than a batch comes from, few enough for small requests.
+const SEGMENTS_PER_FETCH: usize = 32;
+
+/// An iteration that this member has begun.
+pub(crate) struct Iteration {
+    publication: Publication,
+    /// Segments that no lane has.
+    todo: BTreeSet<Segment>,
+    lanes: Vec<Lane>,
+    /// The lane whose items the reader has.
+    taken: Option<usize>,
+    /// Keys that were given of segments that had to be begun again.
+    seen: BTreeMap<Segment, BTreeSet<Bytes>>,
+    /// Entries counted so far of segments that are not complete.
+    partial: BTreeMap<Segment, u64>,
+    next_nth: u32,
+    count: u64,
+    failed: Option<IterationError>,
+    /// Whether the reader has been told that there is nothing.
+    is_awaited: bool,
+}
+
+struct Lane {
+    member: Address,
+    segments: VecDeque<Segment>,
+    cursor: Option<(u64, u64)>,
+    state: LaneState,
+    /// Items it may fetch at a time.
+    share: usize,
+}
+
+enum LaneState {
+    Idle,
+    Asked { nth: u32, at: Time },
+    Ready(Vec<Item>),
+    Taken(usize),
+}
+
+impl Iteration {
+    fn new(publication: Publication, segments: u16) -> Self {
+        let todo = match &publication.segments {
+            Some(wanted) => wanted.iter().copied().filter(|segment| segment.0 < segments).collect(),
+            None => (0..segments).map(Segment).collect(),
+        };
+        Self {
+            publication,
+            todo,
+            lanes: Vec::new(),
+            taken: None,
+            seen: BTreeMap::new(),
+            partial: BTreeMap::new(),
+            next_nth: 0,
+            count: 0,
+            failed: None,
+            is_awaited: false,
+        }
+    }
+
+    /// Items that were asked for or have come and are not consumed.
+    fn unconsumed(&self) -> usize {
+        let of = |lane: &Lane| match &lane.state {
+            LaneState::Idle => 0,
+            LaneState::Asked { .. } => lane.share,
+            LaneState::Ready(items) => items.len(),
+            LaneState::Taken(count) => *count,
+        };
+        self.lanes.iter().map(of).sum()
+    }
+
+    fn is_over(&self) -> bool {
+        self.todo.is_empty() && self.lanes.is_empty()
+    }
+
+    /// Segments whose giver is lost go back to be asked for elsewhere.
+    fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
+        for segment in segments {
+            let is_begun = begun == Some(segment);
+            self.partial.remove(&segment);
+            match self.publication.guarantee {
+                Guarantee::AtMostOnce if is_begun => continue,
+                Guarantee::AtLeastOnce if is_begun => {
+                    self.seen.remove(&segment);
+                }
+                _ => {}
+            }
+            self.todo.insert(segment);
+        }
+    }
+}
+
+impl Cache {
+    /// Begins an iteration.
+    pub(crate) fn iterate(
+        &mut self,
+        id: IterationId,
+        publication: Publication,
+    ) -> Result<(), OperationError> {
+        if self.iterations.len() >= ITERATIONS_MAX {
+            return Err(OperationError::Busy(ITERATIONS_MAX as u64));
+        }
+        self.iterations.insert(id, Iteration::new(publication, self.config.segments));
+        Ok(())
+    }
+
+    pub(crate) fn unconsumed(&self, id: IterationId) -> usize {
+        self.iterations.get(&id).map_or(0, Iteration::unconsumed)
+    }
+
+    pub(crate) fn cancel(&mut self, id: IterationId) {
+        self.iterations.remove(&id);
+    }
+
+    /// What was taken before is consumed, and the next is wanted.
+    pub(crate) fn take(&mut self, cx: &mut Cx, id: IterationId) -> Result<Next, IterationError> {
+        let Some(mut iteration) = self.iterations.remove(&id) else {
+            return Err(OperationError::Closed.into());
+        };
+        if let Some(lane) = iteration.taken.take() {
+            iteration.lanes[lane].state = LaneState::Idle;
+        }
+        let taken = loop {
+            self.ask_all(cx, id, &mut iteration);
+            if let Some(error) = iteration.failed.take() {
+                return Err(error);
+            }
+            let ready = iteration.lanes.iter().position(|lane| matches!(lane.state, LaneState::Ready(_)));
+            if let Some(nth) = ready {
+                let lane = &mut iteration.lanes[nth];
+                let LaneState::Ready(items) = std::mem::replace(&mut lane.state, LaneState::Idle) else {
+                    continue;
+                };
+                if items.is_empty() {
+                    continue;
+                }
+                lane.state = LaneState::Taken(items.len());
+                iteration.taken = Some(nth);
+                break Next::Items(items);
+            }
+            if iteration.is_over() {
+                return Ok(Next::End { count: iteration.count });
+            }
+            iteration.is_awaited = true;
+            break Next::Nothing;
+        };
+        self.iterations.insert(id, iteration);
+        Ok(taken)
+    }
+
+    /// Every lane that is idle asks for more; new lanes are made while there are segments and members for them.
+    fn ask_all(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
+        iteration.lanes.retain(|lane| !(lane.segments.is_empty() && matches!(lane.state, LaneState::Idle)));
+        self.make_lanes(cx, iteration);
+        for nth in 0..iteration.lanes.len() {
+            if matches!(iteration.lanes[nth].state, LaneState::Idle) {
+                self.ask_lane(cx, id, iteration, nth);
+            }
+        }
+    }
+
+    fn make_lanes(&self, cx: &Cx, iteration: &mut Iteration) {
+        let Some(topology) = self.topology() else { return };
+        if iteration.todo.is_empty() {
+            return;
+        }
+        let lanes_max = iteration.publication.lanes.clamp(1, LANES_MAX);
+        let mut of: BTreeMap<Address, VecDeque<Segment>> = BTreeMap::new();
+        let readers = topology.read_owners();
+        let mut empty = Vec::new();
+        for &segment in &iteration.todo {
+            if let Some(error) = self.refusal(topology, segment, false) {
+                iteration.failed = Some(error.into());
+                return;
+            }
+            let mut owners = super::caller::present(topology, readers.owners(segment)).peekable();
+            let Some(first) = owners.peek().copied() else {
+                // Nobody has it: what was in it is lost, or there never was anything.
+                empty.push(segment);
+                continue;
+            };
+            let giver = if owners.any(|owner| *owner == cx.local) { &cx.local } else { first };
+            of.entry(giver.clone()).or_default().push_back(segment);
+        }
+        for segment in empty {
+            iteration.todo.remove(&segment);
+        }
+        // Who has a lane gets more through it when that is done.
+        of.retain(|member, _| !iteration.lanes.iter().any(|lane| lane.member == *member));
+        let free = lanes_max.saturating_sub(iteration.lanes.len());
+        // The reader's own first: they cost nothing to fetch.
+        let mut givers: Vec<(Address, VecDeque<Segment>)> = of.into_iter().collect();
+        givers.sort_by_key(|(member, _)| *member != cx.local);
+        let is_first = iteration.lanes.is_empty();
+        let count = if is_first { givers.len().min(lanes_max) } else { lanes_max };
+        let batch = iteration.publication.batch.max(1);
+        for (member, segments) in givers.into_iter().take(free) {
+            let used: usize = iteration.lanes.iter().map(|lane| lane.share).sum();
+            if used >= batch {
+                break;
+            }
+            for segment in &segments {
+                iteration.todo.remove(segment);
+            }
+            let share = batch.div_ceil(count).min(batch - used);
+            iteration.lanes.push(Lane { member, segments, cursor: None, state: LaneState::Idle, share });
+        }
+    }
+
+    fn ask_lane(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration, nth: usize) {
+        iteration.next_nth += 1;
+        let asked = iteration.next_nth;
+        let lane = &mut iteration.lanes[nth];
+        let fetch = Fetch {
+            iteration: id.0,
+            nth: asked,
+            segments: lane.segments.iter().copied().take(SEGMENTS_PER_FETCH).collect(),
+            cursor: lane.cursor,
+            items_max: lane.share as u32,
+            what: iteration.publication.what,
+            transform: iteration.publication.transform.clone(),
+        };
+        lane.state = LaneState::Asked { nth: asked, at: cx.now };
+        if lane.member == cx.local {
+            let fetched = self.fetch(cx, fetch);
+            let local = cx.local.clone();
+            accept(iteration, &local, fetched);
+        } else {
+            let member = lane.member.clone();
+            self.send(cx, &member, Body::Fetch(fetch));
+        }
+    }
+
+    /// An answer has come.
+    pub(super) fn handle_fetched(&mut self, cx: &mut Cx, from: &Address, fetched: Fetched) {
+        let id = IterationId(fetched.iteration);
+        let Some(mut iteration) = self.iterations.remove(&id) else { return };
+        accept(&mut iteration, from, fetched);
+        self.advance(cx, id, &mut iteration);
+        self.iterations.insert(id, iteration);
+    }
+
+    /// Goes on as far as that is possible without the reader, and tells it if it waits for what there is now.
+    fn advance(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
+        if !iteration.is_awaited {
+            return;
+        }
+        let is_ready = loop {
+            let mut ready =
+                iteration.lanes.iter_mut().filter(|lane| matches!(lane.state, LaneState::Ready(_)));
+            let filled =
+                ready.position(|lane| matches!(&lane.state, LaneState::Ready(items) if !items.is_empty()));
+            if filled.is_some() || iteration.failed.is_some() {
+                break true;
+            }
+            let mut is_changed = false;
+            for lane in &mut iteration.lanes {
+                if matches!(&lane.state, LaneState::Ready(items) if items.is_empty()) {
+                    lane.state = LaneState::Idle;
+                    is_changed = true;
+                }
+            }
+            self.ask_all(cx, id, iteration);
+            if iteration.is_over() {
+                break true;
+            }
+            if !is_changed && !iteration.lanes.iter().any(|lane| matches!(lane.state, LaneState::Ready(_))) {
+                break iteration.failed.is_some();
+            }
+        };
+        if is_ready {
+            iteration.is_awaited = false;
+            cx.events.push_back(NodeEvent::Fetched { cache: self.config.id(), iteration: id });
+        }
+    }
+
+    /// After a new topology, and now and then: lanes whose member has gone are given up, and what has not been answered
+    /// for long is asked again.
+    pub(super) fn look_after_iterations(&mut self, cx: &mut Cx) {
+        for (id, mut iteration) in std::mem::take(&mut self.iterations) {
+            let Some(topology) = self.topology() else {
+                self.iterations.insert(id, iteration);
+                continue;
+            };
+            let mut nth = 0;
+            while nth < iteration.lanes.len() {
+                let lane = &iteration.lanes[nth];
+                let is_gone = Self::is_caller_gone(topology, &lane.member);
+                match lane.state {
+                    LaneState::Asked { .. } if is_gone => {
+                        let lane = iteration.lanes.remove(nth);
+                        let begun = lane.cursor.and(lane.segments.front().copied());
+                        iteration.give_back(lane.segments, begun);
+                        iteration.taken =
+                            iteration.taken.map(|taken| if taken > nth { taken - 1 } else { taken });
+                        continue;
+                    }
+                    LaneState::Asked { at, .. } if cx.now.since(at) >= RESEND_AFTER => {
+                        self.ask_lane(cx, id, &mut iteration, nth);
+                    }
+                    // What it has given is good; what it has not is asked for elsewhere.
+                    LaneState::Ready(_) | LaneState::Taken(_) if is_gone => {
+                        let lane = &mut iteration.lanes[nth];
+                        let begun = lane.cursor.take().and(lane.segments.front().copied());
+                        let segments = std::mem::take(&mut lane.segments);
+                        iteration.give_back(segments, begun);
+                    }
+                    _ => {}
+                }
+                nth += 1;
+            }
+            self.advance(cx, id, &mut iteration);
+            self.iterations.insert(id, iteration);
+        }
+    }
+}
+
+/// Takes an answer into its lane, if it is the one that is waited for.
+fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
+    let Fetched { nth, parts, items, cursor, is_unknown, .. } = fetched;
+    let is_it = |lane: &Lane| {
+        lane.member == *from && matches!(lane.state, LaneState::Asked { nth: asked, .. } if asked == nth)
+    };
+    let Some(at) = iteration.lanes.iter().position(is_it) else { return };
+    if is_unknown {
+        let name =
+            iteration.publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());
+        iteration.failed = Some(IterationError::UnknownTransform { member: from.clone(), name });
+        return;
+    }
+    let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;
+    let is_counted = iteration.publication.what == What::Count;
+    let mut kept = Vec::with_capacity(items.len());
+    let mut items = items.into_iter();
+    let mut refused = Vec::new();
+    let begun_with = iteration.lanes[at].cursor.and(iteration.lanes[at].segments.front().copied());
+    for part in parts {
+        let segment = part.segment;
+        if iteration.lanes[at].segments.front() != Some(&segment) {
+            // Not an answer to what was asked.
+            break;
+        }
+        let count = if is_counted { 0 } else { part.count as usize };
+        let seen = iteration.seen.get(&segment);
+        let from_here = kept.len();
+        kept.extend(
+            items.by_ref().take(count).filter(|item| seen.is_none_or(|seen| !seen.contains(&item.key))),
+        );
+        let fresh = kept.len() - from_here;
+        match part.end {
+            PartEnd::Complete => {
+                let counted = iteration.partial.remove(&segment).unwrap_or(0) + u64::from(part.count);
+                iteration.count += if is_counted { counted } else { fresh as u64 };
+                iteration.seen.remove(&segment);
+                iteration.lanes[at].segments.pop_front();
+            }
+            PartEnd::More if is_counted => {
+                *iteration.partial.entry(segment).or_default() += u64::from(part.count);
+                break;
+            }
+            PartEnd::More => {
+                iteration.count += fresh as u64;
+                if remembers {
+                    let seen = iteration.seen.entry(segment).or_default();
+                    seen.extend(kept[from_here..].iter().map(|item| item.key.clone()));
+                }
+                break;
+            }
+            PartEnd::Refused => {
+                iteration.lanes[at].segments.pop_front();
+                refused.push(segment);
+            }
+        }
+    }
+    let lane = &mut iteration.lanes[at];
+    lane.cursor = cursor.filter(|_| !lane.segments.is_empty());
+    lane.state = LaneState::Ready(kept);
+    iteration.give_back(refused, begun_with);
+}

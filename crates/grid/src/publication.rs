@@ -1,0 +1,127 @@
+//! What can be asked of all entries of a cache: which, in what form, and how surely each comes once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Entry, OperationError, Segment, Version};
+
+/// Entries that may be fetched and not consumed yet, from all members together, unless a publication says otherwise:
+/// as many as a chunk of a state transfer has in the field's other grids (S004-2).
+pub const BATCH: usize = 512;
+
+/// Members that are asked at the same time; they share the batch (S004-8).
+pub const LANES_MAX: usize = 4;
+
+/// How often an entry that is there from the first to the last moment comes, whatever members join or leave meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Guarantee {
+    /// Never twice; what had not come of a segment when its owner was lost does not come.
+    AtMostOnce,
+    /// Never missed; a segment whose owner was lost comes again.
+    AtLeastOnce,
+    /// Once. The keys of segments that have come in part are remembered for that: of up to [`LANES_MAX`] segments.
+    #[default]
+    ExactlyOnce,
+}
+
+/// What comes of each entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum What {
+    /// Key, value and version.
+    #[default]
+    Entries,
+    /// Key and version.
+    Keys,
+    /// Nothing: entries are counted.
+    Count,
+}
+
+/// A function that owners apply to each entry, by the name under which all members have registered it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transform {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it is given besides the entry.
+    pub arguments: Bytes,
+}
+
+/// What a transform does with a key, an entry and its arguments: the value to be sent, or nothing if the entry is not
+/// wanted. It is called under a segment's lock: it must be quick and must not use the cache.
+pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
+
+/// A question to all owners.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publication {
+    /// What comes of each entry.
+    pub what: What,
+    /// How surely.
+    pub guarantee: Guarantee,
+    /// Filters and maps where the entries are.
+    pub transform: Option<Transform>,
+    /// Only these segments; `None` = all.
+    pub segments: Option<Arc<[Segment]>>,
+    /// Entries that may be fetched and not consumed, from all members together.
+    pub batch: usize,
+    /// Members asked at the same time, up to [`LANES_MAX`]; one = one member after the other.
+    pub lanes: usize,
+}
+
+impl Default for Publication {
+    fn default() -> Self {
+        Self {
+            what: What::default(),
+            guarantee: Guarantee::default(),
+            transform: None,
+            segments: None,
+            batch: BATCH,
+            lanes: LANES_MAX,
+        }
+    }
+}
+
+/// What came of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Item {
+    /// Its key.
+    pub key: Bytes,
+    /// Its value, or what a transform made of it; empty if only keys were asked for.
+    pub value: Bytes,
+    /// Its version.
+    pub version: Version,
+}
+
+/// An iteration on the member that has begun it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IterationId(pub u64);
+
+/// What an iteration has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// The next items, of one member; not empty.
+    Items(Vec<Item>),
+    /// Nothing has come yet. [`crate::NodeEvent::Fetched`] will say when to ask again.
+    Nothing,
+    /// Everything has been given. For [`What::Count`]: how many there were.
+    End {
+        /// Entries that were counted or given.
+        count: u64,
+    },
+}
+
+/// Why an iteration has failed. What was given before was right.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IterationError {
+    /// A member does not know the transform.
+    #[error("{member} has no transform {name}")]
+    UnknownTransform {
+        /// Who.
+        member: consort_group::Address,
+        /// Which.
+        name: Arc<str>,
+    },
+    /// It cannot go on.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+}

@@ -1,0 +1,255 @@
+//! Iterations while members join, leave and crash: every entry that is there all the time comes exactly once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Change, Condition, Guarantee, IterationId, Lifetime, Next, Publication,
+    What, Write,
+};
+
+fn put(value: &'static str) -> Action {
+    let change = Change::Put { value: Bytes::from_static(value.as_bytes()), lifetime: Lifetime::FOREVER };
+    Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
+}
+
+fn remove() -> Action {
+    Action::Write(Write { condition: Condition::Always, change: Change::Remove, wants_previous: false })
+}
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A settled cluster with entries.
+fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
+    let mut config = CacheConfig::new("iterated");
+    config.segments = 16;
+    config.mode = CacheMode::Distributed { owners: 2 };
+    let mut cluster = Cluster::new(seed, config);
+    for _ in 0..members {
+        cluster.start();
+        cluster.run(Duration::from_millis(50));
+    }
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    for n in 0..keys {
+        let at = (n % members as u64) as usize;
+        cluster.submit(at, key(n), put("steady"), TIMEOUT);
+    }
+    cluster.run(Duration::from_secs(1));
+    assert!(cluster.history.iter().all(|done| matches!(done.result, Some(Ok(_)))));
+    cluster
+}
+
+fn key(n: u64) -> Bytes {
+    Bytes::from(format!("key-{n}"))
+}
+
+fn begin(cluster: &mut Cluster, n: usize, publication: Publication) -> IterationId {
+    let cache = cluster.cache();
+    cluster.with(n, |node, _| node.iterate(cache, publication)).expect("alive").expect("open")
+}
+
+fn next(cluster: &mut Cluster, n: usize, id: IterationId) -> Next {
+    let cache = cluster.cache();
+    cluster.with(n, |node, now| node.take(now, cache, id)).expect("alive").expect("no failure")
+}
+
+fn unconsumed(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
+    let cache = cluster.cache();
+    cluster.with(n, |node, _| node.unconsumed(cache, id)).expect("alive")
+}
+
+/// All keys with how often they came, and the count at the end.
+fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
+    let mut found = BTreeMap::new();
+    for _ in 0..100_000 {
+        match next(cluster, n, id) {
+            Next::Items(items) => items.into_iter().for_each(|item| *found.entry(item.key).or_default() += 1),
+            Next::Nothing => cluster.run(Duration::from_millis(1)),
+            Next::End { count } => return (found, count),
+        }
+    }
+    panic!("no end:\n{}", cluster.state());
+}
+
+fn run(seed: u64, guarantee: Guarantee) {
+    let keys = 300;
+    let mut cluster = populated(seed, 2 + (seed % 4) as usize, keys);
+    let batch = 1 + cluster.rng.below(60) as usize;
+    let lanes = 1 + cluster.rng.below(4) as usize;
+    let publication = Publication { batch, lanes, guarantee, ..Publication::default() };
+    let reader = 0;
+    let id = begin(&mut cluster, reader, publication);
+    let mut found: BTreeMap<Bytes, usize> = BTreeMap::new();
+    let mut touched: BTreeSet<Bytes> = BTreeSet::new();
+    let mut faults = 2;
+    let mut writes = 0;
+    let end = loop {
+        assert!(unconsumed(&mut cluster, reader, id) <= batch, "more than the batch");
+        match next(&mut cluster, reader, id) {
+            Next::Items(items) => {
+                assert!(items.len() <= batch);
+                items.into_iter().for_each(|item| *found.entry(item.key).or_default() += 1);
+                let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(10));
+                cluster.run(pause);
+            }
+            Next::Nothing => cluster.run(Duration::from_millis(1)),
+            Next::End { .. } => break cluster.now,
+        }
+        // Others write: what is there all the time must come all the same.
+        if writes < 200 {
+            writes += 1;
+            let n = 1_000 + cluster.rng.below(50);
+            let alive = cluster.alive();
+            let at = alive[cluster.rng.below(alive.len() as u64) as usize];
+            let action = if cluster.rng.chance(0.5) { put("fleeting") } else { remove() };
+            cluster.submit(at, key(n), action, TIMEOUT);
+            touched.insert(key(n));
+            let steady = key(cluster.rng.below(keys));
+            cluster.submit(at, steady, put("overwritten"), TIMEOUT);
+        }
+        if faults > 0 && cluster.rng.chance(0.1) {
+            faults -= 1;
+            let others: Vec<usize> = cluster.alive().into_iter().filter(|&n| n != reader).collect();
+            match cluster.rng.below(3) {
+                0 if cluster.is_settled() && cluster.staying() > 2 && others.len() > 1 => {
+                    let victim = others[cluster.rng.below(others.len() as u64) as usize];
+                    cluster.crash(victim);
+                    cluster.announce(false);
+                }
+                1 if !others.is_empty() => {
+                    let leaver = others[cluster.rng.below(others.len() as u64) as usize];
+                    cluster.leave(leaver);
+                }
+                _ => {
+                    cluster.start();
+                }
+            }
+        }
+    };
+    let _ = end;
+    for n in 0..keys {
+        let times = found.get(&key(n)).copied().unwrap_or(0);
+        match guarantee {
+            Guarantee::ExactlyOnce => assert_eq!(times, 1, "key {n}"),
+            Guarantee::AtMostOnce => assert!(times <= 1, "key {n} came {times} times"),
+            Guarantee::AtLeastOnce => assert!(times >= 1, "key {n} is missing"),
+        }
+    }
+    if guarantee == Guarantee::ExactlyOnce {
+        assert!(found.values().all(|times| *times == 1), "no key comes twice");
+    }
+    assert!(found.keys().all(|key| touched.contains(key) || key.starts_with(b"key-")));
+}
+
+fn run_seeds(guarantee: Guarantee, count: u64) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SEED") {
+        return run(seed, guarantee);
+    }
+    let count = number("SEEDS").unwrap_or(count);
+    let failed: Vec<u64> =
+        (0..count).filter(|&seed| std::panic::catch_unwind(|| run(seed, guarantee)).is_err()).collect();
+    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+}
+
+/// S004-16. `SEEDS=10000` is the claim's number.
+#[test]
+fn s004_16_every_entry_comes_exactly_once_whoever_joins_leaves_or_crashes() {
+    run_seeds(Guarantee::ExactlyOnce, 60);
+}
+
+/// S004-17.
+#[test]
+fn s004_17_at_most_once_is_never_twice() {
+    run_seeds(Guarantee::AtMostOnce, 20);
+}
+
+#[test]
+fn at_least_once_misses_nothing() {
+    run_seeds(Guarantee::AtLeastOnce, 20);
+}
+
+/// S004-1, S004-11.
+#[test]
+fn s004_1_any_member_iterates_over_everything_with_up_to_four_lanes() {
+    let mut cluster = populated(1, 6, 500);
+    assert_eq!(Publication::default().lanes, 4);
+    for n in 0..6 {
+        let id = begin(&mut cluster, n, Publication::default());
+        let (found, count) = drain(&mut cluster, n, id);
+        assert_eq!((found.len(), count), (500, 500));
+    }
+}
+
+/// S004-3.
+#[test]
+fn s004_3_nothing_is_asked_before_something_is_wanted() {
+    let mut cluster = populated(2, 3, 50);
+    let before = cluster.frames;
+    begin(&mut cluster, 0, Publication::default());
+    cluster.run(Duration::from_secs(5));
+    assert_eq!(cluster.frames, before);
+}
+
+/// S004-4, S004-8, S004-9.
+#[test]
+fn s004_4_lanes_share_the_batch_however_many_members_there_are() {
+    for members in [2, 5, 9] {
+        let mut cluster = populated(3, members, 600);
+        let batch = 101;
+        let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
+        let mut most = 0;
+        loop {
+            let taken = next(&mut cluster, 0, id);
+            most = most.max(unconsumed(&mut cluster, 0, id));
+            match taken {
+                Next::Items(items) => assert!(items.len() <= batch),
+                Next::Nothing => cluster.run(Duration::from_millis(1)),
+                Next::End { .. } => break,
+            }
+        }
+        assert!(most <= batch && most > batch / 2, "{most} with {members} members");
+    }
+}
+
+#[test]
+fn entries_are_counted_where_they_are() {
+    let mut cluster = populated(4, 3, 400);
+    let id = begin(&mut cluster, 1, Publication { what: What::Count, ..Publication::default() });
+    let (found, count) = drain(&mut cluster, 1, id);
+    assert_eq!((found.len(), count), (0, 400));
+}
+
+/// S004-18.
+#[test]
+fn s004_18_a_transform_filters_and_maps_where_the_entries_are() {
+    let mut cluster = populated(5, 3, 200);
+    let cache = cluster.cache();
+    for n in 0..3 {
+        cluster.with(n, |node, _| {
+            let ending = |key: &[u8], _: &consort_grid::Entry, ending: &[u8]| {
+                key.ends_with(ending).then(|| Bytes::from_static(b"!"))
+            };
+            node.register_transform(cache, "ends with", Arc::new(ending));
+        });
+    }
+    let transform = consort_grid::Transform { name: "ends with".into(), arguments: Bytes::from_static(b"7") };
+    let id = begin(&mut cluster, 0, Publication { transform: Some(transform), ..Publication::default() });
+    let (found, count) = drain(&mut cluster, 0, id);
+    assert_eq!((found.len(), count), (20, 20));
+    assert!(found.keys().all(|key| key.ends_with(b"7")));
+}
+
+#[test]
+fn an_unknown_transform_names_the_member() {
+    let mut cluster = populated(6, 3, 20);
+    let cache = cluster.cache();
+    let transform = consort_grid::Transform { name: "nothing".into(), arguments: Bytes::new() };
+    let id = begin(&mut cluster, 0, Publication { transform: Some(transform), ..Publication::default() });
+    let error = cluster.with(0, |node, now| node.take(now, cache, id)).unwrap().unwrap_err();
+    assert!(error.to_string().ends_with("has no transform nothing"), "{error}");
+}

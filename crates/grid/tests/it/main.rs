@@ -1,0 +1,5 @@
+//! Clusters of nodes in virtual time.
+
+mod cluster;
+mod iteration;
+mod swarm;
