@@ -174,3 +174,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 fn always(change: Change) -> Action {
     Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
 }
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    /// Removes keys as they are stored.
+    pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
+        let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
+        self.together(removals).await.map(drop)
+    }
+}

@@ -131,6 +131,18 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
     }
 }
 
+impl<K, V, KE: Clone, VE> Cache<K, V, KE, VE> {
+    pub(crate) fn key_encoding(&self) -> KE {
+        self.keys.clone()
+    }
+}
+
+impl<K, V, KE, VE: Clone> Cache<K, V, KE, VE> {
+    pub(crate) fn value_encoding(&self) -> VE {
+        self.values.clone()
+    }
+}
+
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Begins an operation when it is polled.
     pub(crate) fn operation(&self, key: Bytes, action: Action) -> Operation<'_> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_channel::ConnectError;
-use consort_grid::{OpenError as Refusal, OperationError};
+use consort_grid::{IterationError, OpenError as Refusal, OperationError};
 
 use crate::encoding::EncodingError;
 
@@ -21,6 +21,9 @@ pub enum CacheError {
     /// The cache is closed here. Nothing was changed.
     #[error("cache is closed")]
     Closed,
+    /// A walk cannot go on. What it gave was right.
+    #[error(transparent)]
+    Iteration(IterationError),
     /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
     #[error("the key was changed by others in each of {attempts} attempts")]
     Contended {

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
-use consort_grid::{CacheId, Node, NodeEvent, Topology, is_frame};
+use consort_grid::{
+    CacheId, IterationError, IterationId, Next, Node, NodeEvent, OperationError, Publication, Topology,
+    is_frame,
+};
 use consort_group::Time;
 use consort_net::Clock;
 
@@ -50,6 +53,8 @@ pub(crate) struct GridHandler {
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
+    /// Who waits for the next items of a walk. Locked after `state`, if both are.
+    walks: Mutex<BTreeMap<IterationId, Waker>>,
     caches: Mutex<BTreeMap<CacheId, Arc<OpenCache>>>,
     /// Whether the node has frames. Written under `state`'s lock.
     has_frames: AtomicBool,
@@ -84,6 +89,7 @@ impl GridHandler {
             bell: OnceLock::new(),
             state: Mutex::new(State { node: None, lanes: Lanes::default(), traffic: Traffic::default() }),
             waiters: Mutex::default(),
+            walks: Mutex::default(),
             caches: Mutex::default(),
             has_frames: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
@@ -107,6 +113,47 @@ impl GridHandler {
 
     pub(crate) fn caches(&self) -> MutexGuard<'_, BTreeMap<CacheId, Arc<OpenCache>>> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn walks(&self) -> MutexGuard<'_, BTreeMap<IterationId, Waker>> {
+        self.walks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next items of a walk, which begins with the first call.
+    pub(crate) fn poll_next(
+        &self,
+        cache: CacheId,
+        id: &mut Option<IterationId>,
+        publication: &Publication,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Next, IterationError>> {
+        let mut state = self.state();
+        let Some(node) = &mut state.node else {
+            return Poll::Ready(Err(OperationError::Closed.into()));
+        };
+        let begun = match *id {
+            Some(id) => id,
+            None => match node.iterate(cache, publication.clone()) {
+                Ok(begun) => *id.insert(begun),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            },
+        };
+        let next = node.take(self.clock.now(), cache, begun);
+        if next == Ok(Next::Nothing) {
+            self.walks().insert(begun, cx.waker().clone());
+        }
+        let said = self.listen(&mut state, |_, _| true);
+        drop(state);
+        self.tell(said);
+        if next == Ok(Next::Nothing) { Poll::Pending } else { Poll::Ready(next) }
+    }
+
+    /// A walk is given up.
+    pub(crate) fn cancel(&self, cache: CacheId, id: IterationId) {
+        self.walks().remove(&id);
+        if let Some(node) = &mut self.state().node {
+            node.cancel(cache, id);
+        }
     }
 
     /// Calls the node, from any thread; `None` if there is none.
@@ -196,6 +243,13 @@ impl GridHandler {
                 let cache = self.caches().get(&cache).cloned();
                 if let (Some(cache), Some(topology)) = (cache, topology) {
                     cache.installed(topology);
+                }
+                return;
+            }
+            NodeEvent::Fetched { iteration, .. } => {
+                let waker = self.walks().remove(&iteration);
+                if let Some(waker) = waker {
+                    waker.wake();
                 }
                 return;
             }
@@ -303,7 +357,8 @@ impl UpHandler for GridHandler {
         let waiting = self.waiters().end();
         drop(state);
         drop(node);
-        parked.into_values().chain(waiting).for_each(Waker::wake);
+        let walks = std::mem::take(&mut *self.walks());
+        parked.into_values().chain(waiting).chain(walks.into_values()).for_each(Waker::wake);
         let caches = std::mem::take(&mut *self.caches());
         for cache in caches.into_values() {
             cache.ended(Standing::Closed);

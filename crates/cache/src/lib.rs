@@ -52,6 +52,7 @@ mod compute;
 mod encoding;
 mod error;
 mod handler;
+mod iteration;
 mod lanes;
 mod manager;
 mod operation;
@@ -62,13 +63,14 @@ mod waiters;
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, View};
 pub use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Lifetime, Limit, Location, MemoryBound,
-    OperationError, PartitionHandling, Phase, Progress, ReadFrom, Stored, Topology, Version, WhenFull, Write,
-    Written,
+    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Guarantee, IterationError, Lifetime,
+    Limit, Location, MemoryBound, OperationError, PartitionHandling, Phase, Progress, ReadFrom, Segment,
+    Stored, Topology, Version, WhenFull, Write, Written,
 };
 pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use error::{CacheError, ManagerError, NotHandedOver, OpenError};
 pub use handler::Traffic;
+pub use iteration::Walk;
 pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};

@@ -1,0 +1,238 @@
+//! Going through all entries of a cache, as streams that ask for more only when they are polled.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use consort_grid::{
+    Guarantee, Item, IterationError, IterationId, Next, Publication, Segment, TransformFn, What,
+};
+use futures_core::Stream;
+
+use crate::cache::Cache;
+use crate::encoding::Decode;
+use crate::error::CacheError;
+use crate::handler::GridHandler;
+use crate::standing::OpenCache;
+
+/// Keys removed at the same time by [`Cache::clear`]: enough to fill messages, few beside a member's own operations.
+const CLEAR_AT_ONCE: usize = 256;
+
+/// What is to be gone through, and how. From [`Cache::entries`] and [`Cache::keys`].
+#[must_use = "nothing is asked before it is polled"]
+pub struct Walk<T> {
+    handler: Arc<GridHandler>,
+    opened: Arc<OpenCache>,
+    publication: Publication,
+    id: Option<IterationId>,
+    is_over: bool,
+    items: std::vec::IntoIter<Item>,
+    decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
+}
+
+impl<T> fmt::Debug for Walk<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "walk through {} by {:?}", self.opened.config.name, self.publication)
+    }
+}
+
+impl<T> Walk<T> {
+    /// How surely an entry that is there all the time comes, whatever members join or leave. Exactly once by default.
+    pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
+        self.publication.guarantee = guarantee;
+        self
+    }
+
+    /// Entries that may be fetched and not consumed, from all members together. 512 by default.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.publication.batch = batch;
+        self
+    }
+
+    /// One member after the other, instead of up to four at a time.
+    pub fn sequential(mut self) -> Self {
+        self.publication.lanes = 1;
+        self
+    }
+
+    /// Only these segments.
+    pub fn segments(mut self, segments: impl Into<Arc<[Segment]>>) -> Self {
+        self.publication.segments = Some(segments.into());
+        self
+    }
+
+    /// Only what this transform lets through, as it makes it: see [`Cache::register_transform`]. Where it makes values of
+    /// another type, the entries are to be had from a handle with that type.
+    pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
+        self.publication.transform =
+            Some(consort_grid::Transform { name: name.into(), arguments: arguments.into() });
+        self
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, CacheError>>> {
+        loop {
+            if let Some(item) = self.items.next() {
+                return Poll::Ready(Some(Ok(item)));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match self.handler.poll_next(self.opened.id, &mut self.id, &self.publication, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Next::Items(items))) => self.items = items.into_iter(),
+                Poll::Ready(Ok(_)) => self.end(),
+                Poll::Ready(Err(error)) => {
+                    self.end();
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        self.id = None;
+    }
+}
+
+impl<T> Stream for Walk<T> {
+    type Item = Result<T, CacheError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_item(cx).map(|item| item.map(|item| item.and_then(|item| (self.decode)(item))))
+    }
+}
+
+impl<T> Walk<T> {
+    /// The next one; `None` at the end. The stream's `next` for those who use no streams.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`]; what came before was right. After a failure of the cluster's nothing comes any more, after one of
+    /// decoding the next.
+    pub async fn next(&mut self) -> Option<Result<T, CacheError>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl<T> Drop for Walk<T> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.handler.cancel(self.opened.id, id);
+        }
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    fn walk<T>(
+        &self,
+        what: What,
+        decode: impl Fn(Item) -> Result<T, CacheError> + Send + 'static,
+    ) -> Walk<T> {
+        Walk {
+            handler: self.handler.clone(),
+            opened: self.opened.clone(),
+            publication: Publication { what, ..Publication::default() },
+            id: None,
+            is_over: false,
+            items: Vec::new().into_iter(),
+            decode: Box::new(decode),
+        }
+    }
+
+    /// All entries. One that is there from the first poll to the end comes exactly once unless [`Walk::guarantee`] says
+    /// otherwise; one that comes or goes meanwhile may come. Values are those of the moment in which a member was asked.
+    pub fn entries(&self) -> Walk<(K, V)>
+    where
+        KE: Decode<K>,
+        VE: Decode<V>,
+    {
+        let (keys, values) = (self.key_encoding(), self.value_encoding());
+        self.walk(What::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
+    }
+
+    /// All keys, as [`Cache::entries`]; values stay where they are.
+    pub fn keys(&self) -> Walk<K>
+    where
+        KE: Decode<K>,
+    {
+        let keys = self.key_encoding();
+        self.walk(What::Keys, move |item| Ok(keys.decode(item.key)?))
+    }
+
+    /// How many entries there are: each owner counts its own. What comes or goes meanwhile may be counted.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`], if a segment cannot be read.
+    pub async fn size(&self) -> Result<u64, CacheError> {
+        let mut walk = self.walk(What::Count, |_| Ok(()));
+        std::future::poll_fn(|cx| {
+            loop {
+                match walk.handler.poll_next(walk.opened.id, &mut walk.id, &walk.publication, cx) {
+                    Poll::Ready(Ok(Next::End { count })) => {
+                        walk.end();
+                        return Poll::Ready(Ok(count));
+                    }
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(error)) => {
+                        walk.end();
+                        return Poll::Ready(Err(error.into()));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether there are no entries.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::size`].
+    pub async fn is_empty(&self) -> Result<bool, CacheError> {
+        let mut walk = self.walk(What::Keys, |_| Ok(()));
+        Ok(walk.next().await.transpose()?.is_none())
+    }
+
+    /// Removes every key that is there when it begins. What is put meanwhile may stay.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`]; some keys were removed.
+    pub async fn clear(&self) -> Result<(), CacheError> {
+        let mut walk = self.walk(What::Keys, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
+        let mut keys = Vec::with_capacity(CLEAR_AT_ONCE);
+        while let Some(key) = walk.next().await.transpose()? {
+            keys.push(key);
+            if keys.len() == CLEAR_AT_ONCE {
+                self.remove_keys(std::mem::take(&mut keys)).await?;
+            }
+        }
+        self.remove_keys(keys).await
+    }
+
+    /// Makes a function known that [`Walk::transform`] has owners apply to each entry: what it makes of the entry, or
+    /// nothing if the entry is not wanted. Every member must register it, under the same name, before somebody uses it.
+    /// It gets keys and values as their bytes, is called under a segment's lock, must be quick and must not use the cache.
+    pub fn register_transform(
+        &self,
+        name: &str,
+        transform: impl Fn(&[u8], &consort_grid::Entry, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) {
+        let transform: Arc<TransformFn> = Arc::new(transform);
+        self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
+    }
+}
+
+impl From<IterationError> for CacheError {
+    fn from(error: IterationError) -> Self {
+        match error {
+            IterationError::Operation(error) => error.into(),
+            error => Self::Iteration(error),
+        }
+    }
+}

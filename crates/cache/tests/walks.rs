@@ -1,0 +1,142 @@
+//! Walks through all entries, from every member.
+
+mod members;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use consort_cache::{CacheConfig, Guarantee, RawCache, Segment};
+use members::{Cluster, close, open, settled, soon};
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key {n}").into_bytes()
+}
+
+async fn fill(caches: &[RawCache], count: u32) {
+    for n in 0..count {
+        let cache = &caches[n as usize % caches.len()];
+        soon("put", cache.put(&key(n)[..], &n.to_be_bytes()[..])).await.expect("put");
+    }
+}
+
+async fn keys_of(cache: &RawCache) -> Vec<Bytes> {
+    let mut keys = Vec::new();
+    let mut walk = cache.keys();
+    while let Some(key) = soon("next", walk.next()).await {
+        keys.push(key.expect("a key"));
+    }
+    keys
+}
+
+#[tokio::test]
+async fn every_member_walks_through_all_entries_once() {
+    let managers = Cluster::loopback("walks").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    fill(&caches, 1_000).await;
+    for cache in &caches {
+        for (lanes, batch) in [(1, 3), (4, 100), (4, 512)] {
+            let mut found = BTreeSet::new();
+            let mut walk = cache.entries().batch(batch);
+            if lanes == 1 {
+                walk = walk.sequential();
+            }
+            while let Some(entry) = soon("next", walk.next()).await {
+                let (key_found, value) = entry.expect("an entry");
+                let n = u32::from_be_bytes(value[..].try_into().expect("four bytes"));
+                assert_eq!(key_found, key(n));
+                assert!(found.insert(n), "{n} comes twice");
+            }
+            assert_eq!(found.len(), 1_000);
+        }
+        assert_eq!(soon("size", cache.size()).await, Ok(1_000));
+    }
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn a_walk_over_some_segments_gives_their_entries_only() {
+    let managers = Cluster::loopback("segments").join_all(["A", "B"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    fill(&caches, 500).await;
+    let mut walk = caches[0].entries().segments([Segment(3), Segment(200)]).guarantee(Guarantee::AtMostOnce);
+    let mut count = 0;
+    while let Some(entry) = soon("next", walk.next()).await {
+        let (key, _) = entry.expect("an entry");
+        assert!([3, 200].contains(&consort_grid::segment_of(&key, 256).0));
+        count += 1;
+    }
+    let expected = (0..500).filter(|&n| [3, 200].contains(&consort_grid::segment_of(&key(n), 256).0));
+    assert_eq!(count, expected.count());
+    close(managers).await;
+}
+
+/// S004-18: the filter runs where the entries are, and only what it lets through travels.
+#[tokio::test]
+async fn s004_18_a_transform_runs_on_the_owners() {
+    let managers = Cluster::loopback("transforms").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    fill(&caches, 300).await;
+    let failed = soon("next", caches[0].entries().transform("ending", "7").next()).await.expect("an error");
+    assert!(failed.unwrap_err().to_string().ends_with("has no transform ending"));
+    for cache in &caches {
+        cache.register_transform("ending", |key, entry, ending| {
+            key.ends_with(ending).then(|| Bytes::from([&entry.value[..], b"!"].concat()))
+        });
+    }
+    let before = managers[0].traffic().bytes_received;
+    let mut walk = caches[0].entries().transform("ending", "7");
+    let mut count = 0;
+    while let Some(entry) = soon("next", walk.next()).await {
+        let (key, value) = entry.expect("an entry");
+        assert!(key.ends_with(b"7") && value.ends_with(b"!"));
+        count += 1;
+    }
+    assert_eq!(count, 30);
+    let all = 300 * 7;
+    assert!(managers[0].traffic().bytes_received - before < all, "the others stay where they are");
+    close(managers).await;
+}
+
+#[tokio::test]
+async fn a_cleared_cache_is_empty_for_everybody() {
+    let managers = Cluster::loopback("cleared").join_all(["A", "B"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    fill(&caches, 700).await;
+    assert_eq!(soon("is_empty", caches[1].is_empty()).await, Ok(false));
+    soon("clear", caches[0].clear()).await.expect("cleared");
+    assert_eq!(soon("is_empty", caches[1].is_empty()).await, Ok(true));
+    assert_eq!(keys_of(&caches[0]).await.len(), 0);
+    assert_eq!(caches.iter().map(|cache| cache.local_len()).sum::<u64>(), 0);
+    close(managers).await;
+}
+
+/// S004-5: walks that are open cost no thread, and end with their reader or with the member.
+#[tokio::test]
+async fn s004_5_a_thousand_walks_may_be_open() {
+    let managers = Cluster::loopback("thousand").join_all(["A", "B"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    fill(&caches, 300).await;
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let before = threads();
+    let mut walks = Vec::new();
+    for _ in 0..1_000 {
+        let mut walk = caches[0].entries().batch(4);
+        soon("next", walk.next()).await.expect("one").expect("an entry");
+        walks.push(walk);
+    }
+    assert_eq!(threads(), before);
+    let mut last = walks.pop().expect("the last");
+    walks.truncate(500);
+    close(managers).await;
+    let mut came = 0;
+    while let Some(entry) = soon("next", last.next()).await {
+        came += 1;
+        if entry.is_err() {
+            break;
+        }
+    }
+    assert!(came <= 5, "a batch that was there, then the error");
+    assert!(last.next().await.is_none());
+}
