@@ -256,11 +256,7 @@ impl Led {
             .map(|one| one.member.clone())
             .filter(|member| !self.leaving.contains(&member.address))
             .collect();
-        let has_takers = owners.iter().any(|member| member.capacity != crate::Capacity::ZERO);
-        let is_last = !has_takers
-            && !members.is_empty()
-            && members.iter().all(|one| self.leaving.contains(&one.member.address));
-        if is_last {
+        if owners.is_empty() && !members.is_empty() {
             // The last ones take the cache with them.
             for one in members.iter().chain(&left) {
                 cx.send(&one.member.address, self.config.id(), 0, Body::Left);
@@ -268,7 +264,8 @@ impl Led {
             self.topology.members = Arc::from([]);
             return None;
         }
-        let target = if has_takers { current.rebalanced(owners) } else { current.clone() };
+        // Where those who stay take nothing, what the others have goes with them.
+        let target = current.rebalanced(owners);
         let is_moved = !current.has_owners_of(&target);
         let quorum: Arc<[Address]> = staying(&members, &self.leaving);
         let is_same = left.is_empty() && members.len() == self.topology.members.len();

@@ -50,9 +50,16 @@ impl Cache {
     }
 
     /// Does what another owner did, unless something newer was done.
-    pub(super) fn apply(&mut self, cx: &Cx, segment: Segment, key: &[u8], version: Version, effect: Effect) {
+    pub(super) fn apply(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        version: Version,
+        effect: Effect,
+    ) {
         match effect {
-            Effect::Put(stored) => self.put_copy(cx.now, segment, key, stored),
+            Effect::Put(stored) => self.put_copy(cx, segment, key, stored),
             Effect::Remove => self.erase(cx.now, segment, key, version),
             Effect::Superseded | Effect::Nothing => {}
         }

@@ -15,6 +15,10 @@ use crate::topology::Topology;
 /// trip, and short beside every timeout.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
+/// How long it waits at most after many attempts: who has not answered those is stopped or full, and more would only fill
+/// memory.
+const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
+
 impl Cache {
     /// Sends an operation to whom it concerns, if there is somebody. Otherwise it waits for a topology that has one.
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
@@ -133,7 +137,8 @@ impl Cache {
                 }
             }
             let Some(call) = cx.calls.get_mut(number) else { continue };
-            if call.target.is_some() && now.since(call.sent) >= RESEND_AFTER {
+            if call.target.is_some() && now.since(call.sent) >= call.patience {
+                call.patience = (2 * call.patience).min(RESEND_AFTER_MAX);
                 self.dispatch(cx, number);
             }
         }

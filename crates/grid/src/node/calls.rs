@@ -7,6 +7,7 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
+use super::caller::RESEND_AFTER;
 use crate::Segment;
 use crate::command::{Ack, CacheId};
 use crate::operation::{Action, OperationError, Outcome};
@@ -24,6 +25,8 @@ pub(crate) struct InFlight {
     /// Whom it was sent to last; nobody if there is nobody to send it to.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
+    /// How long it waits until it is sent again.
+    pub(crate) patience: Duration,
     /// Whether it was sent before: it may have been carried out.
     pub(crate) is_repeated: bool,
     pub(crate) began: Time,
@@ -57,6 +60,7 @@ impl InFlight {
             action,
             target: None,
             sent: now,
+            patience: RESEND_AFTER,
             is_repeated: false,
             began: now,
             timeout,

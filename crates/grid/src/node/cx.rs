@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use consort_group::{Address, Time};
 
-use super::NodeEvent;
 use super::calls::Calls;
 use super::records::Watermarks;
+use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
 use crate::wire::FrameWriter;
 
@@ -17,11 +17,15 @@ pub(crate) struct Cx {
     pub(crate) coordinator: Option<Address>,
     pub(crate) calls: Calls,
     pub(crate) watermarks: Watermarks,
-    pub(crate) outbox: BTreeMap<Address, FrameWriter>,
+    outbox: BTreeMap<Address, FrameWriter>,
+    /// For whom there is something, once each.
+    waiting: Vec<Address>,
     /// Commands to ourselves.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
     pub(crate) counters: Counters,
+    /// An entry that does not live for ever was written.
+    pub(crate) has_mortals: bool,
 }
 
 /// What was unusual, for people who look for causes.
@@ -52,9 +56,11 @@ impl Cx {
             calls: Calls::default(),
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),
+            waiting: Vec::new(),
             inner: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            has_mortals: false,
         }
     }
 
@@ -64,14 +70,36 @@ impl Cx {
             self.inner.push_back(Command { cache, topology, body });
             return;
         }
-        match self.outbox.get_mut(to) {
-            Some(frame) => frame.push(cache, topology, &body),
-            None => {
-                let mut frame = FrameWriter::default();
-                frame.push(cache, topology, &body);
-                self.outbox.insert(to.clone(), frame);
-            }
+        let frame = match self.outbox.get_mut(to) {
+            Some(frame) => frame,
+            None => self.outbox.entry(to.clone()).or_default(),
+        };
+        if frame.is_empty() {
+            self.waiting.push(to.clone());
         }
+        frame.push(cache, topology, &body);
+    }
+
+    /// The next frame for somebody.
+    pub(crate) fn next_frame(&mut self) -> Option<Frame> {
+        let finished = self.calls.finished_below();
+        while let Some(dest) = self.waiting.last() {
+            if let Some(bytes) = self.outbox.get_mut(dest).and_then(|frame| frame.next(finished)) {
+                return Some(Frame { dest: dest.clone(), bytes });
+            }
+            self.waiting.pop();
+        }
+        None
+    }
+
+    pub(crate) fn has_frames(&self) -> bool {
+        self.waiting.iter().any(|dest| self.outbox.get(dest).is_some_and(|frame| !frame.is_empty()))
+    }
+
+    /// What there was for members that have gone goes with them.
+    pub(crate) fn keep_outbox(&mut self, is_member: impl Fn(&Address) -> bool) {
+        self.outbox.retain(|dest, _| is_member(dest));
+        self.waiting.retain(is_member);
     }
 
     /// Our own operations finish where we are; those of others are heard of.

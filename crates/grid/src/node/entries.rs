@@ -6,6 +6,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use super::cache::Cache;
+use super::cx::Cx;
 use crate::operation::Stored;
 use crate::{Entry, Lifetime, Segment, Version};
 
@@ -46,19 +47,23 @@ impl Cache {
     /// Writes as the primary. Returns whether there was room.
     pub(super) fn put_new(
         &self,
-        now: Time,
+        cx: &mut Cx,
         segment: Segment,
         key: &[u8],
         value: Bytes,
         version: Version,
         lifetime: Lifetime,
     ) -> bool {
+        let now = cx.now;
+        cx.has_mortals |= !lifetime.is_forever();
         let entry = Entry { value, version, created: now, last_used: now, lifetime };
         self.container.put(segment, key, entry, now).is_ok()
     }
 
     /// Writes what another owner has, unless something as new is known.
-    pub(super) fn put_copy(&self, now: Time, segment: Segment, key: &[u8], stored: Stored) {
+    pub(super) fn put_copy(&self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
+        let now = cx.now;
+        cx.has_mortals |= !stored.lifetime.is_forever();
         // Who has no room for what the primary had room for lacks it, as if it had been evicted.
         let _ = self.container.put_if_newer(segment, key, unpacked(stored, now), now);
     }

@@ -43,6 +43,15 @@ pub(crate) use cx::Cx;
 /// How often what should have been answered is looked after.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
+/// How often entries that have expired are taken out. Until then they cannot be read, and take memory.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// Entries whose time has come that are looked at in one go; a millisecond's work.
+const EXPIRE_LOOKS: usize = 4_096;
+
+/// Until the next go, if there are more.
+const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
+
 /// A frame for a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -103,6 +112,8 @@ pub struct Node {
     /// Who has asked for our status before that view.
     asked: Option<(Address, u64)>,
     look_after: Option<Time>,
+    /// When there may be expired entries to take out.
+    expire_at: Option<Time>,
     next_iteration: u64,
 }
 
@@ -117,6 +128,7 @@ impl Node {
             early: BTreeMap::new(),
             asked: None,
             look_after: None,
+            expire_at: None,
             next_iteration: 0,
         }
     }
@@ -286,6 +298,7 @@ impl Node {
         self.cx.now = now;
         self.cx.coordinator = view.coordinator().cloned();
         self.cx.watermarks.retain(|caller| view.contains(caller));
+        self.cx.keep_outbox(|member| view.contains(member));
         self.coordinator.handle_view(&mut self.cx, view);
         self.view = Some(view.clone());
         for cache in self.caches.values() {
@@ -390,10 +403,31 @@ impl Node {
             }
         }
         for number in self.cx.calls.numbers() {
-            if self.cx.calls.get_mut(number).is_some_and(|call| call.cache == id) {
-                self.cx.calls.finish(number, Err(OperationError::Closed));
-            }
+            let Some(call) = self.cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+            let may_be_done = call.is_write() && call.is_repeated;
+            let error = if may_be_done { OperationError::Uncertain } else { OperationError::Closed };
+            self.cx.calls.finish(number, Err(error));
         }
+    }
+
+    /// Takes out what has expired, now and then.
+    fn expire(&mut self) {
+        let now = self.cx.now;
+        if self.expire_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let mut is_all = true;
+        for cache in self.caches.values() {
+            cache.container.expire(now, EXPIRE_LOOKS);
+            is_all &= cache.container.next_expiry().is_none_or(|at| at > now);
+        }
+        self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
+    }
+
+    /// When there may be something to take out.
+    fn next_expiry(&self) -> Option<Time> {
+        let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
+        Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
     /// Commands to ourselves are handled like those of others.
@@ -404,6 +438,9 @@ impl Node {
         }
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
+        }
+        if self.expire_at.is_none() && std::mem::take(&mut self.cx.has_mortals) {
+            self.expire_at = self.next_expiry();
         }
     }
 
@@ -419,14 +456,15 @@ impl Node {
 
     /// When [`Node::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.look_after
+        [self.look_after, self.expire_at].into_iter().flatten().min()
     }
 
     /// The time has come.
     pub fn handle_timeout(&mut self, now: Time) {
         self.cx.now = now;
+        self.expire();
         if self.look_after.is_none_or(|at| at > now) {
-            return;
+            return self.work();
         }
         self.look_after = None;
         self.coordinator.look_after(&mut self.cx);
@@ -434,33 +472,19 @@ impl Node {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
             cache.look_after_iterations(&mut self.cx);
-            if cache.installed.is_none() {
-                let join = ToCoordinator::Join { config: cache.config.clone(), member: cache.member.clone() };
-                cache.tell_coordinator(&mut self.cx, join);
-            } else if cache.is_leaving {
-                cache.tell_coordinator(&mut self.cx, ToCoordinator::Leave);
-            }
+            cache.ask_coordinator(&mut self.cx);
         }
         self.work();
     }
 
     /// The next frame that is to be sent.
     pub fn poll_frame(&mut self) -> Option<Frame> {
-        let finished = self.cx.calls.finished_below();
-        loop {
-            let mut first = self.cx.outbox.first_entry()?;
-            match first.get_mut().next(finished) {
-                Some(bytes) => return Some(Frame { dest: first.key().clone(), bytes }),
-                None => {
-                    first.remove();
-                }
-            }
-        }
+        self.cx.next_frame()
     }
 
     /// Whether there is a frame to send.
     pub fn has_frames(&self) -> bool {
-        !self.cx.outbox.is_empty()
+        self.cx.has_frames()
     }
 
     /// Whether [`Node::submit`] says [`OperationError::Busy`].

@@ -83,7 +83,7 @@ impl Cache {
         let is_removal = write.change == Change::Remove;
         match write.change {
             Change::Put { value, lifetime } => {
-                if !self.put_new(cx.now, segment, &key, value, version, lifetime) {
+                if !self.put_new(cx, segment, &key, value, version, lifetime) {
                     return self.reply(
                         cx,
                         &operation.caller,

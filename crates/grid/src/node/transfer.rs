@@ -190,7 +190,7 @@ impl Cache {
         }
         for (key, stored) in entries {
             self.transfer.bytes += (key.len() + stored.value.len()) as u64;
-            self.put_copy(cx.now, segment, &key, stored);
+            self.put_copy(cx, segment, &key, stored);
         }
         match (next, self.transfer.active.get_mut(&segment)) {
             (Some(next), Some(pull)) => {

@@ -24,6 +24,10 @@ const HEAD: usize = 2 + 8;
 /// cost of a message and no small one waits behind megabytes. A larger command has a frame for itself.
 const FRAME_BYTES: usize = 60_000;
 
+/// Bytes that a frame begins with: what a member has to say to another in one go with some load, so that a buffer seldom
+/// grows; what is left of it is used for the next.
+const FRAME_ROOM: usize = 16 * 1024;
+
 /// Writes commands to one member.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
@@ -35,6 +39,7 @@ impl FrameWriter {
     /// Adds a command.
     pub(crate) fn push(&mut self, cache: CacheId, topology: u32, body: &Body) {
         if self.open.is_empty() {
+            self.open.reserve(FRAME_ROOM);
             self.open.put_slice(&PREFIX);
             self.open.put_u64(0);
         }
@@ -48,6 +53,11 @@ impl FrameWriter {
         if self.open.len() >= FRAME_BYTES {
             self.closed.push_back(self.open.split().freeze());
         }
+    }
+
+    /// Whether there is no command.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
     }
 
     /// The next frame. `finished` goes into the last, which says it soonest after the others.

@@ -1,5 +1,6 @@
 //! Clusters of nodes in virtual time.
 
 mod cluster;
+mod expiry;
 mod iteration;
 mod swarm;
