@@ -103,6 +103,23 @@ impl ConsistentHash {
         Self { members: left.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
+    /// The same, where a segment that has no owner has those of `other`.
+    ///
+    /// # Panics
+    ///
+    /// If the two have different numbers of segments: they are of different caches.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let both = self.union(other);
+        let mut owners = self.owners_among(&both.members);
+        for (owners, all) in owners.iter_mut().zip(both.owners.iter()) {
+            if owners.is_empty() {
+                owners.clone_from(all);
+            }
+        }
+        Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
+    }
+
     /// Everybody who owns a segment in either, those of `self` first: while entries move, writes go to all of them.
     ///
     /// # Panics

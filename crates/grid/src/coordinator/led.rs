@@ -188,7 +188,11 @@ impl Led {
             let (cache, setting) = (self.config.name.clone(), setting.into());
             let error = OpenError::Different { cache, setting, ours: ours.into(), theirs: theirs.into() };
             cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
-        } else if !self.joining.iter().any(|other| other.address == member.address) {
+            return;
+        }
+        // After a change of coordinators it knows those only who had the cache open then.
+        self.present.insert(member.address.clone());
+        if !self.joining.iter().any(|other| other.address == member.address) {
             self.joining.push(member);
         }
     }
@@ -297,6 +301,8 @@ fn remove(topology: &mut Topology, is_gone: &dyn Fn(&Address) -> bool) {
     let members = topology.members.iter().filter(|one| !is_gone(&one.member.address));
     topology.members = members.cloned().collect();
     topology.current = topology.current.without(is_gone);
-    topology.pending = topology.pending.as_ref().map(|pending| pending.without(is_gone));
+    // What only those who are gone were to have stays where it is.
+    let current = &topology.current;
+    topology.pending = topology.pending.as_ref().map(|pending| pending.without(is_gone).or(current));
     topology.availability = Availability::Available;
 }
