@@ -28,7 +28,7 @@ pub use container::{
     SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};
-pub use node::{Counters, Frame, Node, NodeEvent, Progress};
+pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use publication::{
     BATCH, Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, Transform,

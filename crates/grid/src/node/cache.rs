@@ -147,7 +147,7 @@ impl Cache {
         let segments = self.config.segments;
         let is_ours = |segment: Segment| segment.0 < segments;
         match command.body {
-            Body::Call(call) => self.handle_call(cx, from, call),
+            Body::Call(call) => self.take_call(cx, from, command.topology, call),
             Body::Backup(backup) if is_ours(backup.segment) => {
                 self.handle_backup(cx, from, command.topology, backup);
             }

@@ -52,6 +52,7 @@ impl Cache {
             return;
         };
         call.sent = cx.now;
+        call.expect(topology.epoch(segment));
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);
         call.target = Some(target.clone());
         let command = Call { number, is_repeated, key: call.key.clone(), action: call.action.clone() };
@@ -87,7 +88,13 @@ impl Cache {
     /// The end of an operation that was not acknowledged by write owners.
     pub(super) fn handle_reply(&mut self, cx: &mut Cx, topology: u32, number: u64, reply: Reply) {
         match reply {
-            Reply::Done(outcome) => cx.calls.finish(number, Ok(outcome)),
+            Reply::Done(outcome) => {
+                let is_expected =
+                    |call: &mut super::calls::InFlight| !call.is_write() || call.is_expected(topology);
+                if cx.calls.get_mut(number).is_some_and(is_expected) {
+                    cx.calls.finish(number, Ok(outcome));
+                }
+            }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
             Reply::Failed(error) => cx.calls.finish(number, Err(error)),
             // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
@@ -111,7 +118,10 @@ impl Cache {
                 Some(target) if is_read => {
                     topology.read_owners().owners(segment).any(|owner| owner == target)
                 }
-                Some(target) => self.primary(segment) == Some(target),
+                Some(target) => {
+                    self.primary(segment) == Some(target)
+                        && (!call.is_write() || call.knows(topology.reign(segment)))
+                }
             };
             if !is_still_right || self.refusal(topology, segment, !is_read).is_some() {
                 self.dispatch(cx, number);

@@ -77,6 +77,24 @@ impl InFlight {
         self.began + self.timeout
     }
 
+    /// It is sent to the primary of this epoch, and what those of older ones say of it does not count any more: what they
+    /// have not done, and so not handed over, this one may do.
+    pub(crate) fn expect(&mut self, epoch: u32) {
+        if epoch > self.acks.epoch {
+            self.acks = Acks { epoch, ..Acks::default() };
+        }
+    }
+
+    /// Whether a primary with this topology knows at least the epoch in which it was sent last.
+    pub(crate) fn is_expected(&self, topology: u32) -> bool {
+        topology >= self.acks.epoch
+    }
+
+    /// Whether it was sent in this epoch or a later one, or acknowledged there.
+    pub(crate) fn knows(&self, epoch: u32) -> bool {
+        self.acks.epoch >= epoch
+    }
+
     /// Takes an acknowledgement. Returns the outcome if it was the last of its epoch's.
     fn ack(&mut self, from: &Address, ack: Ack) -> Option<Outcome> {
         let acks = &mut self.acks;

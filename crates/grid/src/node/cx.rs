@@ -37,7 +37,7 @@ pub struct Counters {
     pub overflowed: u64,
     /// Operations that were sent again.
     pub repeated: u64,
-    /// Backup commands of an older epoch, which were not applied.
+    /// Backup commands of an older epoch and calls of an older membership, which were not carried out.
     pub outdated: u64,
     /// Frames and commands that could not be read.
     pub malformed: u64,

@@ -31,6 +31,7 @@ impl Cache {
                 continue;
             }
             state.handed = reign;
+            state.records.forget_answers();
             match installed.writes.primary(segment) {
                 Some(primary) if *primary == cx.local => {
                     state.missing = installed

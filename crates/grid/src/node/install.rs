@@ -31,6 +31,11 @@ impl Cache {
                 return;
             }
         }
+        for segment in &mut self.segments {
+            segment.parked.retain(|(caller, _)| {
+                topology.membership(caller).is_some_and(|membership| membership.since <= installed)
+            });
+        }
         let id = topology.id;
         self.installed = Some(Installed { writes: topology.write_owners(), topology });
         self.move_segments(cx);
@@ -90,8 +95,16 @@ impl Cache {
         }
     }
 
-    /// Callers that are members and here.
+    /// Callers that are no members any more. Those that are away come back with what they have under way, and find its
+    /// records.
     pub(super) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
-        !topology.contains(caller) || topology.away().contains(caller)
+        !topology.contains(caller)
+    }
+
+    /// Whether calls of somebody who had this topology are carried out. What members have sent that were left out since
+    /// then may have been done, and its record may have been taken over and be finished.
+    pub(super) fn is_caller(&self, caller: &Address, topology: u32) -> bool {
+        let membership = self.topology().and_then(|own| own.membership(caller));
+        membership.is_some_and(|membership| membership.since <= topology)
     }
 }

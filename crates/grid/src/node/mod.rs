@@ -101,6 +101,19 @@ pub struct Progress {
     pub bytes_pulled: u64,
 }
 
+/// How much a member remembers and has under way for a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Load {
+    /// Operations under way, those of all caches.
+    pub calls: usize,
+    /// Commands that wait for a topology.
+    pub deferred: usize,
+    /// Calls that wait for other owners' records.
+    pub parked: usize,
+    /// Records of writes whose callers may not have all acknowledgements.
+    pub records: usize,
+}
+
 /// A member of the grid.
 pub struct Node {
     cx: Cx,
@@ -162,10 +175,17 @@ impl Node {
         format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
     }
 
-    /// Records of writes whose callers may not have all acknowledgements, over all segments of a cache.
-    pub fn record_count(&self, cache: CacheId) -> usize {
-        let segments = self.caches.get(&cache).map_or(&[][..], |cache| &cache.segments);
-        segments.iter().map(|segment| segment.records.len()).sum()
+    /// How much there is of everything that a peer or a caller can make more.
+    pub fn load(&self, cache: CacheId) -> Load {
+        let calls = self.cx.calls.numbers().len();
+        let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
+        let unfinished = |segment: &cache::SegmentState| segment.records.unfinished(&self.cx).count();
+        Load {
+            calls,
+            deferred: cache.deferred.len(),
+            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
+            records: cache.segments.iter().map(unfinished).sum(),
+        }
     }
 
     /// Opens a cache. It may be used when [`NodeEvent::Installed`] comes; what is submitted before waits for that.
@@ -297,7 +317,12 @@ impl Node {
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
         self.cx.coordinator = view.coordinator().cloned();
-        self.cx.watermarks.retain(|caller| view.contains(caller));
+        let caches = &self.caches;
+        let is_member = |caller: &Address| {
+            caches.values().any(|cache| cache.topology().is_some_and(|topology| topology.contains(caller)))
+        };
+        // What members that are away have finished must stay finished when they come back.
+        self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.keep_outbox(|member| view.contains(member));
         self.coordinator.handle_view(&mut self.cx, view);
         self.view = Some(view.clone());

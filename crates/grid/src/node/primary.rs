@@ -10,6 +10,23 @@ use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write,
 use crate::{Segment, Version};
 
 impl Cache {
+    /// An operation has come from somebody with this topology.
+    pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
+        if !self.is_caller(from, topology) {
+            cx.counters.outdated += 1;
+            return;
+        }
+        let Some(own) = self.topology() else { return };
+        let reign = own.reign(own.current.segment_of(&call.key));
+        if matches!(call.action, Action::Write(_)) && topology < reign {
+            // Perhaps one that was sent again and has come late: it may have been answered in a reign before, and nobody
+            // remembers that. Who still waits for it sends it again.
+            cx.counters.outdated += 1;
+            return self.reply(cx, from, call.number, Reply::Misdirected);
+        }
+        self.handle_call(cx, from, call);
+    }
+
     /// An operation has come for this member to carry out.
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let Some(topology) = self.topology() else { return };
@@ -43,6 +60,9 @@ impl Cache {
             if let Some(record) = self.state(segment).records.find(&operation).cloned() {
                 return self.back_up_record(cx, segment, record);
             }
+            if let Some(outcome) = self.state(segment).records.answer(&operation).cloned() {
+                return self.answer_behind_writes(cx, segment, operation, call.key, outcome);
+            }
         }
         match call.action {
             Action::Read(_) => {
@@ -74,6 +94,8 @@ impl Cache {
                 .map(|entry| super::entries::stored(entry, cx.now)),
         };
         if !is_done {
+            let outcome = Outcome::Written(written.clone());
+            self.state(segment).records.answered(operation.clone(), outcome, &cx.watermarks);
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
         }
         let topology = self.topology_id();

@@ -58,6 +58,9 @@ const PRUNE_AT: usize = 16;
 pub(crate) struct Records {
     records: Vec<Record>,
     prune_at: usize,
+    /// What callers of writes that changed nothing are told. Only the primary of this reign has it.
+    answers: Vec<(OperationId, Outcome)>,
+    prune_answers_at: usize,
 }
 
 impl Records {
@@ -71,6 +74,25 @@ impl Records {
 
     pub(crate) fn prune(&mut self, watermarks: &Watermarks) {
         self.records.retain(|record| !watermarks.is_finished(&record.operation));
+    }
+
+    /// A write that changed nothing must not change something when it is sent again: its caller may have been told.
+    pub(crate) fn answered(&mut self, operation: OperationId, outcome: Outcome, watermarks: &Watermarks) {
+        if self.answers.len() >= self.prune_answers_at.max(PRUNE_AT) {
+            self.answers.retain(|(operation, _)| !watermarks.is_finished(operation));
+            self.prune_answers_at = 2 * self.answers.len();
+        }
+        self.answers.push((operation, outcome));
+    }
+
+    /// What the caller of a write that changed nothing is told.
+    pub(crate) fn answer(&self, operation: &OperationId) -> Option<&Outcome> {
+        self.answers.iter().rev().find(|(other, _)| other == operation).map(|(_, outcome)| outcome)
+    }
+
+    /// With another reign, callers take nothing of what the last one has answered.
+    pub(crate) fn forget_answers(&mut self) {
+        self.answers = Vec::new();
     }
 
     pub(crate) fn find(&self, operation: &OperationId) -> Option<&Record> {
@@ -100,7 +122,11 @@ impl Records {
         self.records.retain(is_kept);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.records.len()
+    /// Those whose callers have not said that they are finished.
+    pub(crate) fn unfinished(&self, cx: &super::Cx) -> impl Iterator<Item = &Record> {
+        let is_finished = |one: &OperationId| {
+            cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()
+        };
+        self.records.iter().filter(move |record| !is_finished(&record.operation))
     }
 }
