@@ -94,6 +94,15 @@ impl Faults {
         faults
     }
 
+    /// The first fault is drawn anew, and they go on until this time: once members have something to lose.
+    pub(crate) fn begin_again(&mut self, world: &mut World, until: Time) {
+        self.until = until;
+        world.is_fault_due = false;
+        if self.mix != Mix::NONE {
+            self.plan(world);
+        }
+    }
+
     fn plan(&self, world: &mut World) {
         let after = world.rng.duration(Duration::from_millis(50), Duration::from_secs(3));
         if world.now + after < self.until {
@@ -117,17 +126,20 @@ impl Faults {
         match world.rng.below(8) {
             0 if self.mix.cuts => {
                 if world.network.cuts.is_empty() {
-                    self.cut(world);
+                    if world.may_part() {
+                        self.cut(world);
+                    }
                 } else {
                     world.tell_story("all links work again".to_owned());
                     world.network.cuts.clear();
                 }
             }
-            1 if self.mix.crashes && Self::alive(world) > 1 => world.crash(node),
-            2 if self.mix.leaves && Self::alive(world) > 1 => world.leave(node),
+            1 if self.mix.crashes && Self::alive(world) > 1 && world.may_crash() => world.crash(node),
+            2 if self.mix.leaves && Self::alive(world) > 1 && world.may_leave(node) => world.leave(node),
             3 if (self.mix.crashes || self.mix.leaves)
                 && Self::alive(world) < self.members + 2
-                && world.nodes.len() < 100 =>
+                && world.nodes.len() < 100
+                && world.may_start() =>
             {
                 // The configuration has been read before; it makes as many members as are wanted.
                 let _ = world.start();
@@ -135,9 +147,8 @@ impl Faults {
             4 if self.mix.pauses => {
                 if world.nodes[node].is_paused {
                     world.resume(node);
-                } else {
-                    world.nodes[node].is_paused = true;
-                    world.tell_story(format!("{} pauses", world.nodes[node].name));
+                } else if world.may_part() {
+                    world.pause(node);
                 }
             }
             5 if self.mix.slowness => {
@@ -163,10 +174,10 @@ impl Faults {
     /// A member that has ended starts again, or one crashes and is started again at once.
     fn restart(&self, world: &mut World, node: usize) {
         let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
-        let has_room = Self::alive(world) < self.members + 2 && world.nodes.len() < 100;
+        let has_room = Self::alive(world) < self.members + 2 && world.nodes.len() < 100 && world.may_start();
         let node = if has_room && !ended.is_empty() && world.rng.chance(0.7) {
             ended[world.rng.below(ended.len() as u64) as usize]
-        } else if self.mix.crashes && world.nodes.len() < 100 {
+        } else if self.mix.crashes && world.nodes.len() < 100 && world.may_crash() {
             world.crash(node);
             node
         } else {

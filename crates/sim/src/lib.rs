@@ -19,6 +19,7 @@ mod checks;
 #[cfg(test)]
 mod crossed;
 mod faults;
+pub mod grid;
 mod growth;
 mod network;
 mod node;

@@ -8,6 +8,8 @@ use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
 
+use crate::grid::Member;
+
 /// A message of the simulated application as its receiver sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Got {
@@ -41,12 +43,16 @@ pub(crate) struct Node {
     pub(crate) phys: PhysAddr,
     /// Gone after a crash or a leave.
     pub(crate) stack: Option<Stack>,
+    /// What is above the stack, if that is not the talker whose messages `log` has.
+    pub(crate) member: Option<Box<Member>>,
     pub(crate) log: Log,
     /// How fast its clock runs, and what it showed when the node started.
     pub(crate) rate: f64,
     pub(crate) born: Time,
     /// Stopped: everything waits until it goes on.
     pub(crate) is_paused: bool,
+    /// From when until when it was stopped.
+    pub(crate) pauses: Vec<(Time, Option<Time>)>,
     pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
     /// How long its application takes for a message.
     pub(crate) slowness: Duration,
@@ -111,10 +117,12 @@ impl Node {
             address,
             phys: phys(place),
             stack: Some(Stack::new(setup, layers)),
+            member: None,
             log: Log::default(),
             rate: 1.0,
             born: now,
             is_paused: false,
+            pauses: Vec::new(),
             waiting: Vec::new(),
             slowness: Duration::ZERO,
             busy_until: now,

@@ -42,7 +42,7 @@ pub struct Report {
 }
 
 /// Timeouts that make a run of seconds show what a deployment shows in minutes.
-const QUICK: &[Change] = &[
+pub(crate) const QUICK: &[Change] = &[
     ("MERGE3", "min_interval", "500ms"),
     ("MERGE3", "max_interval", "2s"),
     ("FD_ALL3", "timeout", "4s"),

@@ -8,6 +8,7 @@ use consort_group::{
     Address, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, Rng, Time, Token, TransmitDest,
 };
 
+use crate::grid::Grid;
 use crate::network::Network;
 use crate::node::{Got, Node, place_of};
 use crate::schedule::Schedule;
@@ -48,6 +49,10 @@ enum Happening {
     },
     Send {
         node: usize,
+    },
+    /// A client of a cache goes on.
+    Turn {
+        client: usize,
     },
     Fault,
 }
@@ -91,6 +96,8 @@ pub(crate) struct World {
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<consort_group::Planted>,
     config: StackConfig,
+    /// The cache that the members have open, if their application is a grid.
+    pub(crate) grid: Option<Grid>,
     /// What has befallen the members, for people.
     fates: Vec<(Time, String)>,
     side: Side,
@@ -112,6 +119,7 @@ impl World {
             #[cfg(feature = "planted")]
             planted: None,
             config,
+            grid: None,
             fates: Vec::new(),
             side: Side::default(),
             schedule: Schedule::default(),
@@ -120,6 +128,11 @@ impl World {
 
     fn at(&mut self, at: Time, happening: Happening) {
         self.schedule.add(at, happening);
+    }
+
+    /// Lets a client go on.
+    pub(crate) fn turn_at(&mut self, at: Time, client: usize) {
+        self.at(at, Happening::Turn { client });
     }
 
     /// Wakes the caller up for a fault.
@@ -135,6 +148,7 @@ impl World {
     /// Faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
         let mut all = self.fates.clone();
+        all.extend(self.grid.iter().flat_map(|grid| grid.story.clone()));
         for node in &self.nodes {
             for (at, view) in &node.log.views {
                 let names = view.members().iter().map(|member| self.name_of(member)).collect::<Vec<_>>();
@@ -156,7 +170,7 @@ impl World {
     }
 
     /// The trace is a hash over everything that was delivered and sent, in order (FNV-1a).
-    fn note(&mut self, words: &[u64]) {
+    pub(crate) fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
             self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -215,6 +229,7 @@ impl World {
             stack.start(own);
             stack.handle_connect(own, "sim");
         }
+        self.add_grid_member(index);
         self.work(index);
         self.plan_send(index);
         Ok(index)
@@ -265,6 +280,7 @@ impl World {
                 }
             }
             Happening::Send { node } => self.send(node),
+            Happening::Turn { client } => self.turn(client),
             Happening::Fault => self.is_fault_due = true,
         }
         true
@@ -296,13 +312,26 @@ impl World {
         let own = one.clock(self.now);
         if let Some(stack) = &mut one.stack {
             stack.handle_timeout(own);
+            if let Some(member) = &mut one.member {
+                member.node.handle_timeout(own);
+            }
             self.work(node);
         }
+    }
+
+    /// A member stops for a while.
+    pub(crate) fn pause(&mut self, node: usize) {
+        self.nodes[node].is_paused = true;
+        self.nodes[node].pauses.push((self.now, None));
+        self.tell_story(format!("{} pauses", self.nodes[node].name));
     }
 
     /// A paused member goes on, and finds everything that has come meanwhile.
     pub(crate) fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
+        if let Some((_, end)) = self.nodes[node].pauses.last_mut() {
+            *end = Some(self.now);
+        }
         self.tell_story(format!("{} goes on", self.nodes[node].name));
         for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
             self.packet(node, from, bytes);
@@ -319,8 +348,11 @@ impl World {
         self.tell(told);
     }
 
-    /// A member begins to leave.
+    /// A member begins to leave: its cache first, if it has one.
     pub(crate) fn leave(&mut self, node: usize) {
+        if self.leave_above(node) {
+            return;
+        }
         self.tell_story(format!("{} leaves", self.nodes[node].name));
         let own = self.nodes[node].clock(self.now);
         self.nodes[node].is_leaving = true;
@@ -363,7 +395,7 @@ impl World {
     }
 
     /// Runs a member's stack, and passes on what comes out of it.
-    fn work(&mut self, node: usize) {
+    pub(crate) fn work(&mut self, node: usize) {
         let own = self.nodes[node].clock(self.now);
         for _ in 0..1_000 {
             let Some(stack) = &mut self.nodes[node].stack else { return };
@@ -385,7 +417,7 @@ impl World {
                 self.tell(told);
             }
             self.transmit(node);
-            if is_quiet {
+            if is_quiet && !self.work_above(node) {
                 break;
             }
         }
@@ -430,7 +462,9 @@ impl World {
 
     fn plan_wake(&mut self, node: usize) {
         let one = &mut self.nodes[node];
-        let Some(own) = one.stack.as_ref().and_then(|stack| stack.poll_timeout()) else { return };
+        let Some(stack) = &one.stack else { return };
+        let above = one.member.as_ref().and_then(|member| member.node.poll_timeout());
+        let Some(own) = stack.poll_timeout().into_iter().chain(above).min() else { return };
         let at = one.world_time(own).max(self.now);
         if one.wakes_at.is_none_or(|planned| at < planned) {
             one.wakes_at = Some(at);
@@ -446,6 +480,7 @@ impl World {
                 let now = self.now;
                 self.totals.views += 1;
                 self.nodes[node].log.views.push((now, view));
+                self.view_above(node);
             }
             Indication::Event(Event::Disconnected) => {
                 self.nodes[node].ended = Some(self.now);
@@ -463,6 +498,13 @@ impl World {
         for message in batch.messages {
             let Some(src) = message.src.clone() else { continue };
             let is_multicast = message.is_multicast();
+            self.totals.delivered += 1;
+            if self.nodes[node].member.is_some() {
+                let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
+                self.frame_above(node, &src, payload);
+                self.consume(node, src, is_multicast, message.credit);
+                continue;
+            }
             let bytes = message.payload_bytes().cloned().unwrap_or_default();
             let word = |at: usize| {
                 bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_be_bytes)
@@ -470,17 +512,22 @@ impl World {
             let (number, sender) = (word(0), word(8) as usize);
             let is_theirs = self.nodes.get(sender).is_some_and(|sender| sender.address == src);
             let is_whole = is_theirs && content(sender, number, bytes.len().max(HEAD)) == bytes;
-            self.totals.delivered += 1;
             self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
             let one = &mut self.nodes[node];
             let nth_view = one.log.views.len();
             let got = Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now, nth_view };
             one.log.got.push(got);
-            if message.credit > 0 {
-                one.busy_until = one.busy_until.max(now) + one.slowness;
-                let (at, credit) = (one.busy_until, u64::from(message.credit));
-                self.at(at, Happening::Consumed { node, src, is_multicast, credit });
-            }
+            self.consume(node, src, is_multicast, message.credit);
+        }
+    }
+
+    /// The application takes its time for a message, and returns its credits.
+    fn consume(&mut self, node: usize, src: Address, is_multicast: bool, credit: u32) {
+        if credit > 0 {
+            let one = &mut self.nodes[node];
+            one.busy_until = one.busy_until.max(self.now) + one.slowness;
+            let at = one.busy_until;
+            self.at(at, Happening::Consumed { node, src, is_multicast, credit: credit.into() });
         }
     }
 }

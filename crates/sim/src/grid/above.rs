@@ -1,0 +1,293 @@
+//! Between a stack and the member of the grid above it: views and frames up, frames and outcomes down.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use consort_grid::{Action, Availability, NodeEvent, Outcome, Topology};
+use consort_group::{Address, Message};
+
+use super::Member;
+use super::history::Operation;
+use crate::node::Node;
+use crate::world::World;
+
+/// Who owns each segment, for people.
+fn owners(nodes: &[Node], topology: &Topology) -> String {
+    let name = |owner: &Address| {
+        let node = nodes.iter().rev().find(|node| node.address == *owner);
+        node.map_or("?", |node| &node.name).to_owned()
+    };
+    let of = |hash: &consort_grid::ConsistentHash| {
+        let all = hash.segments().map(|segment| hash.owners(segment).map(name).collect::<Vec<_>>().join("+"));
+        all.collect::<Vec<_>>().join(" ")
+    };
+    let pending = topology.pending.as_ref().map(|pending| format!(" -> {}", of(pending)));
+    format!(": {}{}", of(&topology.current), pending.unwrap_or_default())
+}
+
+impl World {
+    /// A node has started: with a grid, it gets a member.
+    pub(crate) fn add_grid_member(&mut self, node: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let is_first = node == 0;
+        let address = self.nodes[node].address.clone();
+        let mut member = Box::new(Member::new(address.clone(), &grid.config, self.rng.next_u64()));
+        #[cfg(feature = "planted")]
+        if let Some(bug) = grid.planted {
+            member.node.plant(bug);
+        }
+        if is_first {
+            member.open(self.nodes[node].clock(self.now), &grid.config);
+        }
+        grid.indices.insert(address, node);
+        self.nodes[node].member = Some(member);
+    }
+
+    /// The stack has a new view.
+    pub(crate) fn view_above(&mut self, node: usize) {
+        let own = self.nodes[node].clock(self.now);
+        let Some(view) = self.nodes[node].view().cloned() else { return };
+        let knows = |address: &Address| {
+            let other = self.grid.as_ref().and_then(|grid| grid.indices.get(address));
+            other.is_some_and(|&other| {
+                self.nodes[other].member.as_ref().is_some_and(|member| member.is_usable())
+            })
+        };
+        let may_open = view.members().iter().any(knows);
+        let (Some(grid), Some(member)) = (&self.grid, &mut self.nodes[node].member) else { return };
+        member.node.handle_view(own, &view);
+        if may_open && !member.is_open {
+            member.open(own, &grid.config);
+        }
+    }
+
+    /// A message has come for the member.
+    pub(crate) fn frame_above(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
+        let own = self.nodes[node].clock(self.now);
+        self.note(&[self.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
+        let Some(member) = &mut self.nodes[node].member else { return };
+        let result = payload.map(|payload| member.node.handle_frame(own, src, payload));
+        if !matches!(result, Some(Ok(())))
+            && let Some(grid) = &mut self.grid
+        {
+            grid.malformed += 1;
+        }
+    }
+
+    /// Passes on what comes out of the member. Returns whether there was something for the stack.
+    pub(crate) fn work_above(&mut self, node: usize) -> bool {
+        let own = self.nodes[node].clock(self.now);
+        let one = &mut self.nodes[node];
+        let (Some(stack), Some(member)) = (&mut one.stack, &mut one.member) else { return false };
+        let mut has_sent = false;
+        while let Some(frame) = member.node.poll_frame() {
+            has_sent = true;
+            stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
+        }
+        let mut finished = Vec::new();
+        while let Some((number, result)) = member.node.poll_finished() {
+            if let Some(at) = member.running.remove(&number) {
+                finished.push((at, result));
+            }
+        }
+        let mut events = Vec::new();
+        while let Some(event) = member.node.poll_event() {
+            events.push(event);
+        }
+        for (at, result) in finished {
+            self.finish(at, result);
+        }
+        for event in events {
+            has_sent |= self.event(node, event);
+        }
+        has_sent
+    }
+
+    /// Returns whether the stack has something to do.
+    fn event(&mut self, node: usize, event: NodeEvent) -> bool {
+        let name = self.nodes[node].name.clone();
+        match event {
+            NodeEvent::Installed { .. } => {
+                self.installed(node);
+                false
+            }
+            NodeEvent::Left { .. } => {
+                if let Some(member) = &mut self.nodes[node].member {
+                    member.is_left = true;
+                }
+                self.tell_story(format!("{name} has left the cache"));
+                let own = self.nodes[node].clock(self.now);
+                self.nodes[node].is_leaving = true;
+                if let Some(stack) = &mut self.nodes[node].stack {
+                    stack.handle_disconnect(own);
+                }
+                true
+            }
+            // Iterations are not drawn yet.
+            NodeEvent::Fetched { .. } => false,
+            NodeEvent::Refused { error, .. } => {
+                self.tell_story(format!("{name} is refused: {error}"));
+                false
+            }
+        }
+    }
+
+    fn installed(&mut self, node: usize) {
+        let now = self.now;
+        let (Some(grid), Some(member)) = (&mut self.grid, &self.nodes[node].member) else { return };
+        let Some(topology) = member.topology() else { return };
+        let rank = |topology: &Topology| (topology.available, topology.id);
+        let is_available = topology.availability == Availability::Available;
+        if is_available && grid.newest.as_ref().is_none_or(|newest| rank(newest) < rank(topology)) {
+            grid.newest = Some(topology.clone());
+        }
+        let is_first = !grid.clients.iter().any(|client| client.node == node);
+        let text = format!(
+            "{}: topology {} {:?}, {} members, {}",
+            self.nodes[node].name,
+            topology.id,
+            topology.phase,
+            topology.members.len(),
+            if is_available { "available" } else { "degraded" }
+        );
+        let text = if grid.tells_all { format!("{text}{}", owners(&self.nodes, topology)) } else { text };
+        let id = topology.id;
+        grid.story.push((now, text));
+        self.note(&[now.0, node as u64, id.into()]);
+        self.judge_running();
+        if is_first {
+            self.add_clients(node);
+        }
+    }
+
+    /// Whether others may write without a member that does not know it: a newer topology is without it, or has taken it
+    /// in anew.
+    pub(super) fn is_left_out(&self, node: usize) -> bool {
+        let newest = self.grid.as_ref().and_then(|grid| grid.newest.as_ref());
+        let member = self.nodes[node].member.as_ref();
+        let (Some(newest), Some(own)) = (newest, member.and_then(|member| member.topology())) else {
+            return false;
+        };
+        match newest.membership(&self.nodes[node].address) {
+            None => newest.id > own.id || newest.available > own.available,
+            Some(membership) => membership.since > own.id,
+        }
+    }
+
+    /// Who may answer a read of a member.
+    pub(super) fn readers(&self, node: usize, key: &[u8]) -> BTreeSet<usize> {
+        let member = self.nodes[node].member.as_ref();
+        let topology = member.and_then(|member| member.topology());
+        let owners = topology.into_iter().flat_map(|topology| {
+            let owners = topology.read_owners();
+            owners.owners(owners.segment_of(key))
+        });
+        let grid = self.grid.as_ref();
+        let indices = owners.filter_map(|owner| grid?.indices.get(owner).copied());
+        indices.chain([node]).collect()
+    }
+
+    /// Looks which operations under way may be answered by somebody who was left out.
+    fn judge_running(&mut self) {
+        let running = self.grid.as_ref().map(|grid| grid.running.clone()).unwrap_or_default();
+        for at in running {
+            self.judge(at);
+        }
+    }
+
+    pub(super) fn judge(&mut self, at: usize) {
+        let Some(operation) = self.grid.as_ref().and_then(|grid| grid.history.get(at)) else { return };
+        let more = self.readers(operation.node, &operation.key);
+        let is_excused = operation.readers.iter().chain(&more).any(|&node| self.is_left_out(node));
+        if let Some(operation) = self.grid.as_mut().and_then(|grid| grid.history.get_mut(at)) {
+            operation.readers.extend(more);
+            operation.is_excused |= is_excused;
+        }
+    }
+
+    /// Begins to leave the cache; the channel follows. Returns false if there is no cache to leave.
+    pub(crate) fn leave_above(&mut self, node: usize) -> bool {
+        let own = self.nodes[node].clock(self.now);
+        let name = self.nodes[node].name.clone();
+        let Some(member) =
+            self.nodes[node].member.as_mut().filter(|member| member.is_open && !member.is_left)
+        else {
+            return false;
+        };
+        if !member.is_leaving {
+            member.is_leaving = true;
+            let cache = member.cache;
+            member.node.leave(own, cache);
+            self.nodes[node].is_leaving = true;
+            self.tell_story(format!("{name} leaves the cache"));
+            self.work(node);
+        }
+        true
+    }
+
+    /// Begins an operation. Returns its place in the history.
+    pub(crate) fn submit(&mut self, node: usize, client: Option<usize>, key: Bytes, action: Action) -> usize {
+        let now = self.now;
+        let own = self.nodes[node].clock(now);
+        let (Some(grid), Some(member)) = (&mut self.grid, &mut self.nodes[node].member) else {
+            return usize::MAX;
+        };
+        let at = grid.history.len();
+        grid.history.push(Operation {
+            node,
+            client,
+            key: key.clone(),
+            action: action.clone(),
+            began: now,
+            ended: None,
+            result: None,
+            readers: BTreeSet::new(),
+            is_excused: false,
+        });
+        grid.running.push(at);
+        let cache = member.cache;
+        let at_once = match member.look_up(own, &key, &action) {
+            Some(outcome) => Some(Ok(outcome)),
+            None => match member.node.submit(own, cache, key, action, super::client::TIMEOUT) {
+                Ok(number) => {
+                    member.running.insert(number, at);
+                    None
+                }
+                Err(error) => Some(Err(error)),
+            },
+        };
+        self.judge(at);
+        if let Some(result) = at_once {
+            self.finish(at, result);
+        }
+        self.work(node);
+        at
+    }
+
+    fn finish(&mut self, at: usize, result: Result<Outcome, consort_grid::OperationError>) {
+        self.judge(at);
+        let now = self.now;
+        let Some(grid) = &mut self.grid else { return };
+        grid.running.retain(|other| *other != at);
+        let operation = &mut grid.history[at];
+        operation.ended = Some(now);
+        operation.result = Some(result);
+        if grid.tells_all {
+            let text = format!(
+                "{}: {:?} {:?} since {:?}: {:?}{}",
+                self.nodes[operation.node].name,
+                operation.key,
+                operation.action,
+                operation.began,
+                operation.result,
+                if operation.is_excused { " (left out)" } else { "" }
+            );
+            grid.story.push((now, text));
+        }
+        let client = operation.client;
+        self.note(&[now.0, at as u64]);
+        if let Some(client) = client {
+            self.turn_over(client, at);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One checker for each guarantee of the grid. All of them judge every run.
+//!
+//! | guarantee | checker |
+//! |---|---|
+//! | what is read was written; a read gives the last acknowledged write or a newer one | [`register`] |
+//! | acknowledged writes of a key have one order, on one side of a partition only, and each saw the one before it | [`writes`] |
+//! | what the primary says is linearizable | [`linear`] |
+//! | compare-and-swap counts exactly | [`counters`] |
+//! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
+//! | operations end in time; what is remembered is forgotten | [`bounds`] |
+//!
+//! What iteration promises gets a module of its own beside these.
+
+pub(super) mod agreement;
+pub(super) mod bounds;
+mod counters;
+mod linear;
+mod register;
+mod writes;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_grid::Version;
+use consort_group::Time;
+
+use super::history::Operation;
+use super::keys::Kind;
+use crate::checks::Broken;
+use crate::world::World;
+
+/// What the history says.
+pub(super) fn all(world: &World) -> Result<(), Broken> {
+    let Some(grid) = &world.grid else { return Ok(()) };
+    bounds::deadlines(world, &grid.history)?;
+    let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
+    for operation in &grid.history {
+        by_key.entry(&operation.key).or_default().push(operation);
+    }
+    for (key, operations) in by_key {
+        let of_key = OfKey::new(world, key, operations)?;
+        writes::check(&of_key)?;
+        register::check(&of_key)?;
+        if Kind::of(key) != Kind::Register {
+            linear::check(&of_key)?;
+        }
+        if Kind::of(key) == Kind::Counter {
+            counters::check(&of_key)?;
+        }
+    }
+    Ok(())
+}
+
+/// A write that was done for certain.
+#[derive(Clone, Copy)]
+pub(super) struct Done<'a> {
+    pub(super) operation: Option<&'a Operation>,
+    pub(super) is_removal: bool,
+}
+
+/// The history of a key.
+pub(super) struct OfKey<'a> {
+    world: &'a World,
+    pub(super) key: &'a Bytes,
+    /// In the order in which they began.
+    pub(super) operations: Vec<&'a Operation>,
+    /// Writes that were done, acknowledged or seen, by their versions.
+    pub(super) done: BTreeMap<Version, Done<'a>>,
+    pub(super) values: BTreeMap<Version, &'a Bytes>,
+    /// When acknowledged writes were acknowledged, and the highest version until then.
+    acknowledged: Vec<(Time, Version)>,
+}
+
+impl<'a> OfKey<'a> {
+    fn new(world: &'a World, key: &'a Bytes, operations: Vec<&'a Operation>) -> Result<Self, Broken> {
+        let mut of_key = Self {
+            world,
+            key,
+            operations,
+            done: BTreeMap::new(),
+            values: BTreeMap::new(),
+            acknowledged: Vec::new(),
+        };
+        let all = of_key.operations.clone();
+        for &operation in &all {
+            let Some((version, ended)) = operation.acknowledged() else { continue };
+            of_key.acknowledged.push((ended, version));
+            let done = Done { operation: Some(operation), is_removal: operation.is_removal() };
+            if let Some(other) = of_key.done.insert(version, done) {
+                let what = format!("two writes have one version: {}", of_key.tell(operation));
+                let other = other.operation.map(|other| of_key.tell(other)).unwrap_or_default();
+                return Err(("one order of writes", format!("{what}\n  {other}")));
+            }
+            if let Some(value) = operation.value() {
+                of_key.values.insert(version, value);
+            }
+        }
+        of_key.acknowledged.sort_unstable();
+        let mut highest = Version::NONE;
+        for (_, version) in &mut of_key.acknowledged {
+            highest = highest.max(*version);
+            *version = highest;
+        }
+        for &operation in &all {
+            of_key.see(operation)?;
+        }
+        Ok(of_key)
+    }
+
+    /// Takes note of what an operation has seen: a version means one value, to everybody.
+    fn see(&mut self, operation: &'a Operation) -> Result<(), Broken> {
+        let read = operation.read().and_then(|(found, _)| found);
+        let previous = operation.written().and_then(|(written, _)| written.previous.as_ref());
+        for stored in read.into_iter().chain(previous) {
+            let known = *self.values.entry(stored.version).or_insert(&stored.value);
+            if *known != stored.value {
+                let what = format!("{known:?} elsewhere, but {}", self.tell(operation));
+                return Err(("one value of a version", what));
+            }
+            if operation.is_excused {
+                // Perhaps of a side whose writes are undone.
+                continue;
+            }
+            let writer = self.operations.iter().copied().find(|write| {
+                write.value() == Some(&stored.value) && write.acknowledged().is_none() && write.is_uncertain()
+            });
+            self.done.entry(stored.version).or_insert(Done { operation: writer, is_removal: false });
+        }
+        Ok(())
+    }
+
+    /// The highest version that had been acknowledged before this moment.
+    pub(super) fn acknowledged_before(&self, at: Time) -> Version {
+        let count = self.acknowledged.partition_point(|(ended, _)| *ended < at);
+        count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
+    }
+
+    /// Whether a removal of which nobody was told may have been done by then.
+    pub(super) fn may_be_removed(&self, by: Time) -> bool {
+        self.operations.iter().any(|other| other.is_uncertain() && other.is_removal() && other.began <= by)
+    }
+
+    /// Whether a put of which nobody was told, and that nobody has seen, may have been done by then.
+    pub(super) fn may_be_put(&self, by: Time) -> bool {
+        self.operations.iter().any(|other| other.is_uncertain() && !other.is_removal() && other.began <= by)
+    }
+
+    /// An operation, for people.
+    pub(super) fn tell(&self, operation: &Operation) -> String {
+        format!(
+            "{} at {}: {:?} from {:?} to {:?}: {:?}{}",
+            String::from_utf8_lossy(self.key),
+            self.world.nodes[operation.node].name,
+            operation.action,
+            operation.began,
+            operation.ended,
+            operation.result,
+            if operation.is_excused { " (left out)" } else { "" },
+        )
+    }
+
+    /// What has a version, for people.
+    pub(super) fn tell_version(&self, version: Version) -> String {
+        let writer = self.done.get(&version).and_then(|done| done.operation);
+        writer.map_or_else(|| format!("version {version}"), |writer| self.tell(writer))
+    }
+}

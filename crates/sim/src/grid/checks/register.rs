@@ -1,0 +1,46 @@
+//! Each key is a regular register: a read gives the last write that was acknowledged before it began, or one that is
+//! newer; and nothing that nobody has written.
+//!
+//! Excused are reads that a member may have answered which was left out of a newer topology and did not know it yet: the
+//! partition is not detected on its side, or its cache allows reads in a minority. What they give was written all the same.
+
+use super::OfKey;
+use crate::checks::Broken;
+
+pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
+    for read in &of_key.operations {
+        let Some((found, ended)) = read.read() else { continue };
+        if let Some(stored) = found {
+            let is_written = of_key.operations.iter().any(|write| {
+                write.value() == Some(&stored.value)
+                    && write.began <= ended
+                    && write
+                        .acknowledged()
+                        .is_none_or(|(version, _)| version == stored.version || read.is_excused)
+            });
+            if !is_written {
+                return Err(("what is read was written", of_key.tell(read)));
+            }
+        }
+        if read.is_excused {
+            continue;
+        }
+        let last = of_key.acknowledged_before(read.began);
+        let is_fresh = match found {
+            Some(stored) => stored.version >= last,
+            None => {
+                let standing = of_key.done.get(&last);
+                let removals = of_key.done.range(last..).filter(|(_, done)| done.is_removal);
+                let mut removers = removals.filter_map(|(_, done)| done.operation);
+                standing.is_none_or(|done| done.is_removal)
+                    || removers.any(|removal| removal.began <= ended)
+                    || of_key.may_be_removed(ended)
+            }
+        };
+        if !is_fresh {
+            let what = format!("{}\n  misses {}", of_key.tell(read), of_key.tell_version(last));
+            return Err(("reads give the last acknowledged write", what));
+        }
+    }
+    Ok(())
+}

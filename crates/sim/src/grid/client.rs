@@ -1,0 +1,141 @@
+//! Clients: each does one operation after the other on its member.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Action, Change, Condition, Lifetime, Outcome, ReadFrom, Stored, Write};
+
+use super::keys::{Keys, Kind};
+use crate::world::World;
+
+/// How long an operation may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Clients of each member.
+const CLIENTS: usize = 3;
+
+/// The mean time between two operations of a client.
+const THINK: Duration = Duration::from_millis(20);
+
+/// How often a client looks whether its member goes on.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) node: usize,
+    /// What it has seen last of each key.
+    seen: BTreeMap<Bytes, Stored>,
+    /// What it has decided to do next.
+    next: Option<(Bytes, Action)>,
+}
+
+pub(crate) fn put(value: Bytes, condition: Condition, wants_previous: bool) -> Action {
+    let change = Change::Put { value, lifetime: Lifetime::FOREVER };
+    Action::Write(Write { condition, change, wants_previous })
+}
+
+impl World {
+    /// A member may be used: clients begin there.
+    pub(super) fn add_clients(&mut self, node: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let first = grid.clients.len();
+        let last = first + CLIENTS;
+        let new = || Client { node, seen: BTreeMap::new(), next: None };
+        grid.clients.resize_with(last, new);
+        for client in first..last {
+            self.think(client);
+        }
+    }
+
+    fn think(&mut self, client: usize) {
+        let after = self.rng.duration(Duration::ZERO, THINK * 2);
+        self.turn_at(self.now + after, client);
+    }
+
+    /// It is a client's turn.
+    pub(crate) fn turn(&mut self, client: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        if !grid.is_busy {
+            return;
+        }
+        let (node, keys) = (grid.clients[client].node, grid.keys);
+        let decided = grid.clients[client].next.take();
+        let one = &self.nodes[node];
+        if !one.is_alive() || one.member.as_ref().is_none_or(|member| member.is_left) {
+            return;
+        }
+        if one.is_paused {
+            return self.turn_at(self.now + PAUSE, client);
+        }
+        let (key, action) = match decided {
+            Some(decided) => decided,
+            None => self.decide(client, keys),
+        };
+        self.submit(node, Some(client), key, action);
+    }
+
+    fn decide(&mut self, client: usize, keys: Keys) -> (Bytes, Action) {
+        let key = keys.any(&mut self.rng);
+        let Some(grid) = &self.grid else { return (key, Action::Read(ReadFrom::Primary)) };
+        let nth = grid.history.len();
+        let seen = grid.clients[client].seen.get(&key).cloned();
+        let rng = &mut self.rng;
+        let read = match Kind::of(&key) {
+            Kind::Counter => return (key, Action::Read(ReadFrom::Primary)),
+            Kind::Atom => ReadFrom::Primary,
+            Kind::Register if rng.chance(0.2) => ReadFrom::Primary,
+            Kind::Register => ReadFrom::Nearest,
+        };
+        // Some need several packets.
+        let size = if rng.chance(0.05) { 2_000 } else { 0 };
+        let value = Bytes::from(format!("v{nth:<size$}"));
+        let wants_previous = rng.chance(0.5);
+        let remove = |condition| Action::Write(Write { condition, change: Change::Remove, wants_previous });
+        let action = match (rng.below(20), seen) {
+            (0..8, _) => Action::Read(read),
+            (8..12, _) => put(value, Condition::Always, wants_previous),
+            (12, _) => put(value, Condition::Absent, wants_previous),
+            (13, _) => put(value, Condition::Present, wants_previous),
+            (14, Some(seen)) => put(value, Condition::Value(seen.value), wants_previous),
+            (15 | 16, Some(seen)) => put(value, Condition::Version(seen.version), wants_previous),
+            (17, Some(seen)) => remove(Condition::Version(seen.version)),
+            (18, Some(seen)) => remove(Condition::Value(seen.value)),
+            _ => remove(Condition::Always),
+        };
+        (key, action)
+    }
+
+    /// A client's operation has ended.
+    pub(super) fn turn_over(&mut self, client: usize, at: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let operation = &grid.history[at];
+        let one = &mut grid.clients[client];
+        if let Some(Ok(outcome)) = &operation.result {
+            let key = operation.key.clone();
+            if let (Outcome::Read(found), Kind::Counter) = (outcome, Kind::of(&key)) {
+                one.next = Some((key.clone(), count_up(found.as_ref())));
+            }
+            let stored = match outcome {
+                Outcome::Read(found) => found.clone(),
+                Outcome::Written(_) => None,
+            };
+            if let Some(stored) = stored {
+                one.seen.insert(key, stored);
+            }
+        }
+        self.think(client);
+    }
+}
+
+/// One more than what a counter has.
+fn count_up(found: Option<&Stored>) -> Action {
+    let condition = found.map_or(Condition::Absent, |found| Condition::Version(found.version));
+    let count = found.map_or(0, |found| count(&found.value));
+    put(Bytes::from((count + 1).to_string()), condition, false)
+}
+
+/// What a counter's value says.
+pub(crate) fn count(value: &[u8]) -> u64 {
+    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,86 @@
+//! What faults must not do to a grid, because it loses data by right, and when a grid has settled.
+
+use consort_grid::{Availability, CacheMode, Phase};
+
+use crate::checks;
+use crate::node::Node;
+use crate::world::World;
+
+impl World {
+    fn members(&self) -> impl Iterator<Item = &super::Member> {
+        self.nodes.iter().filter(|node| node.is_alive()).filter_map(|node| node.member.as_deref())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.network.cuts.is_empty() && !self.nodes.iter().any(|node| node.is_alive() && node.is_paused)
+    }
+
+    /// Whether a member may crash: everything has all its owners, so one may be lost; and more than half are left.
+    pub(crate) fn may_crash(&self) -> bool {
+        let Some(grid) = &self.grid else { return true };
+        grid.config.mode != CacheMode::Distributed { owners: 1 }
+            && self.members().count() > 2
+            && self.is_whole()
+            && self.is_settled()
+    }
+
+    /// Whether members may be parted from each other. Who has not heard of the cache would begin one of its own; and who
+    /// leaves cannot tell somebody who is away from somebody who is gone, so the last ones would take the cache with them.
+    pub(crate) fn may_part(&self) -> bool {
+        self.grid.is_none() || self.members().all(|member| member.knows() && !member.is_leaving)
+    }
+
+    /// Whether a member may leave: not the last one.
+    pub(crate) fn may_leave(&self, node: usize) -> bool {
+        if self.grid.is_none() {
+            return true;
+        }
+        let is_usable = self.nodes[node].member.as_ref().is_some_and(|member| member.is_usable());
+        is_usable
+            && self.is_whole()
+            && self.members().all(super::Member::knows)
+            && self.members().filter(|member| !member.is_leaving).count() > 1
+    }
+
+    /// Whether a member may start: nobody is cut off who has the cache.
+    pub(crate) fn may_start(&self) -> bool {
+        self.grid.is_none() || self.is_whole()
+    }
+
+    /// Whether all that live have one view, and one stable topology of exactly them.
+    pub(crate) fn is_settled(&self) -> bool {
+        let alive: Vec<&Node> = self.nodes.iter().filter(|node| node.is_alive()).collect();
+        let topologies: Vec<_> = self.members().map(|member| member.topology()).collect();
+        let Some(Some(first)) = topologies.first() else { return alive.is_empty() };
+        checks::is_one_view(self)
+            && first.members.len() == alive.len()
+            && first.phase == Phase::Stable
+            && first.availability == Availability::Available
+            && first.quorum.len() == alive.len()
+            && alive.iter().all(|node| first.contains(&node.address))
+            && topologies.iter().all(|other| *other == Some(first))
+            && !self.members().any(|member| member.is_leaving)
+    }
+
+    /// What each member waits for, for people.
+    pub(crate) fn grid_state(&self) -> String {
+        let mut text = String::new();
+        for node in self.nodes.iter().filter(|node| node.is_alive()) {
+            let Some(member) = &node.member else { continue };
+            let topology =
+                member.topology().map(|t| (t.id, t.phase, t.members.len(), t.away().len(), t.rebalance));
+            text += &format!(
+                "\n  {} open={} leaving={} left={} view={:?} topology={topology:?} {:?} {:?}: {}",
+                node.name,
+                member.is_open,
+                member.is_leaving,
+                member.is_left,
+                node.view().map(|view| (view.id().id, view.len())),
+                member.node.progress(member.cache),
+                member.node.load(member.cache),
+                member.node.describe(),
+            );
+        }
+        text
+    }
+}

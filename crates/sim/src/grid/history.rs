@@ -1,0 +1,83 @@
+//! Operations as clients saw them: what the checkers judge.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use consort_grid::{Action, Change, OperationError, Outcome, ReadFrom, Stored, Version, Write, Written};
+use consort_group::Time;
+
+/// An operation as a client saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub(crate) node: usize,
+    /// Who waits for it, if somebody does.
+    pub(crate) client: Option<usize>,
+    pub(crate) key: Bytes,
+    pub(crate) action: Action,
+    pub(crate) began: Time,
+    /// `None` = its member has ended before.
+    pub(crate) ended: Option<Time>,
+    pub(crate) result: Option<Result<Outcome, OperationError>>,
+    /// Members that may have answered, if it is a read.
+    pub(crate) readers: BTreeSet<usize>,
+    /// Whether one of them was left out meanwhile and did not know it: others may have written without it.
+    pub(crate) is_excused: bool,
+}
+
+impl Operation {
+    /// What a read gave, and when.
+    pub(crate) fn read(&self) -> Option<(Option<&Stored>, Time)> {
+        match (&self.result, self.ended) {
+            (Some(Ok(Outcome::Read(found))), Some(ended)) => Some((found.as_ref(), ended)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn write(&self) -> Option<&Write> {
+        match &self.action {
+            Action::Write(write) => Some(write),
+            Action::Read(_) => None,
+        }
+    }
+
+    pub(crate) fn is_primary_read(&self) -> bool {
+        self.action == Action::Read(ReadFrom::Primary)
+    }
+
+    /// What a write did, and when that was acknowledged.
+    pub(crate) fn written(&self) -> Option<(&Written, Time)> {
+        match (&self.result, self.ended) {
+            (Some(Ok(Outcome::Written(written))), Some(ended)) => Some((written, ended)),
+            _ => None,
+        }
+    }
+
+    /// The version of what a write has changed, if it was acknowledged and has changed something.
+    pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
+        let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
+        let is_change = written.was_present || !self.is_removal();
+        is_change.then_some((written.version, ended))
+    }
+
+    pub(crate) fn is_removal(&self) -> bool {
+        self.write().is_some_and(|write| write.change == Change::Remove)
+    }
+
+    /// The value that it puts.
+    pub(crate) fn value(&self) -> Option<&Bytes> {
+        match &self.write()?.change {
+            Change::Put { value, .. } => Some(value),
+            Change::Remove => None,
+        }
+    }
+
+    /// Whether it is a write that may have been done, or may still be done, and nobody was told.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.write().is_some()
+            && match &self.result {
+                None => true,
+                Some(Err(error)) => matches!(error, OperationError::TimedOut(_) | OperationError::Uncertain),
+                Some(Ok(_)) => false,
+            }
+    }
+}

@@ -1,0 +1,54 @@
+//! The keys of a run. What a key is for stands in its first letter, and decides which checkers judge it.
+
+use bytes::Bytes;
+use consort_group::Rng;
+
+/// How many keys of each kind there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// Read anywhere.
+    pub(crate) registers: u64,
+    /// Read at the primary only.
+    pub(crate) atoms: u64,
+    /// Counted up by compare-and-swap, and read at the primary only.
+    pub(crate) counters: u64,
+}
+
+/// What a key is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Register,
+    Atom,
+    Counter,
+}
+
+impl Kind {
+    pub(crate) fn of(key: &[u8]) -> Self {
+        match key.first() {
+            Some(b'a') => Self::Atom,
+            Some(b'c') => Self::Counter,
+            _ => Self::Register,
+        }
+    }
+}
+
+impl Keys {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        Self { registers: rng.between(1, 12), atoms: rng.between(1, 6), counters: rng.between(1, 3) }
+    }
+
+    /// Some key.
+    pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
+        let (letter, count) = match rng.below(10) {
+            0..6 => ('r', self.registers),
+            6..9 => ('a', self.atoms),
+            _ => ('c', self.counters),
+        };
+        Bytes::from(format!("{letter}{}", rng.below(count)))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Bytes> {
+        let of = |letter: char, count: u64| (0..count).map(move |n| Bytes::from(format!("{letter}{n}")));
+        of('r', self.registers).chain(of('a', self.atoms)).chain(of('c', self.counters)).collect()
+    }
+}

@@ -1,0 +1,78 @@
+//! What is above a member's stack: the state machine of the grid, its container, and what it has under way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use consort_grid::{
+    Action, CacheConfig, CacheId, Container, ContainerSettings, Lookup, Node, Outcome, ReadFrom, Topology,
+};
+use consort_group::{Address, Time};
+
+/// A member of the grid.
+pub(crate) struct Member {
+    pub(crate) node: Node,
+    pub(crate) container: Arc<Container>,
+    pub(crate) cache: CacheId,
+    /// Whether the cache was opened. A member waits with that until it sees somebody who has it: cut off before, it would
+    /// begin a cache of its own.
+    pub(crate) is_open: bool,
+    pub(crate) is_leaving: bool,
+    /// Whether the cache was left, and is closed.
+    pub(crate) is_left: bool,
+    /// Operations under way, by their numbers: their places in the history.
+    pub(crate) running: BTreeMap<u64, usize>,
+}
+
+impl Member {
+    pub(crate) fn new(address: Address, config: &CacheConfig, hash_seed: u64) -> Self {
+        let settings = ContainerSettings { segment_count: config.segments, bound: None };
+        Self {
+            node: Node::new(address),
+            container: Arc::new(Container::new(&settings, hash_seed)),
+            cache: config.id(),
+            is_open: false,
+            is_leaving: false,
+            is_left: false,
+            running: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn open(&mut self, own: Time, config: &CacheConfig) {
+        let address = self.node.local().clone();
+        let opened = self.node.open(own, config.clone(), address.into(), self.container.clone());
+        self.is_open = opened.is_ok();
+    }
+
+    pub(crate) fn topology(&self) -> Option<&Topology> {
+        self.node.topology(self.cache)
+    }
+
+    /// Whether clients may use the cache.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.topology().is_some() && !self.is_left
+    }
+
+    /// Whether it has a topology, or wants none.
+    pub(crate) fn knows(&self) -> bool {
+        self.is_left || self.is_open && self.topology().is_some()
+    }
+
+    /// What a read gives that needs no network: the cache's handle looks into the container by itself.
+    pub(crate) fn look_up(&self, own: Time, key: &[u8], action: &Action) -> Option<Outcome> {
+        if *action != Action::Read(ReadFrom::Nearest) {
+            return None;
+        }
+        let segment = self.topology()?.current.segment_of(key);
+        match self.container.look_up(segment, key, || own) {
+            Lookup::Hit(entry) => Some(Outcome::Read(Some(consort_grid::Stored {
+                age: own.since(entry.created),
+                idle: own.since(entry.last_used),
+                value: entry.value,
+                version: entry.version,
+                lifetime: entry.lifetime,
+            }))),
+            Lookup::Miss => Some(Outcome::Read(None)),
+            Lookup::Elsewhere => None,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The grid in the simulator: members with whole stacks and a cache above them, clients that use it, the same faults as
+//! the channel has to bear, and a checker for each guarantee.
+//!
+//! [`run`] draws everything from the seed: the cache's mode and settings, what clients do, and what goes wrong. After the
+//! faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere, and everything is
+//! checked. The same seed gives the same run.
+//!
+//! Not drawn is what loses data by right: a member crashes only while every segment has all its owners and nobody is cut
+//! off, and a member opens the cache when it sees somebody who has it.
+
+mod above;
+mod checks;
+mod client;
+mod guards;
+mod history;
+mod keys;
+mod member;
+mod settle;
+mod swarm;
+
+use std::collections::BTreeMap;
+
+use consort_grid::{CacheConfig, Topology};
+use consort_group::{Address, Time};
+
+pub use swarm::{Plan, Report, replay, run};
+
+pub(crate) use member::Member;
+
+use client::Client;
+use history::Operation;
+use keys::Keys;
+
+/// What the world knows of the cache.
+pub(crate) struct Grid {
+    pub(crate) config: CacheConfig,
+    pub(crate) keys: Keys,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) history: Vec<Operation>,
+    /// Places in the history that have no end yet.
+    running: Vec<usize>,
+    /// The newest topology of an available cache that somebody has installed.
+    newest: Option<Topology>,
+    /// The last node that has an address.
+    indices: BTreeMap<Address, usize>,
+    /// Whether clients go on.
+    pub(crate) is_busy: bool,
+    pub(crate) malformed: u64,
+    /// Topologies as they were installed; with `tells_all`, operations as well.
+    pub(crate) story: Vec<(Time, String)>,
+    pub(crate) tells_all: bool,
+    /// The bug of all members.
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<consort_grid::Planted>,
+}
+
+impl Grid {
+    pub(crate) fn new(config: CacheConfig, keys: Keys) -> Self {
+        Self {
+            config,
+            keys,
+            clients: Vec::new(),
+            history: Vec::new(),
+            running: Vec::new(),
+            newest: None,
+            indices: BTreeMap::new(),
+            is_busy: true,
+            malformed: 0,
+            story: Vec::new(),
+            tells_all: false,
+            #[cfg(feature = "planted")]
+            planted: None,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Around the turmoil: members that begin one after the other, and the quiet afterwards, in which everything is looked at.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Action, Condition, ReadFrom, Segment, segment_of};
+use consort_group::Time;
+
+use super::checks::{agreement, bounds};
+use super::client::{TIMEOUT, put};
+use crate::calm::go_on;
+use crate::checks::{self, Broken};
+use crate::world::World;
+
+/// How long the first members may take, one after the other.
+const BEGIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until a member has the cache.
+pub(super) fn wait_for(world: &mut World, node: usize) -> Result<(), Broken> {
+    let limit = world.now + BEGIN_LIMIT;
+    while !world.nodes[node].member.as_ref().is_some_and(|member| member.is_usable()) {
+        go_on(world, Duration::from_millis(50));
+        if world.now > limit {
+            return Err((
+                "members join",
+                format!("{} does not{}", world.nodes[node].name, world.grid_state()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Waits for one view until `limit`, and from then on for one topology. Returns how long each took.
+pub(super) fn settle(
+    world: &mut World,
+    limit: Time,
+    settle_limit: Duration,
+) -> Result<(Duration, Duration), Broken> {
+    let began = world.now;
+    while !checks::is_one_view(world) {
+        go_on(world, Duration::from_millis(100));
+        if world.now > limit {
+            return checks::one_view(world).map(|()| (Duration::ZERO, Duration::ZERO));
+        }
+    }
+    let has_view = world.now;
+    while !(world.is_settled() && checks::is_one_view(world)) {
+        go_on(world, Duration::from_millis(50));
+        // Who leaves is gone later than the first common view.
+        if world.now.since(has_view) > settle_limit {
+            return Err(("one topology after faults", world.grid_state()));
+        }
+    }
+    Ok((has_view.since(began), world.now.since(has_view)))
+}
+
+/// Clients stop, and what they have under way ends.
+pub(super) fn quieten(world: &mut World) {
+    if let Some(grid) = &mut world.grid {
+        grid.is_busy = false;
+    }
+    go_on(world, TIMEOUT + Duration::from_secs(2));
+}
+
+/// Everybody writes in every segment, twice: so everybody hears what is finished.
+pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
+    let keys = key_of_each_segment(world);
+    for round in 0..2 {
+        let mut writes = Vec::new();
+        for node in alive(world) {
+            for key in &keys {
+                let value = Bytes::from(format!("round {round} of {node}"));
+                writes.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
+            }
+        }
+        go_on(world, Duration::from_secs(1));
+        served(world, &writes)?;
+    }
+    bounds::nothing_left(world)
+}
+
+/// Everybody reads everything.
+pub(super) fn look(world: &mut World) -> Result<(), Broken> {
+    let keys = world.grid.as_ref().map(|grid| grid.keys.all()).unwrap_or_default();
+    let mut reads = Vec::new();
+    for from in [ReadFrom::Nearest, ReadFrom::Primary] {
+        for node in alive(world) {
+            for key in &keys {
+                reads.push(world.submit(node, None, key.clone(), Action::Read(from)));
+            }
+        }
+    }
+    go_on(world, Duration::from_secs(1));
+    served(world, &reads)?;
+    agreement::check(world)
+}
+
+fn alive(world: &World) -> Vec<usize> {
+    (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
+}
+
+/// In a quiet cluster everything succeeds at once.
+fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
+    let Some(grid) = &world.grid else { return Ok(()) };
+    for operation in operations.iter().filter_map(|&at| grid.history.get(at)) {
+        if !matches!(operation.result, Some(Ok(_))) {
+            let what = format!("{operation:?}{}", world.grid_state());
+            return Err(("a quiet cluster serves at once", what));
+        }
+    }
+    Ok(())
+}
+
+fn key_of_each_segment(world: &World) -> Vec<Bytes> {
+    let segments = world.grid.as_ref().map_or(1, |grid| grid.config.segments);
+    let mut keys: BTreeMap<Segment, Bytes> = BTreeMap::new();
+    for key in (0..10_000).map(|n| Bytes::from(format!("s{n}"))) {
+        if keys.len() == usize::from(segments) {
+            break;
+        }
+        keys.entry(segment_of(&key, segments)).or_insert(key);
+    }
+    keys.into_values().collect()
+}

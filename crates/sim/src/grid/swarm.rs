@@ -1,0 +1,184 @@
+//! A run: members with a cache, clients, faults, and what everybody has in the end.
+
+use std::time::Duration;
+
+use consort_grid::{CacheConfig, CacheMode, PartitionHandling};
+
+use super::keys::Keys;
+use super::{Grid, checks, settle};
+use crate::calm::go_on;
+use crate::checks::{Broken, Violation};
+use crate::faults::{Faults, Mix};
+use crate::stock::{Discovery, stock};
+use crate::swarm::QUICK;
+use crate::world::{Traffic, World};
+
+/// What a run is made of, besides the seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    stack: String,
+    members: usize,
+    mix: Mix,
+    /// Whether the story tells operations, too.
+    pub tells_all: bool,
+    /// How long faults strike.
+    pub turmoil: Duration,
+    /// How long members may take to one view after the faults.
+    pub heal_limit: Duration,
+    /// How long the cache may take from there to one stable topology: rounds of confirmations, and what is asked again after
+    /// seconds because it was lost while views differed.
+    pub settle_limit: Duration,
+    #[cfg(feature = "planted")]
+    planted: Option<consort_grid::Planted>,
+}
+
+/// How a run went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// A hash over everything that was sent and delivered, and when.
+    pub trace: u64,
+    /// Packets on the network.
+    pub packets: u64,
+    /// How many members there have been.
+    pub members: usize,
+    /// Operations that clients have begun.
+    pub operations: usize,
+    /// Of these: how many succeeded, whether or not a condition held.
+    pub succeeded: usize,
+    /// Of these: writes of which nobody was told whether they were done.
+    pub uncertain: usize,
+    /// Of these: reads that a member may have answered which was left out without knowing it.
+    pub excused: usize,
+    /// From the end of the faults to one view.
+    pub healed_after: Duration,
+    /// From there to one stable topology.
+    pub settled_after: Duration,
+}
+
+impl Plan {
+    /// Members on a stock stack, with all faults.
+    pub fn new(stack: &str, members: usize) -> Self {
+        Self {
+            stack: stack.to_owned(),
+            members,
+            mix: Mix::ALL,
+            tells_all: false,
+            turmoil: Duration::from_secs(15),
+            heal_limit: Duration::from_secs(120),
+            settle_limit: Duration::from_secs(15),
+            #[cfg(feature = "planted")]
+            planted: None,
+        }
+    }
+
+    /// The same with these faults only.
+    #[must_use]
+    pub fn with_faults(mut self, mix: Mix) -> Self {
+        self.mix = mix;
+        self
+    }
+
+    /// The same with a bug in every member.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn with_planted(mut self, bug: consort_grid::Planted) -> Self {
+        self.planted = Some(bug);
+        self
+    }
+}
+
+/// Runs a plan with a seed.
+///
+/// # Errors
+///
+/// The first rule that was broken.
+pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
+    replay(plan, seed).0
+}
+
+/// The same, and what happened in its order, one per line.
+pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
+    let config = match stock(&plan.stack, QUICK, Discovery::Local) {
+        Ok(config) => config,
+        Err(what) => return (Err(Violation { seed, rule: "configuration", what }), Vec::new()),
+    };
+    let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
+    let mut world = World::new(seed, config, silence);
+    let mut grid = draw(plan, &mut world);
+    grid.tells_all = plan.tells_all;
+    #[cfg(feature = "planted")]
+    {
+        grid.planted = plan.planted;
+    }
+    world.tell_story(format!(
+        "{:?}, {} segments, {:?}, {:?}",
+        grid.config.mode, grid.config.segments, grid.config.partitions, grid.keys
+    ));
+    world.grid = Some(grid);
+    let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
+    (result, world.story())
+}
+
+/// The cache, from the seed.
+fn draw(plan: &Plan, world: &mut World) -> Grid {
+    let rng = &mut world.rng;
+    let mut config = CacheConfig::new("sim");
+    config.mode = match rng.below(10) {
+        0 | 1 => CacheMode::Replicated,
+        2 => CacheMode::Distributed { owners: 1 },
+        3..8 => CacheMode::Distributed { owners: 2 },
+        _ => CacheMode::Distributed { owners: 3 },
+    };
+    config.segments = rng.between(1, 16) as u16;
+    config.partitions = match rng.below(10) {
+        0..5 => PartitionHandling::DenyReadWrites,
+        // Both sides go on: what their merge policy decides is judged where nothing parts members.
+        9 if plan.mix == Mix::NONE => PartitionHandling::AllowReadWrites,
+        _ => PartitionHandling::AllowReads,
+    };
+    Grid::new(config, Keys::draw(rng))
+}
+
+fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
+    let mut faults = Faults::begin(world, plan.mix, plan.members, world.now);
+    for _ in 0..plan.members {
+        let node = world.start().map_err(|what| ("configuration", what))?;
+        world.nodes[node].rate = faults.clock_rate(world);
+        settle::wait_for(world, node)?;
+    }
+    let until = world.now + plan.turmoil;
+    faults.begin_again(world, until);
+    while world.step(until) {
+        if std::mem::take(&mut world.is_fault_due) {
+            faults.strike(world);
+            checks::bounds::load(world)?;
+        }
+    }
+    Faults::end(world);
+    go_on(world, Duration::from_secs(2));
+    let limit = world.now + plan.heal_limit;
+    let healed = settle::settle(world, limit, plan.settle_limit);
+    settle::quieten(world);
+    // What came of it explains more than that it did not settle.
+    let (healed_after, settled_after) = match healed {
+        Ok(times) => times,
+        Err(why) => return checks::all(world).and(Err(why)),
+    };
+    let is_well = settle::speak(world).and_then(|()| settle::look(world));
+    checks::all(world)?;
+    is_well?;
+    let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
+    let count =
+        |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
+    Ok(Report {
+        trace: world.trace,
+        packets: world.totals.packets,
+        members: world.nodes.len(),
+        operations: history.len(),
+        succeeded: count(&|one| matches!(one.result, Some(Ok(_)))),
+        uncertain: count(&|one| one.is_uncertain()),
+        excused: count(&|one| one.is_excused),
+        healed_after,
+        settled_after,
+    })
+}
