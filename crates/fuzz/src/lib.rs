@@ -18,6 +18,7 @@ pub mod vectors;
 
 mod cluster;
 mod edges;
+mod grid;
 mod rounds;
 mod texts;
 mod tools;

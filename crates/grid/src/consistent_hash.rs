@@ -68,12 +68,15 @@ impl ConsistentHash {
     ///
     /// # Errors
     ///
-    /// The first place of an owner that no member has.
+    /// The first place of an owner that no member has, or zero if there are no owners or no segments to be had.
     pub(crate) fn from_parts(
         members: Vec<CacheMember>,
         owner_count: u16,
         owners: Vec<Owners>,
     ) -> Result<Self, u64> {
+        if owner_count == 0 || owners.is_empty() || owners.len() > usize::from(u16::MAX) {
+            return Err(0);
+        }
         match owners.iter().flatten().find(|place| usize::from(**place) >= members.len()) {
             Some(place) => Err((*place).into()),
             None => Ok(Self { members: members.into(), owner_count, owners: owners.into() }),

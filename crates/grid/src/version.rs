@@ -9,20 +9,22 @@ use std::fmt;
 /// thousand a second; 2^24 topologies are 31 years at one a minute.
 const COUNT_BITS: u32 = 40;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
-const TOPOLOGY_MAX: u32 = (1 << (u64::BITS - COUNT_BITS)) - 1;
 
 /// The version of an entry: a topology's id and the count of a segment's writes in it. Later ones are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
 impl Version {
+    /// The last topology whose versions are told apart.
+    pub const TOPOLOGY_MAX: u32 = (1 << (u64::BITS - COUNT_BITS)) - 1;
+
     /// Older than every version of an entry.
     pub const NONE: Self = Self(0);
 
     /// The version with this count in this topology. What does not fit becomes the greatest that does: the order holds,
     /// but versions beyond are no longer told apart.
     pub const fn new(topology: u32, count: u64) -> Self {
-        let topology = if topology > TOPOLOGY_MAX { TOPOLOGY_MAX } else { topology };
+        let topology = if topology > Self::TOPOLOGY_MAX { Self::TOPOLOGY_MAX } else { topology };
         let count = if count > COUNT_MAX { COUNT_MAX } else { count };
         Self((topology as u64) << COUNT_BITS | count)
     }
@@ -76,6 +78,6 @@ mod tests {
     #[test]
     fn what_does_not_fit_does_not_spill_into_the_other_part() {
         assert_eq!(Version::new(1, u64::MAX), Version::new(1, COUNT_MAX));
-        assert_eq!(Version::new(u32::MAX, 3), Version::new(TOPOLOGY_MAX, 3));
+        assert_eq!(Version::new(u32::MAX, 3), Version::new(Version::TOPOLOGY_MAX, 3));
     }
 }

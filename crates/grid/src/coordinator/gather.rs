@@ -46,7 +46,8 @@ impl Gathering {
     /// Takes an answer. Returns whether it was the last.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
         if status.nonce == self.nonce && self.missing.remove(from) {
-            self.found.extend(status.caches.into_iter().map(|cache| (from.clone(), cache)));
+            let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));
+            self.found.extend(caches.map(|cache| (from.clone(), cache)));
         }
         self.missing.is_empty()
     }
@@ -59,6 +60,16 @@ impl Gathering {
         }
         caches.into_iter().filter_map(|(id, found)| Some((id, resume(cx, view, found)?))).collect()
     }
+}
+
+/// Whether the parts of a status fit each other.
+fn is_sound(from: &Address, status: &CacheStatus) -> bool {
+    let is_of_it = |topology: &Topology| {
+        topology.current.segment_count() == status.config.segments && topology.contains(from)
+    };
+    status.config.check().is_ok()
+        && status.member.address == *from
+        && status.topology.as_ref().is_none_or(is_of_it)
 }
 
 /// Goes on with a cache; `None` if nobody uses it any more.

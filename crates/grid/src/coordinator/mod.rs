@@ -73,7 +73,7 @@ impl Coordinator {
                 }
             }
             (Role::Leading, ToCoordinator::Join { config, member }) => {
-                if config.id() != cache || member.address != *from {
+                if config.id() != cache || config.check().is_err() || member.address != *from {
                     cx.counters.malformed += 1;
                     return;
                 }

@@ -119,6 +119,10 @@ impl Wire for Topology {
             topology.epochs.len(),
             topology.reigns.len(),
         ];
+        if topology.id > Version::TOPOLOGY_MAX {
+            // Its writes could not be told apart, nor could there be a next one.
+            return Err(FrameError::Invalid { what: "topology", value: topology.id.into() });
+        }
         match others.into_iter().find(|&other| other != count) {
             Some(other) => Err(FrameError::Invalid { what: "number of segments", value: other as u64 }),
             None if count == 0 => Err(FrameError::Invalid { what: "number of segments", value: 0 }),
