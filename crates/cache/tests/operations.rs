@@ -49,6 +49,18 @@ async fn what_one_member_puts_all_get() {
     close(managers).await;
 }
 
+#[tokio::test]
+async fn a_local_cache_is_its_members_own() {
+    let managers = Cluster::loopback("local").join_all(["A", "B"]).await;
+    let config = CacheConfig { mode: CacheMode::Local, ..CacheConfig::new("mine") };
+    let caches = open(&managers, &config).await;
+    soon("put", caches[0].put(&b"k"[..], &b"v"[..])).await.expect("put");
+    assert_eq!(soon("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+    assert_eq!(soon("get", caches[1].get(&b"k"[..])).await.expect("got"), None);
+    assert_eq!(soon("size", caches[0].size()).await, Ok(1));
+    close(managers).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_member_puts_all_get_over_tcp() {
     let managers = Cluster::tcp("puts-tcp").join_all(["A", "B", "C"]).await;

@@ -8,6 +8,9 @@ use crate::command::CacheId;
 /// How entries are spread over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheMode {
+    /// This member has all entries, and other members have nothing to do with them: what they call by the same name is
+    /// theirs.
+    Local,
     /// Every member that takes anything owns everything.
     Replicated,
     /// Each segment has so many owners.
@@ -70,6 +73,7 @@ impl CacheConfig {
     /// How many owners a segment has; every member in a replicated cache.
     pub fn owner_count(&self) -> u16 {
         match self.mode {
+            CacheMode::Local => 1,
             CacheMode::Replicated => u16::MAX,
             CacheMode::Distributed { owners } => owners,
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use consort_group::{Address, View};
 
+use crate::CacheMode;
 use crate::command::{Body, CacheId, ToCoordinator};
 use crate::node::Cx;
 use gather::Gathering;
@@ -73,7 +74,8 @@ impl Coordinator {
                 }
             }
             (Role::Leading, ToCoordinator::Join { config, member }) => {
-                if config.id() != cache || config.check().is_err() || member.address != *from {
+                let is_shared = config.mode != CacheMode::Local && config.check().is_ok();
+                if config.id() != cache || !is_shared || member.address != *from {
                     cx.counters.malformed += 1;
                     return;
                 }

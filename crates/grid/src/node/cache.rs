@@ -11,7 +11,7 @@ use super::records::Records;
 use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
 use crate::publication::{IterationId, TransformFn};
-use crate::{CacheConfig, CacheMember, ConsistentHash, Container, Segment, Topology};
+use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Segment, Topology};
 
 /// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
 const DEFERRED_MAX: usize = 65_536;
@@ -117,7 +117,15 @@ impl Cache {
         cx.send(to, self.config.id(), self.topology_id(), body);
     }
 
+    /// Whether others have nothing to do with it.
+    pub(crate) fn is_local(&self) -> bool {
+        self.config.mode == CacheMode::Local
+    }
+
     pub(crate) fn tell_coordinator(&self, cx: &mut Cx, told: ToCoordinator) {
+        if self.is_local() {
+            return;
+        }
         if let Some(coordinator) = cx.coordinator.clone() {
             self.send(cx, &coordinator, Body::ToCoordinator(told));
         }

@@ -206,7 +206,11 @@ impl Node {
         if self.caches.contains_key(&id) {
             return Err(OpenError::IsOpen(config.name));
         }
-        let cache = Cache::new(config, member, container);
+        let mut cache = Cache::new(config, member, container);
+        if cache.is_local() {
+            let owner = self.cx.local.clone().into();
+            cache.install(&mut self.cx, Topology::first(1, owner, 1, cache.config.segments));
+        }
         cache.ask_coordinator(&mut self.cx);
         self.caches.insert(id, cache);
         self.work();
@@ -217,8 +221,14 @@ impl Node {
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.is_leaving = true;
-            cache.ask_coordinator(&mut self.cx);
+            if cache.is_local() {
+                let id = cache.config.id();
+                self.close(id);
+                self.cx.events.push_back(NodeEvent::Left { cache: id });
+            } else {
+                cache.is_leaving = true;
+                cache.ask_coordinator(&mut self.cx);
+            }
         }
         self.work();
     }
@@ -370,6 +380,8 @@ impl Node {
                 self.coordinator.handle(&mut self.cx, id, command.topology, from, told);
             }
             Body::StatusRequest { nonce } => self.tell_status(from, nonce),
+            // What others call by the name of a local cache is another one.
+            _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
             Body::Install(topology) => self.install(from, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
@@ -416,7 +428,7 @@ impl Node {
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
         };
-        let caches = self.caches.values().map(status).collect();
+        let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
         let status = ToCoordinator::Status(Box::new(Status { nonce, caches }));
         self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
     }

@@ -162,7 +162,7 @@ wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_struct!(Membership { member, since });
 wire_struct!(Location { site, rack, machine });
 wire_struct!(CacheMember { address, capacity, location });
-wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners } });
+wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local });
 wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
 wire_struct!(CacheConfig { name, mode, segments, partitions, encoding });
 wire_enum!(OpenError {

@@ -3,4 +3,5 @@
 mod cluster;
 mod expiry;
 mod iteration;
+mod local;
 mod swarm;
