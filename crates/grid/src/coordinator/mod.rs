@@ -40,16 +40,20 @@ impl Coordinator {
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
-        self.view = Some(view.clone());
+        let before = self.view.replace(view.clone());
+        let is_lost = |member: &Address| !view.contains(member);
+        let has_lost = before.is_some_and(|before| before.members().iter().any(is_lost));
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
             self.led.clear();
-        } else if matches!(self.role, Role::Leading) && !view.is_merge() {
+        } else if matches!(self.role, Role::Leading) && !view.is_merge() && !has_lost {
             for led in self.led.values_mut() {
                 led.handle_view(cx, view);
             }
             self.led.retain(|_, led| !led.is_over());
         } else {
+            // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us. Of those who count
+            // for a majority each has to answer, and answers its own coordinator only.
             self.led.clear();
             self.role = Role::Gathering(Gathering::begin(cx, view));
         }
