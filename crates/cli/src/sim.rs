@@ -1,18 +1,20 @@
-//! `consort sim`: whole clusters in virtual time, seed by seed, and what clusters cost by their size.
+//! `consort sim`: whole clusters in virtual time, seed by seed, with or without a cache, and what clusters cost by their
+//! size.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
-use consort_sim::{Growth, Mix, Plan, Report, grow, replay, run};
+use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run};
 
 /// Simulates clusters with faults drawn from seeds, and checks that they keep their promises.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  consort sim --stack udp.xml --members 5 --seeds 1000\n  \
-    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64\n\n\
+    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64\n  \
+    consort sim --grid --seeds 1000\n  consort sim --grid --seed 417 --trace\n\n\
     The exit code is 1 if a cluster has broken a rule; how to replay it is printed."
 )]
 pub(crate) struct Sim {
@@ -48,6 +50,12 @@ struct Swarm {
     /// What goes wrong: whatever the seed draws, or nothing.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
+    /// Members have a cache, and clients that use it.
+    #[arg(long)]
+    grid: bool,
+    /// With --grid and --seed: tells every operation, too.
+    #[arg(long, requires = "grid", requires = "seed")]
+    trace: bool,
     /// Prints results as JSON.
     #[arg(long)]
     json: bool,
@@ -85,6 +93,7 @@ impl Sim {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Some(Command::Growth(growth)) => growth.run(),
+            None if self.swarm.grid => Ok(self.swarm.run_grid()),
             None => Ok(self.swarm.run()),
         }
     }
@@ -126,14 +135,51 @@ impl Swarm {
         }
     }
 
+    fn run_grid(&self) -> ExitCode {
+        let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
+        let mut plan = grid::Plan::new(&self.stack, self.members).with_faults(mix);
+        plan.tells_all = self.trace;
+        match self.seed {
+            Some(seed) => {
+                let (result, story) = grid::replay(&plan, seed);
+                if !self.json {
+                    story.iter().for_each(|line| println!("{line}"));
+                    println!();
+                }
+                match result {
+                    Ok(report) => {
+                        print!("{}", grid_summary(&[(seed, report)], self.json));
+                        ExitCode::SUCCESS
+                    }
+                    Err(violation) => {
+                        println!("{violation}");
+                        ExitCode::FAILURE
+                    }
+                }
+            }
+            None => self.each(|seed| grid::run(&plan, seed), grid_summary),
+        }
+    }
+
     fn swarm(&self) -> ExitCode {
         let plan = self.plan();
+        let summary =
+            |reports: &[(u64, Report)], json| if json { self::json(reports) + "\n" } else { table(reports) };
+        self.each(|seed| run(&plan, seed), summary)
+    }
+
+    /// Runs all seeds, and prints what is wrong and a summary of the others.
+    fn each<R>(
+        &self,
+        run: impl Fn(u64) -> Result<R, Violation>,
+        summary: impl Fn(&[(u64, R)], bool) -> String,
+    ) -> ExitCode {
         let begun = Instant::now();
         let shows_progress = std::io::stderr().is_terminal();
         let mut reports = Vec::new();
         let mut broken = 0;
         for seed in self.first..self.first.saturating_add(self.seeds) {
-            match run(&plan, seed) {
+            match run(seed) {
                 Ok(report) => reports.push((seed, report)),
                 Err(violation) => {
                     if shows_progress {
@@ -153,7 +199,7 @@ impl Swarm {
         if shows_progress {
             eprintln!();
         }
-        print!("{}", if self.json { json(&reports) + "\n" } else { table(&reports) });
+        print!("{}", summary(&reports, self.json));
         if broken > 0 {
             eprintln!("{broken} of {} seeds broke a rule; the table is of the others", self.seeds);
             return ExitCode::FAILURE;
@@ -163,8 +209,39 @@ impl Swarm {
 
     fn replay_command(&self, seed: u64) -> String {
         let faults = if self.faults == Faults::None { " --faults none" } else { "" };
-        format!("consort sim --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
+        let grid = if self.grid { " --grid" } else { "" };
+        format!("consort sim{grid} --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
     }
+}
+
+/// Sums over all seeds of grids.
+fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
+    let sum = |of: &dyn Fn(&grid::Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum::<u64>();
+    let longest = reports.iter().map(|(_, report)| report.settled_after).max().unwrap_or_default();
+    let sums = [
+        ("seeds", reports.len() as u64),
+        ("members", sum(&|report| report.members as u64)),
+        ("packets", sum(&|report| report.packets)),
+        ("operations", sum(&|report| report.operations as u64)),
+        ("succeeded", sum(&|report| report.succeeded as u64)),
+        ("uncertain", sum(&|report| report.uncertain as u64)),
+        ("excused", sum(&|report| report.excused as u64)),
+    ];
+    let trace = match reports {
+        [(_, report)] => Some(format!("{:016x}", report.trace)),
+        _ => None,
+    };
+    if json {
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            sums.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        fields.insert("settled_seconds_max".to_owned(), longest.as_secs_f64().into());
+        fields.extend(trace.map(|trace| ("trace".to_owned(), trace.into())));
+        return serde_json::Value::from(fields).to_string() + "\n";
+    }
+    let mut text: String = sums.iter().map(|(name, value)| format!("{name:<24}{value:>16}\n")).collect();
+    text += &format!("{:<24}{:>16}\n", "settled, longest", format!("{:.2} s", longest.as_secs_f64()));
+    text += &trace.map(|trace| format!("trace {trace}\n")).unwrap_or_default();
+    text
 }
 
 /// Sums and percentiles over all seeds.

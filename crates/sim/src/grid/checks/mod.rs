@@ -117,8 +117,10 @@ impl<'a> OfKey<'a> {
                 let what = format!("{known:?} elsewhere, but {}", self.tell(operation));
                 return Err(("one value of a version", what));
             }
-            if operation.is_excused {
-                // Perhaps of a side whose writes are undone.
+            // What one owner says may be undone: with a partition's side, or with a primary that crashes before it has
+            // backed up.
+            let is_certain = operation.acknowledged().is_some() || operation.is_primary_read();
+            if !is_certain || operation.is_excused && operation.acknowledged().is_none() {
                 continue;
             }
             let writer = self.operations.iter().copied().find(|write| {

@@ -1,0 +1,43 @@
+//! Simulated grids: some seeds in every test run; `consort sim --grid` runs as many as you like.
+
+use consort_sim::Mix;
+use consort_sim::grid::{Plan, run};
+
+#[test]
+fn grids_keep_their_guarantees() {
+    for members in [2, 4, 6] {
+        let plan = Plan::new("tcp.xml", members);
+        for seed in 0..8 {
+            if let Err(violation) = run(&plan, seed) {
+                panic!("{members} members: {violation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn grids_keep_their_guarantees_over_udp() {
+    let plan = Plan::new("udp.xml", 4);
+    for seed in 0..3 {
+        run(&plan, seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn without_faults_everything_succeeds() {
+    let plan = Plan::new("tcp.xml", 4).with_faults(Mix::NONE);
+    for seed in 0..3 {
+        let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(report.succeeded, report.operations, "seed {seed}");
+        assert!(report.operations > 1_000, "{report:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let plan = Plan::new("tcp.xml", 3);
+    let first = run(&plan, 7).unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(Ok(first.clone()), run(&plan, 7));
+    let other = run(&plan, 8).unwrap_or_else(|violation| panic!("{violation}"));
+    assert_ne!(first.trace, other.trace);
+}
