@@ -61,7 +61,7 @@ mod standing;
 mod waiters;
 
 pub use cache::{Cache, Entry, RawCache};
-pub use consort_channel::{Address, Channel, ChannelBuilder, View};
+pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_grid::{
     CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Guarantee, IterationError, Lifetime,
     Limit, Location, MemoryBound, OperationError, PartitionHandling, Phase, Progress, ReadFrom, Segment,

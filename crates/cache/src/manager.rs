@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_channel::{Address, Channel, ChannelBuilder, View};
+use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::ConfigError;
 use consort_grid::{
     CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
@@ -111,6 +111,16 @@ impl CacheManager {
     /// A member's logical name, or its address where no name is known.
     pub fn name_of(&self, member: &Address) -> String {
         self.member.channel.name_of(member)
+    }
+
+    /// Where others reach us.
+    pub fn physical_address(&self) -> PhysAddr {
+        self.member.channel.physical_address()
+    }
+
+    /// The members of the cluster as JGroups prints them: `[A|1] (2) [A, B]`.
+    pub fn view_text(&self) -> String {
+        self.member.channel.view_text()
     }
 
     /// The members of the cluster.
