@@ -33,7 +33,7 @@ pub(crate) struct Join {
 
 impl Join {
     /// What the configuration's variables stand for: the environment, and over it what the options say.
-    fn variables(&self) -> anyhow::Result<Variables> {
+    pub(crate) fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {
             variables.set("jgroups.bind_addr", bind);

@@ -35,8 +35,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Four members on this host find each other and call each other; one is killed, and the rest goes on.
+    /// Four members on this host share 100,000 keys under load; one is killed, and nothing is lost.
     Demo(demo::Demo),
+    /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
+    Perf(Box<perf::grid::Perf>),
     /// RPC performance: every member calls random others, 80 % reads and 20 % writes to two.
     Uperf(perf::uperf::Uperf),
     /// Multicast performance: every member sends to all.
@@ -55,8 +57,12 @@ fn main() -> ExitCode {
     // A reader that has seen enough (`consort parse … | head`) is no error.
     restore_sigpipe();
     let arguments = Arguments::parse();
-    // What a simulation loses, it loses on purpose.
-    let level = if matches!(arguments.command, Command::Sim(_)) { "off" } else { "warn" };
+    // What a simulation loses, it loses on purpose; and a demo kills.
+    let level = match arguments.command {
+        Command::Sim(_) => "off",
+        Command::Demo(_) => "error",
+        _ => "warn",
+    };
     // Layers have switches of their own for what they trace, to be used while the program runs.
     let switched = Directive::from_str(&format!("{}=trace", consort_group::trace::TARGET));
     let filter = EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
         .init();
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
+        Command::Perf(perf) => on_one_thread(perf.run()),
         Command::Uperf(uperf) => on_one_thread(uperf.run()),
         Command::Mperf(mperf) => on_one_thread(mperf.run()),
         Command::Chat(chat) => on_one_thread(chat.run()),

@@ -86,6 +86,11 @@ impl Tool {
         writeln!(self.input.as_mut().expect("its input"), "{line}").expect("it reads");
     }
 
+    /// Ends its input.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
     /// Waits for a line that contains all of this.
     ///
     /// # Panics

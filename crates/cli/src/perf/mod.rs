@@ -2,6 +2,7 @@
 
 mod cluster;
 mod extent;
+pub(crate) mod grid;
 pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-pub(crate) use self::cluster::{Cluster, member_name, start_others};
+pub(crate) use self::cluster::Cluster;
 use crate::join::Join;
 
 /// What both tests can be told.

@@ -17,6 +17,11 @@ impl Counts {
         Self(histogram.iter_recorded().map(|row| (row.value_iterated_to(), row.count_at_value())).collect())
     }
 
+    /// How many values there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
     pub(crate) fn add_to(&self, histogram: &mut Histogram<u64>) {
         for &(value, count) in &self.0 {
             histogram.saturating_record_n(value, count);

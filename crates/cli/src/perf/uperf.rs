@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 
 use super::cluster::Answer;
 use super::extent::Extent;
-use super::member::{self, Request, Work};
+use super::member::{Request, Work};
 use super::report::{Counts, Percentiles, histogram};
-use super::{Cluster, Common, menu, progress};
+use super::{Cluster, Common, menu};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -349,47 +349,6 @@ impl Uperf {
         }
         Ok(errors == 0 && requests > 0)
     }
-}
-
-/// For the demo: a cluster's calls for a while, and what went wrong.
-pub(crate) struct Round {
-    pub(crate) requests: u64,
-    pub(crate) errors: u64,
-    pub(crate) latency: Percentiles,
-    pub(crate) seconds: f64,
-}
-
-/// Runs the test from this member alone, with a line of progress every second.
-pub(crate) async fn round(
-    dispatcher: &RpcDispatcher,
-    threads: usize,
-    time: Duration,
-    on_second: impl FnMut(u64),
-) -> anyhow::Result<Round> {
-    let test = Test {
-        threads,
-        size: 1_000,
-        read: 0.8,
-        anycast: 2,
-        oob: true,
-        extent: Extent::Time { warmup_ms: 0, time_ms: time.as_millis() as u64 },
-    };
-    let state = Arc::<Progress>::default();
-    let work = call(dispatcher.clone(), &test, state.clone());
-    let figures = progress::every_second(work, || state.tally().latencies.len(), on_second).await?;
-    let mut latencies = histogram();
-    figures.latencies.add_to(&mut latencies);
-    Ok(Round {
-        requests: figures.requests,
-        errors: figures.errors,
-        latency: Percentiles::of(&latencies),
-        seconds: figures.seconds,
-    })
-}
-
-/// A member that answers calls and makes none, for the demo.
-pub(crate) async fn answering_member(join: &crate::join::Join) -> anyhow::Result<RpcDispatcher> {
-    member::join(join, Arc::<Caller>::default(), Silent).await
 }
 
 #[cfg(test)]

@@ -1,0 +1,158 @@
+//! The control channel: orders to all members, and what they answer.
+//!
+//! It is idle while a test runs: an order goes out, and each member answers when it is done.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use consort_channel::rpc::{RequestOptions, Response, RpcDispatcher};
+use consort_channel::{Address, Flags, Payload};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::load::{Done, Test};
+use super::settings::Settings;
+
+/// How long an order may take that only looks or sets.
+pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a change of owners may take.
+pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long it may take to put or remove all keys.
+pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// What members are told, as JSON.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Tell the settings of the next test. Answer: [`Settings`].
+    Tell,
+    /// These are the settings of the next test. Answer: nothing.
+    Set(Settings),
+    /// Run this test. Answer: figures, when it is over.
+    Start(Test),
+    /// How far are you? Answer: [`State`].
+    Look,
+    /// Wait until the cache has so many members and nothing moves. Answer: [`State`].
+    Settle(usize),
+    /// Put these keys with values of so many bytes. Answer: nothing.
+    Populate { first: u32, last: u32, size: usize },
+    /// Tell the copies that you have of keys 1 to this. Answer: copies.
+    Copies(u32),
+    /// End.
+    Quit,
+}
+
+/// How far a member is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Its name in the grid.
+    pub(crate) name: String,
+    /// Copies that it has.
+    pub(crate) copies: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// How many copies a key is to have now.
+    pub(crate) wanted: usize,
+    /// Of the test that runs or ran last.
+    pub(crate) done: Done,
+    /// Members of the cache.
+    pub(crate) members: usize,
+    /// Whether nothing moves.
+    pub(crate) is_stable: bool,
+    /// Segments that are to come.
+    pub(crate) segments_left: usize,
+    /// Bytes that have come in this rebalance.
+    pub(crate) bytes_pulled: u64,
+}
+
+impl State {
+    /// Of the test that runs or ran last.
+    pub(crate) fn operations(&self) -> u64 {
+        self.done.gets + self.done.puts
+    }
+}
+
+impl Order {
+    pub(crate) fn of(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("an unknown order: {error}"))
+    }
+}
+
+fn request(order: &Order) -> anyhow::Result<Payload> {
+    Ok(Payload::Bytes(Some(serde_json::to_vec(order)?.into())))
+}
+
+/// An answer, as it travels. Nothing is the answer of who only looks on.
+pub(crate) fn answer<A: Serialize>(content: &A) -> anyhow::Result<Bytes> {
+    Ok(serde_json::to_vec(&Some(content))?.into())
+}
+
+/// The answer of who only looks on.
+pub(crate) fn no_answer() -> Bytes {
+    Bytes::from_static(b"null")
+}
+
+fn read<A: DeserializeOwned>(response: Response) -> anyhow::Result<Option<A>> {
+    match response.result? {
+        Payload::Bytes(Some(json)) => serde_json::from_slice(&json).context("an answer that is not JSON"),
+        _ => bail!("an empty answer"),
+    }
+}
+
+fn options(limit: Duration) -> RequestOptions {
+    RequestOptions::all(limit).with_flags(Flags::OOB)
+}
+
+/// Gives everybody an order, ourselves included. Returns what came of it in the order of the view, without those who
+/// only look on.
+///
+/// # Errors
+///
+/// If nobody could be asked.
+pub(crate) async fn order_each<A: DeserializeOwned>(
+    dispatcher: &RpcDispatcher,
+    order: &Order,
+    limit: Duration,
+) -> anyhow::Result<Vec<(Address, anyhow::Result<A>)>> {
+    let view = dispatcher.channel().view();
+    let mut responses = dispatcher.call_all(request(order)?, &options(limit)).await?;
+    responses.sort_by_key(|response| view.as_ref().and_then(|view| view.rank(&response.member)));
+    let answers = responses.into_iter().filter_map(|response| {
+        let member = response.member.clone();
+        read(response).transpose().map(|answer| (member, answer))
+    });
+    Ok(answers.collect())
+}
+
+/// The same where everybody has to answer.
+///
+/// # Errors
+///
+/// The first of a member.
+pub(crate) async fn order_all<A: DeserializeOwned>(
+    dispatcher: &RpcDispatcher,
+    order: &Order,
+    limit: Duration,
+) -> anyhow::Result<Vec<A>> {
+    let answers = order_each(dispatcher, order, limit).await?;
+    let name = |member: &Address| dispatcher.channel().name_of(member);
+    answers
+        .into_iter()
+        .map(|(member, answer)| answer.with_context(|| format!("member {}", name(&member))))
+        .collect()
+}
+
+/// Gives one member an order.
+///
+/// # Errors
+///
+/// If it does not answer, or that it could not.
+pub(crate) async fn order_one<A: DeserializeOwned>(
+    dispatcher: &RpcDispatcher,
+    member: &Address,
+    order: &Order,
+    limit: Duration,
+) -> anyhow::Result<Option<A>> {
+    let result = dispatcher.call(member, request(order)?, &options(limit)).await;
+    read(Response { member: member.clone(), result })
+}

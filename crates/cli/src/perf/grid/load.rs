@@ -1,0 +1,288 @@
+//! The load of one member: invokers that read and write, and what they count.
+//!
+//! An invoker is a task, not a thread, and has one operation under way at a time, as a thread of IspnPerfTest has.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use bytes::Bytes;
+use consort_cache::{CacheError, RawCache};
+use consort_group::Rng;
+use consort_measure::process;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::figures::{Extremes, Figures, times};
+use super::settings::Settings;
+use crate::perf::report::{Counts, histogram};
+
+/// Operations after which an invoker lets others run even if it never had to wait: reads of keys that are here end
+/// within the call.
+const TURN: u32 = 64;
+
+/// Entries that are put together when keys are created.
+const CHUNK: u32 = 1_000;
+
+/// What all members are told.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Test {
+    pub(crate) settings: Settings,
+    /// What does not count.
+    pub(crate) warmup_ms: u64,
+}
+
+impl Test {
+    /// How long it takes.
+    pub(crate) fn takes(&self) -> Duration {
+        Duration::from_millis(self.warmup_ms) + Duration::from_secs_f64(self.settings.time)
+    }
+}
+
+/// How far a member's invokers are.
+#[derive(Default)]
+pub(crate) struct Run {
+    is_measuring: AtomicBool,
+    is_over: AtomicBool,
+    tally: Mutex<Tally>,
+}
+
+/// What a member's invokers have counted. They share it: histograms of each would not fit the CPU's cache, and the test
+/// would measure itself.
+struct Tally {
+    gets: Histogram<u64>,
+    puts: Histogram<u64>,
+    errors: u64,
+    missing: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { gets: histogram(), puts: histogram(), errors: 0, missing: 0 }
+    }
+}
+
+/// How much was done so far.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) gets: u64,
+    pub(crate) puts: u64,
+    pub(crate) errors: u64,
+}
+
+impl Run {
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much was done so far.
+    pub(crate) fn done(&self) -> Done {
+        let tally = self.tally();
+        let errors = tally.errors + tally.missing;
+        Done { gets: tally.gets.len(), puts: tally.puts.len(), errors }
+    }
+
+    /// Carries out the test. `tell` hears the lines that a member prints.
+    pub(crate) async fn carry_out(
+        self: Arc<Self>,
+        cache: RawCache,
+        test: &Test,
+        name: &str,
+        tell: impl Fn(&str),
+    ) -> anyhow::Result<Figures> {
+        let settings = &test.settings;
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut invokers = JoinSet::new();
+        for nth in 0..settings.threads {
+            invokers.spawn(invoker(cache.clone(), settings.clone(), self.clone(), seed(name, nth)));
+        }
+        tokio::time::sleep(Duration::from_millis(test.warmup_ms)).await;
+        let (begin, cpu) = (Instant::now(), process::cpu());
+        self.is_measuring.store(true, Relaxed);
+        for tenth in 1..=10_u32 {
+            let at = begin + Duration::from_secs_f64(settings.time * f64::from(tenth) / 10.0);
+            tokio::time::sleep_until(at.into()).await;
+            tell(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
+        }
+        self.is_over.store(true, Relaxed);
+        let (taken, cpu) = (begin.elapsed(), process::cpu().saturating_sub(cpu));
+        tell(&format!("done (in {} ms)", taken.as_millis()));
+        let mut each = Vec::new();
+        while let Some(invoker) = invokers.join_next().await {
+            each.push(invoker.context("an invoker")?);
+        }
+        if settings.print_invokers {
+            for (nth, (gets, puts)) in each.iter().enumerate() {
+                tell(&times(&format!("invoker {}", nth + 1), *gets, *puts));
+            }
+        }
+        let sums = each.into_iter().fold(Default::default(), |(gets, puts): (Extremes, Extremes), one| {
+            (gets.with(one.0), puts.with(one.1))
+        });
+        tell(&times("all", sums.0, sums.1));
+        let tally = self.tally();
+        Ok(Figures {
+            name: name.to_owned(),
+            started_ms: started.as_millis() as u64,
+            seconds: taken.as_secs_f64(),
+            cpu_s: cpu.as_secs_f64(),
+            rss_mb: process::peak_memory_mb(),
+            errors: tally.errors,
+            missing: tally.missing,
+            get: sums.0,
+            put: sums.1,
+            gets: Counts::of(&tally.gets),
+            puts: Counts::of(&tally.puts),
+        })
+    }
+}
+
+impl Done {
+    /// The line of a tenth of the time (S000-38).
+    fn text(self, elapsed: Duration) -> String {
+        let grouped = |number: u64| consort_measure::grouped(number as f64);
+        let rate = (self.gets + self.puts) as f64 / elapsed.as_secs_f64();
+        format!(
+            "{} reqs/sec ({} reads {} writes)",
+            consort_measure::grouped(rate),
+            grouped(self.gets),
+            grouped(self.puts)
+        )
+    }
+}
+
+/// Members and invokers draw different keys.
+fn seed(name: &str, nth: u32) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (name, nth).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A value that no other put has: copies that differ are told apart.
+fn value(rng: &mut Rng, size: usize) -> Bytes {
+    let mut bytes = vec![0; size];
+    for (byte, own) in bytes.iter_mut().zip(rng.next_u64().to_be_bytes()) {
+        *byte = own;
+    }
+    bytes.into()
+}
+
+/// Reads and writes until the test is over. Returns the times of what counts.
+async fn invoker(cache: RawCache, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
+    let mut rng = Rng::new(seed);
+    let (mut gets, mut puts) = (Extremes::default(), Extremes::default());
+    let mut in_a_row = 0;
+    let mut begin = Instant::now();
+    while !run.is_over.load(Relaxed) {
+        let key = key(1 + rng.below(settings.keys.into()) as u32);
+        let is_read = rng.chance(settings.read_percentage);
+        let outcome = if is_read {
+            cache.get(&key[..]).await.map(|value| value.is_some())
+        } else {
+            let value = value(&mut rng, settings.size);
+            begin = Instant::now();
+            cache.put(&key[..], &value).await.map(|()| true)
+        };
+        let end = Instant::now();
+        if run.is_measuring.load(Relaxed) && !run.is_over.load(Relaxed) {
+            let nanos = (end - begin).as_nanos() as u64;
+            run.count(outcome, nanos, is_read);
+            if is_read { &mut gets } else { &mut puts }.count(nanos);
+        }
+        begin = end;
+        in_a_row += 1;
+        if in_a_row == TURN {
+            in_a_row = 0;
+            tokio::task::yield_now().await;
+            begin = Instant::now();
+        }
+    }
+    (gets, puts)
+}
+
+impl Run {
+    /// Counts an operation that has ended; of a read whether there was something.
+    fn count(&self, outcome: Result<bool, CacheError>, nanos: u64, is_read: bool) {
+        let mut tally = self.tally();
+        match outcome {
+            Ok(true) if is_read => tally.gets.saturating_record(nanos),
+            Ok(true) => tally.puts.saturating_record(nanos),
+            Ok(false) => tally.missing += 1,
+            Err(error) => {
+                tally.errors += 1;
+                let count = tally.errors;
+                drop(tally);
+                if count == 1 {
+                    tracing::warn!(%error, "the first operation that fails");
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of a key.
+pub(crate) const fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// Puts these keys. `tell` hears how many there are, from time to time.
+pub(crate) async fn populate(
+    cache: &RawCache,
+    keys: std::ops::RangeInclusive<u32>,
+    size: usize,
+    mut tell: impl FnMut(u32),
+) -> Result<(), CacheError> {
+    let mut rng = Rng::new(seed("populate", *keys.start()));
+    let mut done = 0;
+    let mut first = *keys.start();
+    while first <= *keys.end() {
+        let last = first.saturating_add(CHUNK - 1).min(*keys.end());
+        let entries: Vec<([u8; 4], Bytes)> =
+            (first..=last).map(|number| (key(number), value(&mut rng, size))).collect();
+        cache.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await?;
+        done += last - first + 1;
+        tell(done);
+        first = last + 1;
+    }
+    Ok(())
+}
+
+/// Removes these keys.
+pub(crate) async fn clear(cache: &RawCache, keys: u32) -> Result<(), CacheError> {
+    let mut first = 1;
+    while first <= keys {
+        let last = first.saturating_add(CHUNK - 1).min(keys);
+        let chunk: Vec<[u8; 4]> = (first..=last).map(key).collect();
+        cache.remove_all(chunk.iter().map(|key| &key[..])).await?;
+        first = last + 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S000-38
+    #[test]
+    fn a_line_of_progress_tells_the_rate_since_the_beginning() {
+        let done = Done { gets: 286_351, puts: 0, errors: 0 };
+        let text = done.text(Duration::from_millis(5_998));
+        assert_eq!(text, "47,741 reqs/sec (286,351 reads 0 writes)");
+        let text = Done { gets: 800, puts: 200, errors: 3 }.text(Duration::from_millis(500));
+        assert_eq!(text, "2,000 reqs/sec (800 reads 200 writes)");
+    }
+
+    #[test]
+    fn values_have_their_size_and_differ() {
+        let mut rng = Rng::new(1);
+        let values = [value(&mut rng, 1_000), value(&mut rng, 1_000)];
+        assert_eq!(values[0].len(), 1_000);
+        assert_ne!(values[0], values[1]);
+        assert_eq!(value(&mut rng, 3).len(), 3);
+    }
+}

@@ -1,0 +1,276 @@
+//! A member of the test: it has the grid's cache open, and carries out orders (S000-24 to S000-26).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use consort_cache::{CacheConfig, CacheManager, CacheMode, Phase, RawCache};
+use consort_channel::rpc::{Responder, RpcDispatcher, RpcHandler};
+use consort_channel::{Message, Payload};
+use consort_measure::grouped;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::SetOnce;
+
+use super::channels::{banner, control, control_cluster};
+use super::control::{self, ORDER_TIME_MAX, Order, SETTLE_TIME_MAX, State, answer, no_answer};
+use super::copies;
+use super::figures::Figures;
+use super::load::{self, Run, Test};
+use super::settings::Settings;
+use crate::join::Join;
+
+/// The cache of the test.
+const CACHE: &str = "perf";
+
+/// A member of the test.
+pub(crate) struct Member {
+    pub(crate) manager: CacheManager,
+    pub(crate) cache: RawCache,
+    settings: Mutex<Settings>,
+    /// The test that runs or ran last, and whether it runs.
+    run: Mutex<(Arc<Run>, bool)>,
+    /// Set when somebody has ended everything.
+    quit: SetOnce<()>,
+}
+
+/// Why a member ends.
+pub(crate) enum End {
+    /// It alone: others get what it has first.
+    Alone,
+    /// Everybody does.
+    Together,
+}
+
+/// Who hears orders: a member, once it is one, or somebody who only looks on.
+struct Orders {
+    member: Option<Arc<SetOnce<Arc<Member>>>>,
+}
+
+impl RpcHandler for Orders {
+    fn handle(&self, request: Message, responder: Option<Responder>) {
+        let Some(responder) = responder else { return };
+        let order =
+            request.payload_bytes().map_or_else(|| Err("no order".to_owned()), |json| Order::of(json));
+        match (order, &self.member) {
+            (Err(why), _) => responder.reply(Err(why)),
+            (Ok(_), None) => responder.reply(Ok(Payload::Bytes(Some(no_answer())))),
+            (Ok(order), Some(member)) => {
+                let member = member.clone();
+                tokio::spawn(async move {
+                    // Others may see us before we are ready.
+                    let member = member.wait().await.clone();
+                    let result = member.carry_out(order).await.map_err(|error| format!("{error:#}"));
+                    responder.reply(result.map(|json| Payload::Bytes(Some(json))));
+                });
+            }
+        }
+    }
+}
+
+/// Joins the control channel to look on and give orders.
+pub(crate) async fn look_on(join: &Join, config: Option<&str>) -> anyhow::Result<RpcDispatcher> {
+    let cluster = control_cluster(&join.cluster);
+    let orders = Orders { member: None };
+    RpcDispatcher::connect(control(join, config)?, &cluster, orders)
+        .await
+        .with_context(|| format!("joining cluster {cluster}"))
+}
+
+impl Member {
+    /// Joins both channels and opens the cache. If there are others, their settings hold.
+    pub(crate) async fn join(
+        join: &Join,
+        config: Option<&str>,
+        owners: u16,
+        settings: Settings,
+    ) -> anyhow::Result<(Arc<Self>, RpcDispatcher)> {
+        let manager = CacheManager::from_channel(join.builder()?)
+            .connect(&join.cluster)
+            .await
+            .with_context(|| format!("joining cluster {}", join.cluster))?;
+        println!("{}", banner(manager.name(), &join.cluster, &manager.physical_address().to_string()));
+        tokio::spawn(tell_views(manager.clone()));
+        let cache_config = CacheConfig { mode: CacheMode::Distributed { owners }, ..CacheConfig::new(CACHE) };
+        let cache = manager.open(cache_config).raw().await?;
+        let ready = Arc::new(SetOnce::new());
+        let cluster = control_cluster(&join.cluster);
+        let orders = Orders { member: Some(ready.clone()) };
+        let dispatcher = RpcDispatcher::connect(control(join, config)?, &cluster, orders)
+            .await
+            .with_context(|| format!("joining cluster {cluster}"))?;
+        let channel = dispatcher.channel();
+        println!("{}", banner(channel.name(), &cluster, &channel.physical_address().to_string()));
+        let settings = settings_of_others(&dispatcher).await.unwrap_or(settings);
+        println!("{}", created(settings.keys));
+        let member = Arc::new(Self {
+            manager,
+            cache,
+            settings: Mutex::new(settings),
+            run: Mutex::default(),
+            quit: SetOnce::new(),
+        });
+        let _ = ready.set(member.clone());
+        Ok((member, dispatcher))
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn run(&self) -> MutexGuard<'_, (Arc<Run>, bool)> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many copies a key is to have.
+    pub(crate) fn wanted_copies(&self) -> usize {
+        let members = self.cache.topology().map_or(0, |topology| topology.current.members().len());
+        usize::from(self.cache.config().owner_count()).min(members)
+    }
+
+    async fn carry_out(self: Arc<Self>, order: Order) -> anyhow::Result<Bytes> {
+        match order {
+            Order::Tell => answer(&self.settings()),
+            Order::Set(settings) => {
+                let keys = settings.keys;
+                let before = std::mem::replace(
+                    &mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner),
+                    settings,
+                );
+                if before.keys != keys {
+                    println!("{}", created(keys));
+                }
+                answer(&())
+            }
+            Order::Start(test) => answer(&self.start(&test).await?),
+            Order::Look => answer(&self.state()),
+            Order::Settle(members) => {
+                self.settle(members).await?;
+                answer(&self.state())
+            }
+            Order::Populate { first, last, size } => {
+                load::populate(&self.cache, first..=last, size, |_| ()).await?;
+                answer(&())
+            }
+            Order::Copies(keys) => answer(&copies::own(&self.manager, &self.cache, keys).await?),
+            Order::Quit => {
+                let _ = self.quit.set(());
+                answer(&())
+            }
+        }
+    }
+
+    async fn start(&self, test: &Test) -> anyhow::Result<Figures> {
+        let run = Arc::<Run>::default();
+        {
+            let mut current = self.run();
+            if current.1 {
+                bail!("a test is running");
+            }
+            *current = (run.clone(), true);
+        }
+        let name = self.manager.name();
+        let figures = run.carry_out(self.cache.clone(), test, name, |line| println!("{line}")).await;
+        self.run().1 = false;
+        figures
+    }
+
+    fn state(&self) -> State {
+        let progress = self.manager.rebalance_progress(CACHE);
+        let topology = self.cache.topology();
+        State {
+            name: self.manager.name().to_owned(),
+            copies: self.cache.local_len(),
+            bytes: self.cache.local_bytes(),
+            wanted: self.wanted_copies(),
+            done: self.run().0.done(),
+            members: topology.as_ref().map_or(0, |topology| topology.members.len()),
+            is_stable: topology.is_some_and(|topology| topology.phase == Phase::Stable),
+            segments_left: progress.segments_left,
+            bytes_pulled: progress.bytes_pulled,
+        }
+    }
+
+    async fn settle(&self, members: usize) -> anyhow::Result<()> {
+        let mut topologies = self.manager.watch_topology(CACHE).context("the cache is closed")?;
+        let settled = topologies.wait_for(|topology| {
+            topology.as_ref().is_some_and(|topology| {
+                topology.phase == Phase::Stable
+                    && topology.members.len() == members
+                    && topology.current.members().len() == members
+            })
+        });
+        match tokio::time::timeout(SETTLE_TIME_MAX, settled).await {
+            Ok(settled) => settled.map(drop).context("the cache is closed"),
+            Err(_) => bail!("no {members} members have settled within {SETTLE_TIME_MAX:?}"),
+        }
+    }
+
+    /// Waits until somebody has ended everything, or a signal ends this member.
+    pub(crate) async fn until_told(&self) -> anyhow::Result<End> {
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(tokio::select! {
+            () = async { let _ = self.quit.wait().await; } => End::Together,
+            _ = term.recv() => End::Alone,
+            _ = int.recv() => End::Alone,
+        })
+    }
+
+    /// Leaves both channels.
+    ///
+    /// # Errors
+    ///
+    /// If others do not have everything that this member had and nobody else.
+    pub(crate) async fn end(&self, dispatcher: RpcDispatcher, end: End) -> anyhow::Result<()> {
+        let handed_over = match end {
+            End::Alone => self.manager.clone().close().await,
+            End::Together => {
+                self.manager.clone().abort().await;
+                Ok(())
+            }
+        };
+        dispatcher.channel().clone().close().await;
+        Ok(handed_over?)
+    }
+}
+
+/// The settings of a cluster that we have joined, if there is one.
+async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
+    let channel = dispatcher.channel();
+    let view = channel.view()?;
+    for member in view.members().iter().filter(|member| *member != channel.address()) {
+        let told = control::order_one(dispatcher, member, &Order::Tell, ORDER_TIME_MAX).await;
+        if let Ok(Some(settings)) = told {
+            println!("-- settings are those of {}", channel.name_of(member));
+            return Some(settings);
+        }
+    }
+    None
+}
+
+/// Tells every view of the grid.
+async fn tell_views(manager: CacheManager) {
+    let mut views = manager.watch_view();
+    while views.wait_for(Option::is_some).await.is_ok() {
+        println!("** view: {}", manager.view_text());
+        if views.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// S000-26
+fn created(keys: u32) -> String {
+    let keys = grouped(keys.into());
+    format!("created {keys} keys: [1-{keys}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S000-26
+    #[test]
+    fn keys_are_told_as_in_ispn_perf_test() {
+        assert_eq!(created(100_000), "created 100,000 keys: [1-100,000]");
+    }
+}

@@ -1,0 +1,172 @@
+//! `consort perf`: the performance test of the grid, in the manner of IspnPerfTest.
+
+mod channels;
+mod control;
+mod copies;
+mod figures;
+mod load;
+mod member;
+mod menu;
+mod settings;
+mod spawn;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use consort_measure::grouped;
+use tokio::io::AsyncReadExt;
+
+pub(crate) use self::control::State;
+pub(crate) use self::figures::{Figures, Total};
+pub(crate) use self::load::Test;
+use self::member::{End, Member};
+use self::menu::Menu;
+pub(crate) use self::settings::{Settings, bytes};
+pub(crate) use self::spawn::Grid;
+use self::spawn::LOOK_EVERY;
+use crate::join::Join;
+
+/// Measures a distributed cache: every member reads and writes keys that all of them share.
+///
+/// A member has two channels, one of the grid and one for control, and a menu. What is set in it is set on all members,
+/// and a test that is started there runs on all of them at once.
+#[derive(Args)]
+#[command(
+    mut_arg("cluster", |cluster| cluster.default_value("default")),
+    after_help = "Threads, or invokers, are tasks: each has one operation under way at a time. Half the keys of a member of\n\
+    four are its own with two owners, and read without the network.\n\n\
+    Example, by hand, in as many terminals or on as many hosts as you like:\n  consort perf\n  consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
+    Example, on one host, for scripts:\n  consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
+    The control channel uses the ports 50 above the grid's, unless --control-config says otherwise.\n\
+    The exit code is 1 if something has failed, and with --spawn also if a key lacks a copy or has copies that differ."
+)]
+pub(crate) struct Perf {
+    #[command(flatten)]
+    join: Join,
+    /// The stack of the control channel; without it, that of the grid on other ports.
+    #[arg(long, value_name = "FILE")]
+    control_config: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Members that have each key.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    owners: u16,
+    /// Has no menu: waits for what others start.
+    #[arg(long, conflicts_with = "spawn")]
+    nohup: bool,
+    /// Ends when its input does.
+    #[arg(long, hide = true, requires = "nohup")]
+    with_parent: bool,
+    /// Starts so many member processes on this host, puts all keys, measures, looks at all copies, and ends.
+    #[arg(long, value_name = "N")]
+    spawn: Option<usize>,
+    /// How long to run before measuring, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "spawn")]
+    warmup: f64,
+    /// Prints one line of JSON instead of text.
+    #[arg(long, requires = "spawn")]
+    json: bool,
+}
+
+impl Perf {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        let is_good = match self.spawn {
+            Some(members) => self.measure(members).await?,
+            None => self.take_part().await?,
+        };
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// A member, until it is ended. Returns whether all has gone well.
+    async fn take_part(self) -> anyhow::Result<bool> {
+        let (member, dispatcher) =
+            Member::join(&self.join, self.control_config.as_deref(), self.owners, self.settings).await?;
+        let (end, is_good) = if self.nohup {
+            let end = tokio::select! {
+                end = member.until_told() => end?,
+                () = end_of_input(), if self.with_parent => End::Together,
+            };
+            (end, true)
+        } else {
+            Menu::new(member.clone(), dispatcher.clone()).serve().await?
+        };
+        member.end(dispatcher, end).await?;
+        Ok(is_good)
+    }
+
+    /// Members on this host, measured once. Returns whether all has gone well.
+    async fn measure(self, members: usize) -> anyhow::Result<bool> {
+        let settings = &self.settings;
+        let grid = Grid::start(&self.join, members, self.owners, settings, None).await?;
+        eprintln!("{members} members have the cache, with {} owners of each key", grid.wanted(self.owners));
+        let begin = Instant::now();
+        grid.populate(settings).await?;
+        eprintln!(
+            "{} keys of {} put in {} ms",
+            grouped(settings.keys.into()),
+            bytes(settings.size as f64),
+            begin.elapsed().as_millis()
+        );
+        eprintln!(
+            "{} invokers each, {:.0} % reads, {} s after {} s of warm-up",
+            settings.threads,
+            settings.read_percentage * 100.0,
+            settings.time,
+            self.warmup
+        );
+        let test = Test { settings: settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 };
+        let figures = told(&grid, grid.run(&test)).await?;
+        let total = Total::of(&figures);
+        let verdict = grid.validate(settings.keys, self.owners).await?;
+        eprintln!("{}", verdict.text(grid.wanted(self.owners)));
+        if self.json {
+            let mut summary = total.summary(settings, self.owners);
+            summary.copies = Some(verdict);
+            println!("{}", serde_json::to_string(&summary)?);
+        } else {
+            figures.iter().for_each(|own| println!("{own}"));
+            print!("\n{}", total.text(settings));
+        }
+        let is_good = figures.len() == members
+            && total.requests > 0
+            && total.errors + total.missing == 0
+            && verdict.is_good();
+        grid.close().await;
+        Ok(is_good)
+    }
+}
+
+async fn end_of_input() {
+    let mut input = tokio::io::stdin();
+    let mut bytes = [0; 64];
+    while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+}
+
+/// Does the work, with a line on the terminal, if there is one, that says how far the members are.
+async fn told<T>(grid: &Grid, work: impl Future<Output = T>) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work.await;
+    }
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut before = None;
+    loop {
+        tokio::select! {
+            result = &mut work => {
+                eprintln!();
+                return result;
+            }
+            _ = ticks.tick() => {
+                let states = grid.look().await.unwrap_or_default();
+                let now: u64 = states.iter().map(State::operations).sum();
+                if let Some(before) = before.replace(now) {
+                    let line = format!("{} requests in the last second", grouped(now.saturating_sub(before) as f64));
+                    eprint!("\r  {line:<60}");
+                    let _ = std::io::stderr().flush();
+                }
+            }
+        }
+    }
+}

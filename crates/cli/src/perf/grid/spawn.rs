@@ -1,0 +1,228 @@
+//! A cluster of member processes on this host, and one process that looks on: it starts them, gives the orders and
+//! collects what comes of them.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use consort_channel::Address;
+use consort_channel::rpc::RpcDispatcher;
+use tokio::task::JoinSet;
+
+use super::channels::CONTROL_PORTS;
+use super::control::{
+    ORDER_TIME_MAX, Order, POPULATE_TIME_MAX, SETTLE_TIME_MAX, State, order_all, order_each, order_one,
+};
+use super::copies::{Copies, Verdict};
+use super::figures::Figures;
+use super::load::Test;
+use super::member::look_on;
+use super::menu::OVERTIME_MAX;
+use super::settings::Settings;
+use crate::join::Join;
+use crate::perf::cluster::{Others, member_name};
+use crate::perf::member::wait_for_members;
+
+/// The largest number of members on one host: their ports lie between those of the two channels.
+pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 2;
+
+/// How often it is told how far members are.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a member may take to tell that: one that is dead never does.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// Where free ports are looked for: below those that the system gives out itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Member processes, and the orders to them.
+pub(crate) struct Grid {
+    control: RpcDispatcher,
+    others: Others,
+    /// Those that live, in the order of their start.
+    names: Vec<String>,
+}
+
+/// The first of so many ports from which on nobody listens, at all places where members would.
+fn free_ports(members: usize) -> anyhow::Result<u16> {
+    let block = 4 * CONTROL_PORTS;
+    let blocks = (PORTS.end - PORTS.start) / block;
+    // Two that start at once do not look at the same place first.
+    let first = std::process::id() % u32::from(blocks);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let bases = (0..blocks).map(|nth| PORTS.start + ((first as u16 + nth) % blocks) * block);
+    let is_whole = |base: &u16| {
+        (0..4).all(|part| (0..=members as u16).all(|nth| is_free(base + part * CONTROL_PORTS + nth)))
+    };
+    bases.into_iter().find(is_whole).context("no free ports on 127.0.0.1")
+}
+
+impl Grid {
+    /// Starts members and waits until all have the cache. `log` is the least that they tell of what goes wrong, unless the
+    /// environment says it.
+    pub(crate) async fn start(
+        join: &Join,
+        members: usize,
+        owners: u16,
+        settings: &Settings,
+        log: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        if !(1..=MEMBERS_MAX).contains(&members) {
+            bail!("{members} members: 1 to {MEMBERS_MAX} fit one host");
+        }
+        let mut join = join.clone();
+        join.on_this_host(free_ports(members)?, members)?;
+        join.name = Some("starter".to_owned());
+        let control = look_on(&join, None).await?;
+        let names = (0..members).map(member_name).collect();
+        let mut grid = Self { control, others: Others(Vec::new()), names };
+        // The first one begins the cluster, so that the rest need not merge.
+        for (from, to) in [(0, 1), (1, members)] {
+            for nth in from..to {
+                grid.others.0.push(start_member(&join, &member_name(nth), owners, settings, log)?);
+            }
+            wait_for_members(grid.control.channel(), 1 + to).await?;
+            grid.settle(to).await?;
+        }
+        Ok(grid)
+    }
+
+    /// How many members live.
+    pub(crate) fn members(&self) -> usize {
+        self.names.len()
+    }
+
+    /// How many copies a key is to have.
+    pub(crate) fn wanted(&self, owners: u16) -> usize {
+        usize::from(owners).min(self.members())
+    }
+
+    async fn settle(&self, members: usize) -> anyhow::Result<()> {
+        let limit = SETTLE_TIME_MAX + ORDER_TIME_MAX;
+        order_all::<State>(&self.control, &Order::Settle(members), limit).await.map(drop)
+    }
+
+    /// Waits until those that live have the cache and nothing moves.
+    pub(crate) async fn settled(&self) -> anyhow::Result<()> {
+        self.settle(self.members()).await
+    }
+
+    /// How far the members are that answer at once.
+    pub(crate) async fn look(&self) -> anyhow::Result<Vec<State>> {
+        let mut looking = JoinSet::new();
+        for member in self.addresses()? {
+            let control = self.control.clone();
+            looking.spawn(
+                async move { order_one::<State>(&control, &member, &Order::Look, LOOK_TIME_MAX).await },
+            );
+        }
+        let mut states: Vec<State> =
+            looking.join_all().await.into_iter().filter_map(|state| state.ok().flatten()).collect();
+        states.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(states)
+    }
+
+    fn addresses(&self) -> anyhow::Result<Vec<Address>> {
+        let view = self.control.channel().view().context("no view")?;
+        let own = self.control.channel().address();
+        Ok(view.members().iter().filter(|member| *member != own).cloned().collect())
+    }
+
+    /// Puts all keys, each member a share of them.
+    pub(crate) async fn populate(&self, settings: &Settings) -> anyhow::Result<()> {
+        let members = self.addresses()?;
+        let share = u64::from(settings.keys).div_ceil(members.len().max(1) as u64);
+        let mut putting = JoinSet::new();
+        for (nth, member) in members.into_iter().enumerate() {
+            let first = 1 + nth as u64 * share;
+            let last = (first + share - 1).min(settings.keys.into());
+            if first > last {
+                continue;
+            }
+            let control = self.control.clone();
+            let order = Order::Populate { first: first as u32, last: last as u32, size: settings.size };
+            putting.spawn(async move { order_one::<()>(&control, &member, &order, POPULATE_TIME_MAX).await });
+        }
+        while let Some(done) = putting.join_next().await {
+            done.context("an order")?.context("putting the keys")?;
+        }
+        Ok(())
+    }
+
+    /// Runs a test on all members at once. Who dies meanwhile is left out.
+    pub(crate) fn run(&self, test: &Test) -> impl Future<Output = anyhow::Result<Vec<Figures>>> + use<> {
+        run(self.control.clone(), test.clone())
+    }
+
+    /// Looks at all copies of all keys.
+    pub(crate) async fn validate(&self, keys: u32, owners: u16) -> anyhow::Result<Verdict> {
+        let all: Vec<Copies> = order_all(&self.control, &Order::Copies(keys), POPULATE_TIME_MAX).await?;
+        Ok(Verdict::of(keys, self.wanted(owners), &all))
+    }
+
+    /// Kills the last member as `kill -9` does. Returns its name.
+    pub(crate) fn kill_last(&mut self) -> anyhow::Result<String> {
+        let mut last = self.others.0.pop().context("a member to kill")?;
+        last.kill()?;
+        last.wait()?;
+        self.names.pop().context("a member to kill")
+    }
+
+    /// Ends everything.
+    pub(crate) async fn close(self) {
+        drop(self.others);
+        self.control.channel().clone().abort().await;
+    }
+}
+
+async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>> {
+    let limit = test.takes() + OVERTIME_MAX;
+    let mut figures = Vec::new();
+    for (member, answer) in order_each::<Figures>(&control, &Order::Start(test), limit).await? {
+        match answer {
+            Ok(own) => figures.push(own),
+            Err(error) if control.channel().has_member(&member) => {
+                return Err(error.context(format!("member {}", control.channel().name_of(&member))));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(figures)
+}
+
+/// Starts a member as a process of this very program. It ends when its input does, so with whoever has started it.
+fn start_member(
+    join: &Join,
+    name: &str,
+    owners: u16,
+    settings: &Settings,
+    log: Option<&str>,
+) -> anyhow::Result<Child> {
+    let program = std::env::current_exe().context("where is this program?")?;
+    let mut command = Command::new(program);
+    if let (Some(log), Err(_)) = (log, std::env::var("CONSORT_LOG")) {
+        command.env("CONSORT_LOG", log);
+    }
+    command
+        .args(["perf", "--nohup", "--with-parent"])
+        .arg(format!("--owners={owners}"))
+        .arg(format!("--keys={}", settings.keys))
+        .args(join.arguments(name))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .with_context(|| format!("starting member {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_are_taken_are_not_free() {
+        let base = free_ports(3).unwrap();
+        let taken = TcpListener::bind(("127.0.0.1", base + CONTROL_PORTS + 2)).unwrap();
+        assert_ne!(free_ports(3).unwrap(), base);
+        drop(taken);
+    }
+}
