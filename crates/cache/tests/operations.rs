@@ -53,7 +53,10 @@ async fn what_one_member_puts_all_get() {
 async fn a_local_cache_is_its_members_own() {
     let managers = Cluster::loopback("local").join_all(["A", "B"]).await;
     let config = CacheConfig { mode: CacheMode::Local, ..CacheConfig::new("mine") };
-    let caches = open(&managers, &config).await;
+    let mut caches = Vec::new();
+    for manager in &managers {
+        caches.push(soon("open", manager.open(config.clone()).raw()).await.expect("opened"));
+    }
     soon("put", caches[0].put(&b"k"[..], &b"v"[..])).await.expect("put");
     assert_eq!(soon("get", caches[0].get(&b"k"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
     assert_eq!(soon("get", caches[1].get(&b"k"[..])).await.expect("got"), None);
