@@ -173,11 +173,11 @@ fn at_least_once_misses_nothing() {
     run_seeds(Guarantee::AtLeastOnce, 20);
 }
 
-/// S004-1, S004-11.
+/// S004-1, S004-2, S004-11.
 #[test]
 fn s004_1_any_member_iterates_over_everything_with_up_to_four_lanes() {
     let mut cluster = populated(1, 6, 500);
-    assert_eq!(Publication::default().lanes, 4);
+    assert_eq!((Publication::default().lanes, Publication::default().batch), (4, 512));
     for n in 0..6 {
         let id = begin(&mut cluster, n, Publication::default());
         let (found, count) = drain(&mut cluster, n, id);
