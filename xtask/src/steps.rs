@@ -23,9 +23,12 @@ const STEPS: &[Step] = &[
     ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
     ("claims", "every claim has a row, and every test that a row names exists", |_| claims::run()),
     ("lints", "no compiler or clippy warning", |_| match clippy(&["--workspace"]) {
-        Outcome::Passed => {
-            clippy(&["--package=consort-sim", "--package=consort-group", "--features=planted"])
-        }
+        Outcome::Passed => clippy(&[
+            "--package=consort-sim",
+            "--package=consort-group",
+            "--package=consort-grid",
+            "--features=planted",
+        ]),
         other => other,
     }),
     ("tests", "unit, property, vector, live and documentation tests", |filter| {
@@ -39,7 +42,7 @@ const STEPS: &[Step] = &[
         command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "--deny warnings");
         status(command)
     }),
-    ("planted", "the simulator finds every bug that is planted in the protocols", |filter| {
+    ("planted", "the simulator finds every bug that is planted in the protocols and in the grid", |filter| {
         let mut arguments =
             vec!["test", "--profile=quick", "--package=consort-sim", "--features=planted", "--test=planted"];
         arguments.extend(filter);

@@ -28,6 +28,8 @@ pub(crate) struct Sim {
 enum Command {
     /// Messages, bytes and time of joins, crashes, leaves and merges, and the steady load, by the cluster's size.
     Growth(GrowthOf),
+    /// Messages per operation of a cache, and what moves when a member joins, by the cluster's size.
+    GridGrowth(GridGrowthOf),
 }
 
 #[derive(Args)]
@@ -84,6 +86,43 @@ struct GrowthOf {
     json: bool,
 }
 
+#[derive(Args)]
+#[command(after_help = "Example:\n  consort sim grid-growth --members 2,8,64")]
+struct GridGrowthOf {
+    /// A stock stack, such as tcp.xml or udp.xml.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    stack: String,
+    /// Members of each cluster.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4,8,16,32,64")]
+    members: Vec<usize>,
+    /// The seed that every cluster gets.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+impl GridGrowthOf {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        println!(
+            "| members | per put | per read | per primary read | moved by a join | ideal | messages of a join | s |"
+        );
+        println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
+        for &members in &self.members {
+            let growth = grid::grow(&self.stack, members, self.seed).map_err(anyhow::Error::msg)?;
+            println!(
+                "| {members} | {:.2} | {:.2} | {:.2} | {:.3} | {:.3} | {} | {:.3} |",
+                growth.per_put,
+                growth.per_read,
+                growth.per_primary_read,
+                growth.moved,
+                1.0 / (members + 1) as f64,
+                growth.per_join,
+                growth.joined_after.as_secs_f64()
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 /// A cluster that can be split into halves that merge has two members in each.
 fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&size| size >= 4).ok_or_else(|| "a number from 4 on".to_owned())
@@ -93,6 +132,7 @@ impl Sim {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Some(Command::Growth(growth)) => growth.run(),
+            Some(Command::GridGrowth(growth)) => growth.run(),
             None if self.swarm.grid => Ok(self.swarm.run_grid()),
             None => Ok(self.swarm.run()),
         }

@@ -14,6 +14,7 @@ mod member;
 mod node;
 mod operation;
 mod placement;
+mod planted;
 mod publication;
 mod topology;
 mod version;
@@ -30,6 +31,8 @@ pub use container::{
 pub use member::{CacheMember, Capacity, Location};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+#[cfg(feature = "planted")]
+pub use planted::Planted;
 pub use publication::{
     BATCH, Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, Transform,
     TransformFn, What,

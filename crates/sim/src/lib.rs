@@ -33,6 +33,8 @@ mod world;
 
 pub use checks::Violation;
 #[cfg(feature = "planted")]
+pub use consort_grid::Planted as GridPlanted;
+#[cfg(feature = "planted")]
 pub use consort_group::Planted;
 pub use faults::Mix;
 pub use growth::{Growth, Phase, grow};

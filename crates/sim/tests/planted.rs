@@ -1,9 +1,12 @@
 //! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/planted.md.
 
-use consort_sim::{Plan, Planted, run};
+use consort_sim::{GridPlanted, Plan, Planted, run};
 
 /// Seeds after which a bug counts as not found.
 const SEEDS_MAX: u64 = 300;
+
+/// The same of bugs in the grid.
+const GRID_SEEDS_MAX: u64 = 1_000;
 
 /// A stock stack that has the protocol.
 fn stack(bug: Planted) -> &'static str {
@@ -29,4 +32,18 @@ fn every_planted_bug_is_found() {
         }
     }
     assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
+}
+
+#[test]
+fn every_bug_planted_in_the_grid_is_found() {
+    let mut missed = Vec::new();
+    println!("| bug | seeds | rule that was broken |\n|---|---:|---|");
+    for bug in GridPlanted::ALL {
+        let plan = consort_sim::grid::Plan::new("tcp.xml", 4).with_planted(bug);
+        match (0..GRID_SEEDS_MAX).find_map(|seed| consort_sim::grid::run(&plan, seed).err()) {
+            Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
+            None => missed.push(bug),
+        }
+    }
+    assert_eq!(missed, [], "not found with {GRID_SEEDS_MAX} seeds");
 }

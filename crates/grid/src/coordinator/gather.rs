@@ -8,6 +8,7 @@ use super::AGAIN_AFTER;
 use super::led::Led;
 use crate::command::{Body, CacheId, CacheStatus, Status};
 use crate::node::Cx;
+use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 
 /// The members that have not answered, and the answers of those that have.
@@ -77,7 +78,10 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let best = found
         .iter()
         .filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)))
-        .max_by_key(|(topology, _)| rank(topology, view));
+        .max_by_key(|(topology, _)| {
+            let rank = rank(topology, view);
+            if cx.has(Planted::WrongHistory) { (u32::MAX - rank.0, rank.1, rank.2, rank.3) } else { rank }
+        });
     let Some((best, config)) = best.map(|(topology, config)| (topology.clone(), config.clone())) else {
         let staying = found.into_iter().filter(|(_, status)| !status.is_leaving);
         return staying.fold(None, |led, (_, status)| match led {

@@ -15,6 +15,7 @@ use consort_group::{Address, View};
 use crate::CacheMode;
 use crate::command::{Body, CacheId, ToCoordinator};
 use crate::node::Cx;
+use crate::planted::Planted;
 use gather::Gathering;
 use led::Led;
 
@@ -46,7 +47,10 @@ impl Coordinator {
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
             self.led.clear();
-        } else if matches!(self.role, Role::Leading) && !view.is_merge() && !has_lost {
+        } else if matches!(self.role, Role::Leading)
+            && !view.is_merge()
+            && !(has_lost && !cx.has(Planted::LossNotConfirmed))
+        {
             for led in self.led.values_mut() {
                 led.handle_view(cx, view);
             }

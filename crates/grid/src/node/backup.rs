@@ -6,6 +6,7 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::records::Record;
 use crate::command::{Ack, Backup, Body, Effect};
+use crate::planted::Planted;
 use crate::{Segment, Version};
 
 impl Cache {
@@ -14,7 +15,9 @@ impl Cache {
         let segment = backup.segment;
         let Some(installed) = &self.installed else { return };
         let epoch = installed.topology.epoch(segment);
-        if topology < epoch || installed.writes.primary(segment) != Some(from) {
+        if topology < epoch && !cx.has(Planted::OldEpochTaken)
+            || installed.writes.primary(segment) != Some(from)
+        {
             // Its primary does not know yet that the owners have changed. It will, and send this to all of them.
             cx.counters.outdated += 1;
             return;
@@ -30,7 +33,10 @@ impl Cache {
             if let Some(record) = self.state(segment).records.of_write(&key, version) {
                 record.operation = operation;
             } else {
-                self.apply(cx, segment, &key, version, effect);
+                let is_received = self.container.state(segment) == crate::SegmentState::Receiving;
+                if !(is_received && cx.has(Planted::BackupNotApplied)) {
+                    self.apply(cx, segment, &key, version, effect);
+                }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
                     let record = Record { operation, key, version, is_removal, outcome };
@@ -60,6 +66,9 @@ impl Cache {
     ) {
         match effect {
             Effect::Put(stored) => self.put_copy(cx, segment, key, stored),
+            Effect::Remove
+                if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
+            }
             Effect::Remove => self.erase(cx.now, segment, key, version),
             Effect::Superseded | Effect::Nothing => {}
         }

@@ -10,6 +10,7 @@ use super::iteration::Iteration;
 use super::records::Records;
 use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::planted::Planted;
 use crate::publication::{IterationId, TransformFn};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Segment, Topology};
 
@@ -159,7 +160,12 @@ impl Cache {
             Body::Backup(backup) if is_ours(backup.segment) => {
                 self.handle_backup(cx, from, command.topology, backup);
             }
-            Body::Ack(ack) => cx.calls.ack(from, ack),
+            Body::Ack(mut ack) => {
+                if cx.has(Planted::AcksAddedUp) {
+                    ack.epoch = u32::MAX;
+                }
+                cx.calls.ack(from, ack);
+            }
             Body::Reply { number, reply } => self.handle_reply(cx, command.topology, number, reply),
             Body::Handover(all) => {
                 for handed in all.into_iter().filter(|handed| is_ours(handed.segment)) {

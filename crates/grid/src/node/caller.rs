@@ -9,6 +9,7 @@ use super::cx::Cx;
 use crate::PartitionHandling;
 use crate::command::{Body, Call, Reply};
 use crate::operation::{Action, OperationError, ReadFrom};
+use crate::planted::Planted;
 use crate::topology::Topology;
 
 /// How long an operation waits for an answer before it is sent again although nothing has changed: many times a round
@@ -22,10 +23,11 @@ const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 impl Cache {
     /// Sends an operation to whom it concerns, if there is somebody. Otherwise it waits for a topology that has one.
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
+        let is_denied = !cx.has(Planted::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let Some(topology) = self.topology() else { return };
         let (segment, is_write) = (call.segment, call.is_write());
-        if let Some(error) = self.refusal(topology, call.segment, is_write) {
+        if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
             match call.is_repeated && is_write {
                 // It may have been done: it stays until that is known.
                 true => cx.calls.give_up(number, OperationError::Uncertain),

@@ -8,6 +8,7 @@ use super::calls::Calls;
 use super::records::Watermarks;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
+use crate::planted::Planted;
 use crate::wire::FrameWriter;
 
 /// The part of a [`super::Node`] that its caches use.
@@ -24,6 +25,10 @@ pub(crate) struct Cx {
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
     pub(crate) counters: Counters,
+    /// Bytes of a chunk of a transfer.
+    pub(crate) chunk_bytes: u32,
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<Planted>,
     /// An entry that does not live for ever was written.
     pub(crate) has_mortals: bool,
 }
@@ -60,8 +65,24 @@ impl Cx {
             inner: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            chunk_bytes: super::transfer::CHUNK_BYTES,
+            #[cfg(feature = "planted")]
+            planted: None,
             has_mortals: false,
         }
+    }
+
+    /// Whether this member has been given the bug.
+    #[cfg(feature = "planted")]
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+
+    /// Nobody has a bug on purpose.
+    #[cfg(not(feature = "planted"))]
+    #[inline(always)]
+    pub(crate) fn has(&self, _: Planted) -> bool {
+        false
     }
 
     /// Says something to a member, perhaps to ourselves.

@@ -12,6 +12,7 @@ use super::cx::Cx;
 use super::records::Record;
 use crate::command::{Body, HandedRecord, HandedSegment};
 use crate::operation::{Action, Change, Condition, Write};
+use crate::planted::Planted;
 use crate::{Segment, Version};
 
 impl Cache {
@@ -47,6 +48,9 @@ impl Cache {
                 }
                 None => {}
             }
+        }
+        if cx.has(Planted::HandoverNotAwaited) {
+            self.segments.iter_mut().for_each(|state| state.missing.clear());
         }
         for (primary, segments) in handed {
             let all = segments.into_iter().map(|segment| self.handed_segment(cx, segment)).collect();
@@ -143,7 +147,10 @@ impl Cache {
         state.records.prune(&cx.watermarks);
         let mut count = 0;
         for record in state.records.iter_mut() {
-            if !Self::is_caller_gone(&installed.topology, &record.operation.caller) {
+            let caller = &record.operation.caller;
+            let is_away = cx.has(Planted::AwayAdopted) && installed.topology.away().contains(caller);
+            let is_gone = Self::is_caller_gone(&installed.topology, caller) || is_away;
+            if !is_gone || cx.has(Planted::CallersNotAdopted) {
                 continue;
             }
             // Sent again as any operation is; wherever it finds no record, it has nothing to do.

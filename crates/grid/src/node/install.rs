@@ -7,6 +7,7 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::command::ToCoordinator;
 use crate::operation::OperationError;
+use crate::planted::Planted;
 use crate::topology::Topology;
 use crate::{Segment, SegmentState as ContainerState};
 
@@ -38,6 +39,9 @@ impl Cache {
         }
         let id = topology.id;
         self.installed = Some(Installed { writes: topology.write_owners(), topology });
+        if cx.has(Planted::RecordsDropped) {
+            self.segments.iter_mut().for_each(|state| state.records = Default::default());
+        }
         self.move_segments(cx);
         self.hand_over(cx);
         self.resend_records(cx);
@@ -72,7 +76,7 @@ impl Cache {
             // Nobody reads here any more before others write without us.
             let is_read = topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
                 && self.refusal(topology, segment, false).is_none();
-            if !is_read {
+            if !is_read && !cx.has(Planted::ReadAfterSurrender) {
                 self.container.set_readable(segment, false);
             }
             let has = self.container.state(segment);

@@ -146,6 +146,17 @@ impl Node {
         }
     }
 
+    /// How many bytes of entries a chunk of a transfer has; by default as many as are a millisecond of a fast network.
+    pub fn set_chunk_bytes(&mut self, bytes: u32) {
+        self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
+    }
+
+    /// Gives this member a bug.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: crate::Planted) {
+        self.cx.planted = Some(bug);
+    }
+
     /// Our address.
     pub fn local(&self) -> &Address {
         &self.cx.local

@@ -7,6 +7,7 @@ use super::cx::Cx;
 use super::records::Record;
 use crate::command::{Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
+use crate::planted::Planted;
 use crate::{Segment, Version};
 
 impl Cache {
@@ -18,7 +19,7 @@ impl Cache {
         }
         let Some(own) = self.topology() else { return };
         let reign = own.reign(own.current.segment_of(&call.key));
-        if matches!(call.action, Action::Write(_)) && topology < reign {
+        if matches!(call.action, Action::Write(_)) && topology < reign && !cx.has(Planted::LateCallTaken) {
             // Perhaps one that was sent again and has come late: it may have been answered in a reign before, and nobody
             // remembers that. Who still waits for it sends it again.
             cx.counters.outdated += 1;
@@ -43,7 +44,9 @@ impl Cache {
             return self.reply(cx, from, call.number, Reply::Misdirected);
         }
         let is_write = matches!(call.action, Action::Write(_));
-        if let Some(error) = self.refusal(topology, segment, is_write) {
+        if let Some(error) = self.refusal(topology, segment, is_write)
+            && !cx.has(Planted::MinorityWrites)
+        {
             // What is sent again may have been done before.
             let error = if call.is_repeated && is_write { OperationError::Uncertain } else { error };
             return self.reply(cx, from, call.number, Reply::Failed(error));
@@ -53,14 +56,16 @@ impl Cache {
         }
         cx.note_own_watermark();
         let operation = OperationId { caller: from.clone(), number: call.number };
-        if call.is_repeated {
+        if call.is_repeated && !cx.has(Planted::RepeatedNotRecognised) {
             if cx.watermarks.is_finished(&operation) {
                 return;
             }
             if let Some(record) = self.state(segment).records.find(&operation).cloned() {
                 return self.back_up_record(cx, segment, record);
             }
-            if let Some(outcome) = self.state(segment).records.answer(&operation).cloned() {
+            if let Some(outcome) = self.state(segment).records.answer(&operation).cloned()
+                && !cx.has(Planted::AnswerForgotten)
+            {
                 return self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
         }

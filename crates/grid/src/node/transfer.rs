@@ -9,6 +9,7 @@ use super::cache::Cache;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
+use crate::planted::Planted;
 use crate::topology::Phase;
 use crate::{Segment, SegmentState as ContainerState};
 
@@ -17,7 +18,7 @@ const PULLS_MAX: usize = 4;
 
 /// Bytes of a chunk. With [`PULLS_MAX`] a receiver has a megabyte under way: a millisecond of a fast network, and little
 /// enough to let commands through in between.
-const CHUNK_BYTES: u32 = 256 * 1024;
+pub(super) const CHUNK_BYTES: u32 = 256 * 1024;
 
 /// Entries of a chunk: a giver's walk holds nobody up for longer.
 const CHUNK_ENTRIES: usize = 4_096;
@@ -121,8 +122,12 @@ impl Cache {
     }
 
     fn ask(&self, cx: &mut Cx, segment: Segment, pull: &ActivePull) {
-        let body =
-            Pull { rebalance: self.transfer.rebalance, segment, cursor: pull.cursor, bytes_max: CHUNK_BYTES };
+        let body = Pull {
+            rebalance: self.transfer.rebalance,
+            segment,
+            cursor: pull.cursor,
+            bytes_max: cx.chunk_bytes,
+        };
         self.send(cx, &pull.from, Body::Pull(body));
     }
 
@@ -190,8 +195,13 @@ impl Cache {
         }
         for (key, stored) in entries {
             self.transfer.bytes += (key.len() + stored.value.len()) as u64;
+            if cx.has(Planted::ChunkOverwrites) {
+                let _ = self.container.put(segment, &key, super::entries::unpacked(stored, cx.now), cx.now);
+                continue;
+            }
             self.put_copy(cx, segment, &key, stored);
         }
+        let next = next.filter(|_| !cx.has(Planted::LastChunkLost));
         match (next, self.transfer.active.get_mut(&segment)) {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);

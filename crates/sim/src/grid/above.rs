@@ -32,6 +32,7 @@ impl World {
         let is_first = node == 0;
         let address = self.nodes[node].address.clone();
         let mut member = Box::new(Member::new(address.clone(), &grid.config, self.rng.next_u64()));
+        member.node.set_chunk_bytes(grid.chunk_bytes);
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {
             member.node.plant(bug);
@@ -82,6 +83,9 @@ impl World {
         let mut has_sent = false;
         while let Some(frame) = member.node.poll_frame() {
             has_sent = true;
+            if let Some(grid) = &mut self.grid {
+                grid.frames += 1;
+            }
             stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
         }
         let mut finished = Vec::new();

@@ -11,6 +11,7 @@
 mod above;
 mod checks;
 mod client;
+mod growth;
 mod guards;
 mod history;
 mod keys;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use consort_grid::{CacheConfig, Topology};
 use consort_group::{Address, Time};
 
+pub use growth::{Growth, grow};
 pub use swarm::{Plan, Report, replay, run};
 
 pub(crate) use member::Member;
@@ -35,6 +37,8 @@ use keys::Keys;
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
     pub(crate) keys: Keys,
+    /// How much a chunk of a transfer has.
+    pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: Vec<Operation>,
     /// Places in the history that have no end yet.
@@ -46,6 +50,8 @@ pub(crate) struct Grid {
     /// Whether clients go on.
     pub(crate) is_busy: bool,
     pub(crate) malformed: u64,
+    /// Messages that members have sent to each other.
+    pub(crate) frames: u64,
     /// Topologies as they were installed; with `tells_all`, operations as well.
     pub(crate) story: Vec<(Time, String)>,
     pub(crate) tells_all: bool,
@@ -59,6 +65,7 @@ impl Grid {
         Self {
             config,
             keys,
+            chunk_bytes: u32::MAX,
             clients: Vec::new(),
             history: Vec::new(),
             running: Vec::new(),
@@ -66,6 +73,7 @@ impl Grid {
             indices: BTreeMap::new(),
             is_busy: true,
             malformed: 0,
+            frames: 0,
             story: Vec::new(),
             tells_all: false,
             #[cfg(feature = "planted")]

@@ -136,7 +136,9 @@ fn draw(plan: &Plan, world: &mut World) -> Grid {
         9 if plan.mix == Mix::NONE => PartitionHandling::AllowReadWrites,
         _ => PartitionHandling::AllowReads,
     };
-    Grid::new(config, Keys::draw(rng))
+    // Few entries are several chunks, sometimes.
+    let chunk_bytes = if rng.chance(0.7) { rng.between(1, 200) as u32 } else { u32::MAX };
+    Grid { chunk_bytes, ..Grid::new(config, Keys::draw(rng)) }
 }
 
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {

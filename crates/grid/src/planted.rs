@@ -1,0 +1,75 @@
+//! Bugs that members can be given on purpose, to prove that checkers find them. Without the feature `planted` nobody has
+//! one, and the compiler leaves them out.
+
+/// A bug.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(not(feature = "planted"), allow(dead_code, unreachable_pub))]
+pub enum Planted {
+    /// Backups acknowledge what they have not applied while they receive the segment.
+    BackupNotApplied,
+    /// Backups take commands of older epochs.
+    OldEpochTaken,
+    /// A new primary orders writes before it has the other owners' records.
+    HandoverNotAwaited,
+    /// Records are dropped with every topology.
+    RecordsDropped,
+    /// A write that is sent again is carried out again.
+    RepeatedNotRecognised,
+    /// A write that changed nothing is carried out again when it is sent again.
+    AnswerForgotten,
+    /// Calls of older reigns are carried out.
+    LateCallTaken,
+    /// Phases begin before all have confirmed the last.
+    PhaseTooEarly,
+    /// Who joins after a change of coordinators is not waited for.
+    JoinerNotAwaited,
+    /// A chunk overwrites newer entries.
+    ChunkOverwrites,
+    /// Removals are not remembered while the segment is received.
+    RemovalForgotten,
+    /// Entries are read where they are no longer written.
+    ReadAfterSurrender,
+    /// A minority accepts writes.
+    MinorityWrites,
+    /// At a merge, the side goes on that has been degraded the longest.
+    WrongHistory,
+    /// Nobody succeeds callers that have vanished.
+    CallersNotAdopted,
+    /// Callers that are away are succeeded as if they had vanished.
+    AwayAdopted,
+    /// Acknowledgements of two epochs are added up.
+    AcksAddedUp,
+    /// A transfer ends one chunk early.
+    LastChunkLost,
+    /// The absent count for a majority.
+    AbsentCounted,
+    /// A coordinator that has lost members does not ask those that are left.
+    LossNotConfirmed,
+}
+
+impl Planted {
+    /// All of them.
+    #[cfg(feature = "planted")]
+    pub const ALL: [Self; 20] = [
+        Self::BackupNotApplied,
+        Self::OldEpochTaken,
+        Self::HandoverNotAwaited,
+        Self::RecordsDropped,
+        Self::RepeatedNotRecognised,
+        Self::AnswerForgotten,
+        Self::LateCallTaken,
+        Self::PhaseTooEarly,
+        Self::JoinerNotAwaited,
+        Self::ChunkOverwrites,
+        Self::RemovalForgotten,
+        Self::ReadAfterSurrender,
+        Self::MinorityWrites,
+        Self::WrongHistory,
+        Self::CallersNotAdopted,
+        Self::AwayAdopted,
+        Self::AcksAddedUp,
+        Self::LastChunkLost,
+        Self::AbsentCounted,
+        Self::LossNotConfirmed,
+    ];
+}

@@ -1,0 +1,123 @@
+//! What a cache costs by the cluster's size: messages per operation, and how much moves when somebody joins.
+//!
+//! A quiet network, a distributed cache with two owners and 256 segments, and one operation at a time from members in
+//! turn, so that nothing shares a message with anything else.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Action, CacheConfig, Condition, ConsistentHash, ReadFrom};
+
+use super::client::put;
+use super::keys::Keys;
+use super::{Grid, settle};
+use crate::calm::go_on;
+use crate::faults::{Faults, Mix};
+use crate::stock::{Discovery, stock};
+use crate::swarm::QUICK;
+use crate::world::{Traffic, World};
+
+/// How a cache of one size behaves.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Growth {
+    /// The size.
+    pub members: usize,
+    /// Messages of the grid for a put, from the caller's to the last acknowledgement.
+    pub per_put: f64,
+    /// The same for a read from the nearest owner.
+    pub per_read: f64,
+    /// The same for a read from the primary.
+    pub per_primary_read: f64,
+    /// Copies of entries that move when one more joins, as a part of all copies. The ideal is one by the new size.
+    pub moved: f64,
+    /// Messages of the grid for that join, until everybody has the new stable topology.
+    pub per_join: u64,
+    /// How long that took.
+    pub joined_after: Duration,
+}
+
+/// Operations of each kind.
+const OPERATIONS: usize = 400;
+
+/// Longer than any operation takes on the quiet network.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Lets a cluster of `members` do operations, and take one more in.
+///
+/// # Errors
+///
+/// An unknown stack, or members that do not find together.
+pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, String> {
+    let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
+    let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
+    let mut grid = Grid::new(CacheConfig::new("growth"), Keys { registers: 1, atoms: 1, counters: 1 });
+    grid.is_busy = false;
+    world.grid = Some(grid);
+    let now = world.now;
+    let _ = Faults::begin(&mut world, Mix::NONE, members, now);
+    for _ in 0..members {
+        join(&mut world)?;
+    }
+    let per_put =
+        per_operation(&mut world, &|n| put(Bytes::from(format!("value {n}")), Condition::Always, false))?;
+    let per_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Nearest))?;
+    let per_primary_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Primary))?;
+    let (before, since) = (owners(&world)?, world.now);
+    let sent = frames(&world);
+    join(&mut world)?;
+    let (after, joined_after) = (owners(&world)?, world.now.since(since));
+    let copies = |is_counted: &dyn Fn(usize, &consort_group::Address) -> bool| {
+        let of = |segment: consort_grid::Segment| {
+            let entries = world.nodes.iter().filter_map(|node| node.member.as_ref());
+            let entries = entries.map(|member| member.container.segment_len(segment)).max().unwrap_or(0);
+            let owners = after.owners(segment).filter(|owner| is_counted(usize::from(segment.0), owner));
+            entries * owners.count() as u64
+        };
+        after.segments().map(of).sum::<u64>()
+    };
+    let is_new = |segment: usize, owner: &consort_group::Address| {
+        !before.owners(consort_grid::Segment(segment as u16)).any(|old| old == owner)
+    };
+    Ok(Growth {
+        members,
+        per_put,
+        per_read,
+        per_primary_read,
+        moved: copies(&is_new) as f64 / copies(&|_, _| true).max(1) as f64,
+        per_join: frames(&world) - sent,
+        joined_after,
+    })
+}
+
+fn join(world: &mut World) -> Result<(), String> {
+    let node = world.start()?;
+    settle::wait_for(world, node).map_err(|(_, what)| what)?;
+    let limit = world.now + Duration::from_secs(60);
+    settle::settle(world, limit, Duration::from_secs(60)).map_err(|(_, what)| what)?;
+    Ok(())
+}
+
+fn owners(world: &World) -> Result<ConsistentHash, String> {
+    let member = world.nodes.first().and_then(|node| node.member.as_ref());
+    let topology = member.and_then(|member| member.topology());
+    topology.map(|topology| topology.current.clone()).ok_or_else(|| "no topology".to_owned())
+}
+
+fn frames(world: &World) -> u64 {
+    world.grid.as_ref().map_or(0, |grid| grid.frames)
+}
+
+/// Messages per operation of this kind.
+fn per_operation(world: &mut World, action: &dyn Fn(usize) -> Action) -> Result<f64, String> {
+    let before = frames(world);
+    for n in 0..OPERATIONS {
+        let node = n % world.nodes.len();
+        let at = world.submit(node, None, Bytes::from(format!("key {n}")), action(n));
+        go_on(world, STEP);
+        let result = world.grid.as_ref().and_then(|grid| grid.history.get(at)?.result.clone());
+        if !matches!(result, Some(Ok(_))) {
+            return Err(format!("operation {n}: {result:?}"));
+        }
+    }
+    Ok((frames(world) - before) as f64 / OPERATIONS as f64)
+}
