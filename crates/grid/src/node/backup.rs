@@ -65,6 +65,10 @@ impl Cache {
         effect: Effect,
     ) {
         match effect {
+            // Owners do not remember removals; their records do.
+            Effect::Put(_)
+                if self.container.version_of(segment, key).is_none()
+                    && self.state(segment).records.has_newer(key, version) => {}
             Effect::Put(stored) => self.put_copy(cx, segment, key, stored),
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {

@@ -104,6 +104,11 @@ impl Records {
         self.records.iter_mut().find(|record| record.version == version && record.key == key)
     }
 
+    /// Whether there is a later write of this key.
+    pub(crate) fn has_newer(&self, key: &[u8], version: Version) -> bool {
+        self.records.iter().any(|record| record.version > version && record.key == key)
+    }
+
     /// Whether there is a write of this key whose caller may not have all acknowledgements.
     pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
         let mut records = self.records.iter();
