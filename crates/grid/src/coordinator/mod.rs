@@ -49,7 +49,7 @@ impl Coordinator {
             self.led.clear();
         } else if matches!(self.role, Role::Leading)
             && !view.is_merge()
-            && !(has_lost && !cx.has(Planted::LossNotConfirmed))
+            && (!has_lost || cx.has(Planted::LossNotConfirmed))
         {
             for led in self.led.values_mut() {
                 led.handle_view(cx, view);
