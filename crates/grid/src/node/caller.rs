@@ -111,6 +111,8 @@ impl Cache {
         let id = self.config.id();
         for number in cx.calls.numbers() {
             let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+            // What made it wait long may be over with this topology.
+            call.patience = RESEND_AFTER;
             let (segment, target) = (call.segment, call.target.clone());
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
             let Some(topology) = self.topology() else { return };

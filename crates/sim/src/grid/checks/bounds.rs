@@ -72,7 +72,8 @@ pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
         }
         let segments = topology.current.segments_of(&node.address).count();
         if load.records > alive.len() * segments {
-            let what = format!("{}: {load:?} in {segments} segments of {} members", node.name, alive.len());
+            let state = world.grid_state();
+            let what = format!("{}: {load:?} in {segments} segments{state}", node.name);
             return Err(("records are forgotten", what));
         }
     }
