@@ -74,7 +74,12 @@ impl Menu {
                     return Ok((End::Together, self.is_good));
                 }
                 _ => {
-                    if let Err(error) = self.act(key, value.trim()).await {
+                    // A signal, or the end of everything, is not waited for until a test is over.
+                    let acted = tokio::select! {
+                        end = member.until_told() => return Ok((end?, self.is_good)),
+                        acted = self.act(key, value.trim()) => acted,
+                    };
+                    if let Err(error) = acted {
                         println!("[{key}] has failed: {error:#}");
                         self.is_good = false;
                     }
