@@ -6,7 +6,7 @@ use consort_sim::{GridPlanted, Plan, Planted, run};
 const SEEDS_MAX: u64 = 300;
 
 /// The same of bugs in the grid.
-const GRID_SEEDS_MAX: u64 = 400;
+const GRID_SEEDS_MAX: u64 = 1_000;
 
 /// A stock stack that has the protocol.
 fn stack(bug: Planted) -> &'static str {

@@ -173,8 +173,12 @@ impl Cache {
 
     /// One of the other write owners tells the caller the outcome; all of a write's remember it.
     fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
-        let others: Vec<Address> =
-            self.write_owners(backup.segment).filter(|owner| **owner != cx.local).cloned().collect();
+        let others: Vec<Address> = self
+            .write_owners(backup.segment)
+            .filter(|owner| **owner != cx.local)
+            .filter(|owner| !cx.has(Planted::MinorityWrites) || !self.is_away(owner))
+            .cloned()
+            .collect();
         let Some((last, others)) = others.split_last() else {
             if let Some(outcome) = backup.outcome {
                 self.reply(cx, &backup.operation.caller, backup.operation.number, Reply::Done(outcome));
@@ -191,6 +195,10 @@ impl Cache {
         }
         backup.tells = true;
         self.send(cx, last, Body::Backup(backup));
+    }
+
+    fn is_away(&self, owner: &Address) -> bool {
+        self.topology().is_some_and(|topology| topology.away().contains(owner))
     }
 
     pub(super) fn reply(&mut self, cx: &mut Cx, to: &Address, number: u64, reply: Reply) {

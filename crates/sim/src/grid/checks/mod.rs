@@ -104,7 +104,24 @@ impl<'a> OfKey<'a> {
         for &operation in &all {
             of_key.see(operation)?;
         }
+        if Kind::of(key) != Kind::Counter {
+            of_key.done_once()?;
+        }
         Ok(of_key)
+    }
+
+    /// No write is done twice: each has a value of its own.
+    fn done_once(&self) -> Result<(), Broken> {
+        let mut versions: BTreeMap<&Bytes, Version> = BTreeMap::new();
+        for (version, _) in self.done.iter().filter(|(_, done)| !done.is_removal) {
+            let Some(value) = self.values.get(version) else { continue };
+            if let Some(other) = versions.insert(value, *version) {
+                let what =
+                    format!("{value:?} has versions {other} and {version}: {}", self.tell_version(*version));
+                return Err(("writes are done once", what));
+            }
+        }
+        Ok(())
     }
 
     /// Takes note of what an operation has seen: a version means one value, to everybody.
