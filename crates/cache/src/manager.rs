@@ -309,7 +309,7 @@ impl Member {
     ) -> Result<Arc<OpenCache>, OpenError> {
         let mut caches = self.handler.caches();
         if let Some(opened) = caches.get(&config.id()) {
-            return match difference(&opened.config, &config) {
+            return match opened.config.difference(&config) {
                 _ if opened.is_closing() => Err(OpenError::Closing(config.name)),
                 None => Ok(opened.clone()),
                 Some((setting, ours, asked)) => {
@@ -349,16 +349,4 @@ impl Member {
             _ => Err(OpenError::Closed),
         }
     }
-}
-
-/// The first setting in which two differ: as it is, and as it was asked for.
-fn difference(ours: &CacheConfig, asked: &CacheConfig) -> Option<(&'static str, String, String)> {
-    let pairs = [
-        ("name", ours.name.to_string(), asked.name.to_string()),
-        ("mode", format!("{:?}", ours.mode), format!("{:?}", asked.mode)),
-        ("segments", ours.segments.to_string(), asked.segments.to_string()),
-        ("partitions", format!("{:?}", ours.partitions), format!("{:?}", asked.partitions)),
-        ("encoding", ours.encoding.to_string(), asked.encoding.to_string()),
-    ];
-    pairs.into_iter().find(|(_, ours, asked)| ours != asked)
 }

@@ -113,7 +113,7 @@ impl OpenCache {
     /// It is no more.
     pub(crate) fn ended(&self, standing: Standing) {
         self.begin_closing();
-        for segment in (0..self.config.segments).map(Segment) {
+        for segment in self.config.all_segments() {
             self.container.set_readable(segment, false);
         }
         self.standing.send_if_modified(|now| {

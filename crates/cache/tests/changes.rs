@@ -5,7 +5,6 @@ mod members;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use consort_cache::{CacheConfig, CacheError, CacheManager, CacheMode, OpenError, OperationError, RawCache};
 use members::{Cluster, close, open, settled, soon};
@@ -219,7 +218,7 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
 async fn no_task_but_these(tasks: usize) {
     soon("tasks end", async {
         while Handle::current().metrics().num_alive_tasks() > tasks {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use consort_cache::{CacheConfig, CacheError, CacheManager, CacheMode, OperationError, RawCache};
 use members::{Cluster, close, settled, soon};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc as unbounded, oneshot};
 
 /// A member on a thread of its own.
 struct Apart {
     /// Makes it stop until the other end is dropped.
-    stops: mpsc::Sender<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
+    stops: unbounded::UnboundedSender<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -21,7 +21,7 @@ async fn two(name: &str) -> (CacheManager, RawCache, Apart) {
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 1 }, ..CacheConfig::new("c") };
     let a = Cluster::patient(name).join("A").await;
     let cache = soon("open", a.open(config.clone()).raw()).await.expect("opened");
-    let (stops, stop) = mpsc::channel::<(oneshot::Sender<()>, mpsc::Receiver<()>)>();
+    let (stops, mut stop) = unbounded::unbounded_channel::<(oneshot::Sender<()>, mpsc::Receiver<()>)>();
     let (name, ready) = (name.to_owned(), oneshot::channel());
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -30,15 +30,9 @@ async fn two(name: &str) -> (CacheManager, RawCache, Apart) {
             soon("open", b.open(config).raw()).await.expect("opened");
             settled(&[&b], "c", 2).await;
             ready.0.send(()).expect("waited for");
-            loop {
-                match stop.try_recv() {
-                    Ok((stopped, until)) => {
-                        let _ = stopped.send(());
-                        let _ = until.recv();
-                    }
-                    Err(mpsc::TryRecvError::Empty) => tokio::time::sleep(Duration::from_millis(1)).await,
-                    Err(mpsc::TryRecvError::Disconnected) => break,
-                }
+            while let Some((stopped, until)) = stop.recv().await {
+                let _ = stopped.send(());
+                let _ = until.recv();
             }
             close([b]).await;
         });

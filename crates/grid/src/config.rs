@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::SEGMENT_COUNT;
 use crate::command::CacheId;
+use crate::{SEGMENT_COUNT, Segment};
 
 /// How entries are spread over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +70,11 @@ impl CacheConfig {
         CacheId::of(&self.name)
     }
 
+    /// All its segments.
+    pub fn all_segments(&self) -> impl Iterator<Item = Segment> + use<> {
+        (0..self.segments).map(Segment)
+    }
+
     /// How many owners a segment has; every member in a replicated cache.
     pub fn owner_count(&self) -> u16 {
         match self.mode {
@@ -99,7 +104,7 @@ impl CacheConfig {
     }
 
     /// Which setting differs, if any, and how: ours first.
-    pub(crate) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let pairs = [
             ("name", self.name.to_string(), other.name.to_string()),
             ("mode", format!("{:?}", self.mode), format!("{:?}", other.mode)),

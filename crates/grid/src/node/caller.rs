@@ -28,8 +28,8 @@ impl Cache {
         let Some(topology) = self.topology() else { return };
         let (segment, is_write) = (call.segment, call.is_write());
         if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
-            match call.is_repeated && is_write {
-                // It may have been done: it stays until that is known.
+            match call.may_be_done() {
+                // It stays until it is known whether it was done.
                 true => cx.calls.give_up(number, OperationError::Uncertain),
                 false => cx.calls.finish(number, Err(error)),
             }
@@ -108,9 +108,8 @@ impl Cache {
 
     /// After a new topology: operations whose addressee has changed are sent again.
     pub(super) fn redirect(&mut self, cx: &mut Cx) {
-        let id = self.config.id();
-        for number in cx.calls.numbers() {
-            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
+        for number in cx.calls.of(self.config.id()) {
+            let Some(call) = cx.calls.get_mut(number) else { continue };
             // What made it wait long may be over with this topology.
             call.patience = RESEND_AFTER;
             let (segment, target) = (call.segment, call.target.clone());
@@ -135,15 +134,14 @@ impl Cache {
 
     /// Operations that have waited long are sent again; those whose time is over fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
-        let id = self.config.id();
-        for number in cx.calls.numbers() {
+        for number in cx.calls.of(self.config.id()) {
             let now = cx.now;
-            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
-            let (is_write, timeout) = (call.is_write(), call.timeout);
+            let Some(call) = cx.calls.get_mut(number) else { continue };
+            let timeout = call.timeout;
             if call.is_awaited && call.deadline() <= now {
                 let error = OperationError::TimedOut(timeout);
                 // A write that was sent goes on, because its owners must agree.
-                if is_write && call.is_repeated {
+                if call.may_be_done() {
                     cx.calls.give_up(number, error);
                 } else {
                     cx.calls.finish(number, Err(error));

@@ -73,6 +73,11 @@ impl InFlight {
         matches!(self.action, Action::Write(_))
     }
 
+    /// Whether it is a write that somebody was sent.
+    pub(crate) fn may_be_done(&self) -> bool {
+        self.is_write() && self.is_repeated
+    }
+
     pub(crate) fn deadline(&self) -> Time {
         self.began + self.timeout
     }
@@ -152,10 +157,16 @@ impl Calls {
         self.calls.get_mut(at)?.as_mut()
     }
 
-    /// The numbers of all, in order.
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        let open = self.calls.iter().enumerate().filter(|(_, call)| call.is_some());
-        open.map(|(at, _)| self.base + at as u64).collect()
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The numbers of a cache's, in order.
+    pub(crate) fn of(&self, cache: CacheId) -> Vec<u64> {
+        let is_its = |call: &Option<InFlight>| call.as_ref().is_some_and(|call| call.cache == cache);
+        let its = self.calls.iter().enumerate().filter(|(_, call)| is_its(call));
+        its.map(|(at, _)| self.base + at as u64).collect()
     }
 
     pub(crate) fn ack(&mut self, from: &Address, ack: Ack) {

@@ -57,7 +57,7 @@ impl Cache {
             self.send(cx, &primary, Body::Handover(all));
         }
         // Calls that waited here for somebody who is primary no more find out by themselves.
-        for segment in (0..self.config.segments).map(Segment) {
+        for segment in self.config.all_segments() {
             if !self.is_primary(&cx.local, segment) {
                 self.unpark(cx, segment);
             }
@@ -113,7 +113,7 @@ impl Cache {
     /// records to all write owners, and lets in the calls that have waited.
     pub(super) fn resend_records(&mut self, cx: &mut Cx) {
         let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
-        for segment in (0..self.config.segments).map(Segment) {
+        for segment in self.config.all_segments() {
             if !self.is_primary(&cx.local, segment) || !self.state(segment).is_open() {
                 continue;
             }

@@ -5,11 +5,11 @@ use consort_group::Address;
 use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
+use crate::SegmentState as ContainerState;
 use crate::command::ToCoordinator;
 use crate::operation::OperationError;
 use crate::planted::Planted;
 use crate::topology::Topology;
-use crate::{Segment, SegmentState as ContainerState};
 
 impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
@@ -55,16 +55,14 @@ impl Cache {
 
     /// This member was left out, and others have gone on without it.
     fn begin_anew(&mut self, cx: &mut Cx) {
-        for segment in (0..self.config.segments).map(Segment) {
+        for segment in self.config.all_segments() {
             self.container.drop_segment(segment);
             *self.state(segment) = Default::default();
         }
         self.transfer = Default::default();
         self.installed = None;
-        let id = self.config.id();
-        for number in cx.calls.numbers() {
-            let Some(call) = cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
-            if call.is_write() && call.is_repeated {
+        for number in cx.calls.of(self.config.id()) {
+            if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
                 cx.calls.finish(number, Err(OperationError::Uncertain));
             }
         }

@@ -129,6 +129,19 @@ impl Cache {
         self.iterations.get(&id).map_or(0, Iteration::unconsumed)
     }
 
+    /// Whether a reader has been told that there is nothing yet.
+    pub(crate) fn has_waiting_reader(&self) -> bool {
+        self.iterations.values().any(|iteration| iteration.is_awaited)
+    }
+
+    /// The cache is closed: who waits is told, and finds that it is.
+    pub(crate) fn wake_readers(&self, cx: &mut Cx) {
+        let waiting = self.iterations.iter().filter(|(_, iteration)| iteration.is_awaited);
+        for (&iteration, _) in waiting {
+            cx.events.push_back(NodeEvent::Fetched { cache: self.config.id(), iteration });
+        }
+    }
+
     pub(crate) fn cancel(&mut self, id: IterationId) {
         self.iterations.remove(&id);
     }

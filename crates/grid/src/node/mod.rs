@@ -117,7 +117,6 @@ pub struct Load {
 /// A member of the grid.
 pub struct Node {
     cx: Cx,
-    view: Option<View>,
     caches: BTreeMap<CacheId, Cache>,
     coordinator: Coordinator,
     /// The newest topology of each cache that came from a member before the view that makes it coordinator.
@@ -135,7 +134,6 @@ impl Node {
     pub fn new(local: Address) -> Self {
         Self {
             cx: Cx::new(local.clone()),
-            view: None,
             caches: BTreeMap::new(),
             coordinator: Coordinator::new(local),
             early: BTreeMap::new(),
@@ -182,13 +180,13 @@ impl Node {
 
     /// What the member waits for, for people.
     pub fn describe(&self) -> String {
-        let under_way = self.cx.calls.numbers().len();
+        let under_way = self.cx.calls.count();
         format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
     }
 
     /// How much there is of everything that a peer or a caller can make more.
     pub fn load(&self, cache: CacheId) -> Load {
-        let calls = self.cx.calls.numbers().len();
+        let calls = self.cx.calls.count();
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &cache::SegmentState| segment.records.unfinished(&self.cx).count();
         Load {
@@ -346,7 +344,6 @@ impl Node {
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.keep_outbox(|member| view.contains(member));
         self.coordinator.handle_view(&mut self.cx, view);
-        self.view = Some(view.clone());
         for cache in self.caches.values() {
             cache.ask_coordinator(&mut self.cx);
         }
@@ -446,13 +443,13 @@ impl Node {
 
     fn close(&mut self, id: CacheId) {
         if let Some(cache) = self.caches.remove(&id) {
-            for segment in (0..cache.config.segments).map(crate::Segment) {
+            for segment in cache.config.all_segments() {
                 cache.container.set_readable(segment, false);
             }
+            cache.wake_readers(&mut self.cx);
         }
-        for number in self.cx.calls.numbers() {
-            let Some(call) = self.cx.calls.get_mut(number).filter(|call| call.cache == id) else { continue };
-            let may_be_done = call.is_write() && call.is_repeated;
+        for number in self.cx.calls.of(id) {
+            let may_be_done = self.cx.calls.get_mut(number).is_some_and(|call| call.may_be_done());
             let error = if may_be_done { OperationError::Uncertain } else { OperationError::Closed };
             self.cx.calls.finish(number, Err(error));
         }
@@ -498,6 +495,7 @@ impl Node {
                 || cache.is_leaving
                 || cache.transfer.is_active()
                 || !cache.deferred.is_empty()
+                || cache.has_waiting_reader()
         };
         !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
     }

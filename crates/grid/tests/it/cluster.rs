@@ -39,6 +39,8 @@ pub(crate) struct Member {
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
     pub(crate) refused: bool,
+    /// How often a reader was told that there is something.
+    pub(crate) woken: usize,
     /// Cut off from the majority, and does not know it or is allowed to read all the same.
     pub(crate) is_apart: bool,
     running: BTreeMap<u64, usize>,
@@ -133,6 +135,7 @@ impl Cluster {
             is_leaving: false,
             is_left: false,
             refused: false,
+            woken: 0,
             is_apart: false,
             running: BTreeMap::new(),
             wakes_at: None,
@@ -263,7 +266,7 @@ impl Cluster {
         while let Some(event) = member.node.poll_event() {
             match event {
                 NodeEvent::Left { .. } => member.is_left = true,
-                NodeEvent::Fetched { .. } => {}
+                NodeEvent::Fetched { .. } => member.woken += 1,
                 NodeEvent::Refused { .. } => member.refused = true,
                 NodeEvent::Installed { topology, .. } => {
                     let installed = member.node.topology(self.config.id());

@@ -253,3 +253,42 @@ fn an_unknown_transform_names_the_member() {
     let error = cluster.with(0, |node, now| node.take(now, cache, id)).unwrap().unwrap_err();
     assert!(error.to_string().ends_with("has no transform nothing"), "{error}");
 }
+
+/// Takes until nothing is there, and loses what is asked for then.
+fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
+    let cache = cluster.cache();
+    let lose = |node: &mut consort_grid::Node, now| {
+        while !matches!(node.take(now, cache, id).expect("no failure"), Next::Nothing) {}
+        while node.poll_frame().is_some() {}
+    };
+    cluster.with(n, lose).expect("alive");
+}
+
+#[test]
+fn what_was_asked_for_and_lost_is_asked_for_again() {
+    let mut cluster = populated(7, 3, 50);
+    let id = begin(&mut cluster, 0, Publication { what: What::Keys, ..Publication::default() });
+    let before = cluster.members[0].as_ref().unwrap().woken;
+    wait_in_vain(&mut cluster, 0, id);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.members[0].as_ref().unwrap().woken, before + 1);
+    assert!(matches!(next(&mut cluster, 0, id), Next::Items(_)));
+}
+
+#[test]
+fn who_waits_for_entries_of_a_cache_that_is_closed_is_told() {
+    let mut cluster = populated(8, 3, 50);
+    let id = begin(&mut cluster, 0, Publication::default());
+    cluster.leave(0);
+    let before = loop {
+        let member = cluster.members[0].as_ref().unwrap();
+        if member.is_left {
+            break member.woken;
+        }
+        wait_in_vain(&mut cluster, 0, id);
+        assert!(cluster.step(cluster.now + Duration::from_secs(10)), "it leaves");
+    };
+    let cache = cluster.cache();
+    assert!(cluster.with(0, |node, now| node.take(now, cache, id)).unwrap().is_err());
+    assert_eq!(before, 1);
+}

@@ -284,19 +284,8 @@ pub(crate) struct Summary {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn settings(arguments: &[&str]) -> Settings {
-        Arguments::parse_from([&["perf"], arguments].concat()).settings
-    }
+    use crate::perf::grid::settings::tests::parsed;
 
     /// A member whose reads and writes took so many nanoseconds.
     fn member(name: &str, seconds: f64, gets: &[u64], puts: &[u64]) -> Figures {
@@ -358,7 +347,7 @@ mod tests {
         assert!((total.reqs_sec_node - 500.0).abs() < 1e-9);
         assert!((total.reqs_sec_cluster - 2_500.0 / 3.0).abs() < 1e-9);
         assert!((total.cpu_us() - 3e6 / 2_500.0).abs() < 1e-9);
-        let text = total.text(&settings(&[]));
+        let text = total.text(&parsed(&[]));
         assert!(
             text.starts_with("Throughput: 500 reqs/sec/node (500.00KB/sec) 833 reqs/sec/cluster\n"),
             "{text}"
@@ -370,18 +359,18 @@ mod tests {
     fn round_trips_are_those_of_all_members_merged() {
         let slow: Vec<u64> = (1..=1_000).map(|micros| micros * 1_000).collect();
         let total = Total::of(&[member("A", 1.0, &[100_000; 1_000], &[]), member("B", 1.0, &slow, &[])]);
-        let text = total.text(&settings(&[]));
+        let text = total.text(&parsed(&[]));
         let line = text.lines().nth(1).unwrap();
         let wanted = r"^Roundtrip: gets min/avg/max = 1/300\.25/1,000\.00 us \(50\.0=100 90\.0=(799|800) 95\.0=900 99\.0=980 99\.9=99[89] \[percentile at mean: 6[45]\.\d\d\]\), puts n/a$";
         assert!(matches(wanted, line), "{line}");
-        let text = total.text(&settings(&["--details=false"]));
+        let text = total.text(&parsed(&["--details=false"]));
         assert_eq!(text.lines().nth(1), Some("Roundtrip: gets avg = 300.25 us, puts n/a"));
     }
 
     #[test]
     fn the_summary_has_the_fields_of_the_rpc_tests() {
         let total = Total::of(&[member("A", 1.0, &[1_000; 10], &[])]);
-        let json = serde_json::to_value(total.summary(&settings(&[]), 2)).unwrap();
+        let json = serde_json::to_value(total.summary(&parsed(&[]), 2)).unwrap();
         for field in [
             "members",
             "reqs_sec_node",

@@ -240,20 +240,13 @@ fn ranges(keys: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        settings: Settings,
-    }
+    use crate::perf::grid::settings::tests::parsed;
 
     /// S000-27
     #[test]
     fn the_menu_has_the_keys_and_defaults_of_ispn_perf_test() {
-        let mut settings = Arguments::parse_from(["perf"]).settings;
+        let mut settings = parsed(&[]);
         assert_eq!(
             text(&settings),
             "[1] Start test [2] View [3] Cache size [4] Threads (100)\n\

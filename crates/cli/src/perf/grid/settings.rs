@@ -140,7 +140,7 @@ fn switch(value: &mut bool, text: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -151,7 +151,8 @@ mod tests {
         settings: Settings,
     }
 
-    fn parsed(arguments: &[&str]) -> Settings {
+    /// Settings as arguments give them.
+    pub(in crate::perf::grid) fn parsed(arguments: &[&str]) -> Settings {
         Arguments::parse_from([&["perf"], arguments].concat()).settings
     }
 
