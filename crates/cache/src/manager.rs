@@ -317,7 +317,7 @@ impl Member {
                 }
             };
         }
-        let settings = ContainerSettings { segment_count: config.segments, bound: memory };
+        let settings = ContainerSettings { segment_count: config.segments, bound: memory, is_backed: false };
         // Nobody who chooses keys may know where they are put.
         let container = Arc::new(Container::new(&settings, RandomState::new().build_hasher().finish()));
         let opened = Arc::new(OpenCache::new(config.clone(), container.clone()));

@@ -32,7 +32,8 @@ impl Pair {
         let node = |n| {
             let mut node = Node::new(address(n));
             let config = CacheConfig { segments: 4, ..CacheConfig::new("fuzzed") };
-            let container = Container::new(&ContainerSettings { segment_count: 4, bound: None }, 1);
+            let container =
+                Container::new(&ContainerSettings { segment_count: 4, bound: None, is_backed: false }, 1);
             let opened = node.open(Time::ZERO, config, address(n).into(), Arc::new(container));
             opened.unwrap_or_else(|error| panic!("{error}"));
             node

@@ -190,6 +190,16 @@ pub(crate) struct Fetched {
     pub(crate) cursor: Option<(u64, u64)>,
     /// Its giver does not know the transform.
     pub(crate) is_unknown: bool,
+    /// Its giver cannot read its store.
+    pub(crate) failed: Option<OperationError>,
+}
+
+impl Fetched {
+    /// An answer with nothing in it.
+    pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {
+        let (parts, items) = (Vec::new(), Vec::new());
+        Self { iteration, nth, parts, items, cursor: None, is_unknown: false, failed: None }
+    }
 }
 
 /// What came of a segment.

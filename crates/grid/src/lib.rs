@@ -13,6 +13,7 @@ mod coordinator;
 mod member;
 mod node;
 mod operation;
+mod persistence;
 mod placement;
 mod planted;
 mod publication;
@@ -31,6 +32,7 @@ pub use container::{
 pub use member::{CacheMember, Capacity, Location};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};
 #[cfg(feature = "planted")]
 pub use planted::Planted;
 pub use publication::{

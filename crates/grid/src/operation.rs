@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::Address;
 
+use crate::persistence::StoreFailure;
 use crate::{Entry, Lifetime, Segment, Version};
 
 /// When a write is done.
@@ -139,6 +140,31 @@ pub enum OperationError {
     /// The primary's memory is full and its cache refuses new entries. Nothing was changed.
     #[error("memory of the key's primary is full")]
     Full,
+    /// A member's store has not taken the write. It stands in the memory of its owners and is tried again; until then it
+    /// is lost if they all end.
+    #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
+    NotStored {
+        /// Whose store.
+        member: Address,
+        /// What it says.
+        why: StoreFailure,
+    },
+    /// The store of the key's primary does not take what it was given before. Nothing was changed.
+    #[error("the store of {member} takes no writes: {why}")]
+    StoreFails {
+        /// Whose store.
+        member: Address,
+        /// What it says.
+        why: StoreFailure,
+    },
+    /// A member's store has the value and cannot read it. Nothing was changed.
+    #[error("the store of {member} cannot read the value: {why}")]
+    NotLoaded {
+        /// Whose store.
+        member: Address,
+        /// What it says.
+        why: StoreFailure,
+    },
     /// The key or value is larger than a cache takes. Nothing was changed.
     #[error("{what} has {length} bytes, {limit} are allowed")]
     TooLarge {

@@ -15,6 +15,7 @@ use crate::store::{Counters, Entries, Part, Stats, Store, check_segment, without
 pub struct MemoryStore {
     segments: Mutex<Vec<BTreeMap<Bytes, Entry>>>,
     segments_count: u16,
+    note: Mutex<Bytes>,
     counters: Counters,
     closed: AtomicBool,
 }
@@ -25,6 +26,7 @@ impl MemoryStore {
         Self {
             segments: Mutex::new(vec![BTreeMap::new(); usize::from(segments)]),
             segments_count: segments,
+            note: Mutex::default(),
             counters: Counters::default(),
             closed: AtomicBool::new(false),
         }
@@ -112,6 +114,18 @@ impl Store for MemoryStore {
 
     fn maintain(&self, _budget_bytes: u64) -> Result<bool, StoreError> {
         self.lock().map(|_| false)
+    }
+
+    fn remember(&self, note: &[u8]) -> Result<(), StoreError> {
+        let _open = self.lock()?;
+        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = Bytes::copy_from_slice(note);
+        Ok(())
+    }
+
+    fn recall(&self) -> Result<Option<Bytes>, StoreError> {
+        let _open = self.lock()?;
+        let note = self.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok((!note.is_empty()).then_some(note))
     }
 
     fn flush(&self) -> Result<(), StoreError> {

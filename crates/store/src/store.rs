@@ -49,6 +49,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// again and again by whoever writes, or the files grow without end.
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError>;
 
+    /// Keeps a note beside the entries, in place of the one before; none if it is empty. What was stored and removed before
+    /// is as safe as this is, or safer.
+    fn remember(&self, note: &[u8]) -> Result<(), StoreError>;
+
+    /// The note that is kept.
+    fn recall(&self) -> Result<Option<Bytes>, StoreError>;
+
     /// Returns when all that has been stored outlives a power failure.
     fn flush(&self) -> Result<(), StoreError>;
 

@@ -36,6 +36,9 @@ impl Lifetime {
     }
 }
 
+/// What stands in place of a value that only the store has. It is told by where it is: an empty value is something else.
+static PASSIVE: [u8; 1] = [0];
+
 /// An entry without its key. A clone shares the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -64,6 +67,17 @@ impl Entry {
         self
     }
 
+    /// The same without its value, which the store has.
+    #[must_use]
+    pub fn passivated(self) -> Self {
+        Self { value: Bytes::from_static(&PASSIVE[..0]), ..self }
+    }
+
+    /// Whether only the store has its value.
+    pub fn is_passive(&self) -> bool {
+        is_passive(&self.value)
+    }
+
     /// When it has expired unless it is used before; none if never.
     pub fn expiry(&self) -> Option<Time> {
         self.lifetime.end(self.created, self.last_used)
@@ -73,6 +87,12 @@ impl Entry {
     pub fn is_expired(&self, now: Time) -> bool {
         self.expiry().is_some_and(|end| end <= now)
     }
+}
+
+/// Whether a value is only in the store.
+#[inline]
+pub(super) fn is_passive(value: &Bytes) -> bool {
+    value.is_empty() && std::ptr::eq(value.as_ptr(), PASSIVE.as_ptr())
 }
 
 /// The bytes in an allocation that is exactly theirs, so that a small value does not keep a large receive buffer. It is
@@ -115,6 +135,15 @@ mod tests {
         drop(buffer);
         let used = allocation_counter::measure(|| drop(std::hint::black_box(right_sized(last))));
         assert!(used.bytes_current <= -100_000, "{used:?}");
+    }
+
+    #[test]
+    fn an_empty_value_is_not_one_that_only_the_store_has() {
+        let empty = Entry::new(right_sized(Bytes::new()), Version::new(1, 1), Time::ZERO);
+        assert!(
+            !empty.is_passive() && !Entry { value: Bytes::from_static(&[]), ..empty.clone() }.is_passive()
+        );
+        assert!(empty.passivated().clone().is_passive());
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub struct ContainerSettings {
     pub segment_count: u16,
     /// How much it may hold; by default what memory there is.
     pub bound: Option<MemoryBound>,
+    /// Whether there is a store that has, or gets, what has to make room: then only values go. What is left of such an
+    /// entry is here as before, and does not count in the bound.
+    pub is_backed: bool,
 }
 
 /// What this member has of a segment.
@@ -88,7 +91,7 @@ pub enum Lookup<T> {
     Hit(T),
     /// The key has nothing.
     Miss,
-    /// The segment is not read here: others know.
+    /// The segment is not read here, or the store has the value: others know.
     Elsewhere,
 }
 
@@ -97,7 +100,8 @@ pub enum Lookup<T> {
 pub struct Put {
     /// The entry before, unless it had expired.
     pub previous: Option<Entry>,
-    /// What had to make room for it; it may be about to expire, or have expired.
+    /// What had to make room for it; it may be about to expire, or have expired. With a store, what is left of it
+    /// is still here.
     pub evicted: Vec<Taken>,
 }
 
@@ -132,6 +136,9 @@ pub struct Container {
     len: AtomicU64,
     entry_bytes: AtomicU64,
     removal_bytes: AtomicU64,
+    is_backed: bool,
+    passive: AtomicU64,
+    passive_bytes: AtomicU64,
     /// The segment that gives the next victim if the one that is written has none.
     evict_from: AtomicUsize,
     /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
@@ -162,6 +169,9 @@ impl Container {
             bound: settings.bound,
             entry_bytes: AtomicU64::new(0),
             removal_bytes: AtomicU64::new(0),
+            is_backed: settings.is_backed,
+            passive: AtomicU64::new(0),
+            passive_bytes: AtomicU64::new(0),
             evict_from: AtomicUsize::new(0),
             expire_from: AtomicUsize::new(0),
         }
@@ -169,19 +179,21 @@ impl Container {
 
     // Reads.
 
-    /// The entry of a key, unless it has expired. It counts as used. `now` is asked only if the entry has a lifetime, and
+    /// The entry of a key, unless it has expired or its value is in the store. It counts as used. `now` is asked only if the entry has a lifetime, and
     /// under the lock: it must not call the container.
     #[inline]
     pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
         let hash = self.hash_of(key);
-        self.lock(segment).read(hash, key, now).map(|stored| stored.entry())
+        let mut table = self.lock(segment);
+        table.read(hash, key, now).filter(|stored| !stored.is_passive()).map(|stored| stored.entry())
     }
 
     /// The value of a key; else like [`Container::get`].
     #[inline]
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
         let hash = self.hash_of(key);
-        self.lock(segment).read(hash, key, now).map(|stored| stored.value.clone())
+        let mut table = self.lock(segment);
+        table.read(hash, key, now).filter(|stored| !stored.is_passive()).map(|stored| stored.value.clone())
     }
 
     /// The entry of a key if its segment is read here ([`Container::set_readable`]); else like [`Container::get`]. Both are
@@ -199,7 +211,7 @@ impl Container {
         self.lock(segment).look_up(hash, key, now, |stored| stored.value.clone())
     }
 
-    /// The entry of a key, also if it has expired (see [`Entry::is_expired`]). It does not count as used.
+    /// The entry of a key, also if it has expired (see [`Entry::is_expired`]) or is passive ([`Entry::is_passive`]). It does not count as used.
     pub fn peek(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
         let hash = self.hash_of(key);
         self.lock(segment).peek(hash, key)
@@ -267,9 +279,11 @@ impl Container {
         let hash = self.hash_of(key);
         let evicted = match self.bound {
             None => Vec::new(),
+            Some(_) if entry.is_passive() => Vec::new(),
             Some(bound) => self.make_room(bound, segment, (hash, key), &entry)?,
         };
-        let entry = Entry { value: right_sized(entry.value), ..entry };
+        let entry =
+            if entry.is_passive() { entry } else { Entry { value: right_sized(entry.value), ..entry } };
         let previous = self.write(segment, |table| table.put(hash, key, entry, now));
         Ok(Put { previous, evicted })
     }
@@ -290,6 +304,30 @@ impl Container {
             return Ok(None);
         }
         self.put(segment, key, entry, now).map(Some)
+    }
+
+    /// An entry has its value again, if it is still of this version and passive. What had to make room is given.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if there is no room for it; it stays as it is.
+    pub fn activate(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        version: Version,
+        value: Bytes,
+    ) -> Result<Vec<Taken>, Full> {
+        let hash = self.hash_of(key);
+        let Some(entry) = self.peek(segment, key) else { return Ok(Vec::new()) };
+        let evicted = match self.bound {
+            Some(bound) if entry.is_passive() && entry.version == version => {
+                self.make_room(bound, segment, (hash, key), &Entry { value: value.clone(), ..entry })?
+            }
+            _ => Vec::new(),
+        };
+        self.write(segment, |table| table.activate(hash, key, version, value));
+        Ok(evicted)
     }
 
     /// Removes a key, whatever is there. In a segment that is received, the removal is remembered.
@@ -405,6 +443,16 @@ impl Container {
         self.len() == 0
     }
 
+    /// Entries of which only the store has the value.
+    pub fn passive_len(&self) -> u64 {
+        self.passive.load(Ordering::Relaxed)
+    }
+
+    /// Memory for what is left of them here. It is in [`Container::bytes`] and not in the bound.
+    pub fn passive_bytes(&self) -> u64 {
+        self.passive_bytes.load(Ordering::Relaxed)
+    }
+
     /// Entries of a segment.
     pub fn segment_len(&self, segment: Segment) -> u64 {
         self.lock(segment).len() as u64
@@ -412,13 +460,17 @@ impl Container {
 
     /// Memory for entries and remembered removals.
     pub fn bytes(&self) -> u64 {
+        self.bounded_bytes() + self.passive_bytes()
+    }
+
+    fn bounded_bytes(&self) -> u64 {
         self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes.load(Ordering::Relaxed)
     }
 
     /// Memory of a segment.
     pub fn segment_bytes(&self, segment: Segment) -> u64 {
         let table = self.lock(segment);
-        table.entry_bytes() + table.removal_bytes()
+        table.entry_bytes() + table.removal_bytes() + table.passive_bytes()
     }
 
     /// Removals that a segment remembers: no more than keys were removed while it is received.
@@ -448,10 +500,14 @@ impl Container {
         let cost = table::cost(key.len(), entry.value.len(), !entry.lifetime.is_forever(), self.evicts());
         // What cannot be evicted, what there is now, and what there would be.
         let (least, used, mut needed) = match limit {
-            Limit::Entries(_) => (1, self.len(), self.len() + u64::from(replaced.is_none())),
+            Limit::Entries(_) => {
+                let active = self.len() - self.passive_len();
+                (1, active, active + u64::from(replaced.is_none()))
+            }
             Limit::Bytes(_) => {
                 let removals = self.removal_bytes.load(Ordering::Relaxed);
-                (removals + cost, self.bytes(), self.bytes() + cost - replaced.unwrap_or(0))
+                let used = self.bounded_bytes();
+                (removals + cost, used, used + cost - replaced.unwrap_or(0))
             }
         };
         let is_no_growth = when_full == WhenFull::Refuse && needed <= used;
@@ -493,7 +549,7 @@ impl Container {
     }
 
     fn evict(&self, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
-        let stored = self.update(segment, |table| table.evict(kept, |key| self.hash_of(key)));
+        let stored = self.update(segment, |table| table.evict(kept, self.is_backed, |key| self.hash_of(key)));
         stored.map(|stored| stored.into_taken(segment))
     }
 
@@ -525,6 +581,7 @@ impl Container {
     fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.lock(segment);
         let (len, entries, removals) = (table.len() as u64, table.entry_bytes(), table.removal_bytes());
+        let (passive, passive_bytes) = (table.passive_len() as u64, table.passive_bytes());
         let result = change(&mut table);
         let add = |sum: &AtomicU64, before: u64, after: u64| {
             if before != after {
@@ -534,6 +591,10 @@ impl Container {
         add(&self.len, len, table.len() as u64);
         add(&self.entry_bytes, entries, table.entry_bytes());
         add(&self.removal_bytes, removals, table.removal_bytes());
+        if self.is_backed {
+            add(&self.passive, passive, table.passive_len() as u64);
+            add(&self.passive_bytes, passive_bytes, table.passive_bytes());
+        }
         let next_expiry = table.next_expiry().map_or(NEVER, |next| next.0);
         self.segments[usize::from(segment.0)].next_expiry.store(next_expiry, Ordering::Relaxed);
         result

@@ -8,7 +8,7 @@ use consort_group::Time;
 use hashbrown::HashTable;
 
 use super::cursor::{Budget, Cursor};
-use super::entry::{Entry, Lifetime};
+use super::entry::{Entry, Lifetime, is_passive, right_sized};
 use super::eviction::Queues;
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
@@ -57,6 +57,9 @@ pub(super) struct Contents {
     removals: BTreeMap<Box<[u8]>, Version>,
     entry_bytes: u64,
     removal_bytes: u64,
+    /// Entries whose values only the store has, and what is left of them here. They are in no queue.
+    passive: usize,
+    passive_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -65,6 +68,7 @@ struct Place {
     hash: KeyHash,
 }
 
+#[derive(Clone)]
 pub(super) struct Stored {
     key: Box<[u8]>,
     pub(super) value: Bytes,
@@ -76,6 +80,7 @@ pub(super) struct Stored {
 }
 
 /// What only an entry with a lifetime has.
+#[derive(Clone)]
 struct Mortal {
     lifetime: Lifetime,
     last_used: Time,
@@ -96,6 +101,11 @@ impl Stored {
     pub(super) fn into_taken(self, segment: Segment) -> Taken {
         let entry = self.entry();
         Taken { segment, key: self.key.into(), entry }
+    }
+
+    #[inline]
+    pub(super) fn is_passive(&self) -> bool {
+        is_passive(&self.value)
     }
 
     fn expiry(&self) -> Option<Time> {
@@ -144,6 +154,26 @@ impl Contents {
             removals: BTreeMap::new(),
             entry_bytes: 0,
             removal_bytes: 0,
+            passive: 0,
+            passive_bytes: 0,
+        }
+    }
+
+    fn count(&mut self, cost: u64, is_passive: bool) {
+        if is_passive {
+            self.passive += 1;
+            self.passive_bytes += cost;
+        } else {
+            self.entry_bytes += cost;
+        }
+    }
+
+    fn discount(&mut self, cost: u64, is_passive: bool) {
+        if is_passive {
+            self.passive -= 1;
+            self.passive_bytes -= cost;
+        } else {
+            self.entry_bytes -= cost;
         }
     }
 
@@ -176,12 +206,25 @@ impl Contents {
         if let Some(mortal) = &stored.mortal {
             self.timers.cancel(slot, mortal.deadline);
         }
+        if let Some(queues) = self.queues.as_mut().filter(|_| !stored.is_passive()) {
+            queues.remove(slot);
+        }
+        self.discount(self.cost_of(&stored), stored.is_passive());
+        self.shrink();
+        Some(stored)
+    }
+
+    /// Leaves of an entry what is not its value, and gives what it was.
+    fn passivate(&mut self, slot: u32) -> Option<Stored> {
+        let stored = self.slab.get_mut(slot)?;
+        let was = stored.clone();
+        stored.value = was.entry().passivated().value;
         if let Some(queues) = &mut self.queues {
             queues.remove(slot);
         }
-        self.entry_bytes -= self.cost_of(&stored);
-        self.shrink();
-        Some(stored)
+        self.discount(self.cost_of(&was), false);
+        self.count(self.cost(was.key.len(), 0, was.mortal.is_some()), true);
+        Some(was)
     }
 
     /// Gives the index's memory back when most of it is unused.
@@ -231,6 +274,14 @@ impl Table {
         self.contents.entry_bytes
     }
 
+    pub(super) fn passive_len(&self) -> usize {
+        self.contents.passive
+    }
+
+    pub(super) fn passive_bytes(&self) -> u64 {
+        self.contents.passive_bytes
+    }
+
     pub(super) fn removal_bytes(&self) -> u64 {
         self.contents.removal_bytes
     }
@@ -266,7 +317,11 @@ impl Table {
         if !self.is_readable {
             return Lookup::Elsewhere;
         }
-        self.read(hash, key, now).map_or(Lookup::Miss, |stored| Lookup::Hit(found(stored)))
+        match self.read(hash, key, now) {
+            None => Lookup::Miss,
+            Some(stored) if stored.is_passive() => Lookup::Elsewhere,
+            Some(stored) => Lookup::Hit(found(stored)),
+        }
     }
 
     /// Notes that an entry was used at a time, here or elsewhere. Whether there is such an entry.
@@ -297,17 +352,22 @@ impl Table {
         let mortal = expiry.map(|deadline| {
             Box::new(Mortal { lifetime: entry.lifetime, last_used: entry.last_used, deadline })
         });
-        contents.entry_bytes += contents.cost(key.len(), entry.value.len(), mortal.is_some());
+        let is_passive = entry.is_passive();
+        contents.count(contents.cost(key.len(), entry.value.len(), mortal.is_some()), is_passive);
         let found = contents.slot(hash, key);
         let (slot, previous) = match found {
             Some(slot) => {
                 let has_bound = contents.queues.is_some();
                 let stored = contents.slab.get_mut(slot).expect("the index knows slots that are occupied");
                 let (previous, was_expired) = (stored.entry(), stored.is_expired(now));
-                contents.entry_bytes -=
-                    cost(stored.key.len(), stored.value.len(), stored.mortal.is_some(), has_bound);
+                let before = cost(stored.key.len(), stored.value.len(), stored.mortal.is_some(), has_bound);
                 if let Some(queues) = &mut contents.queues {
-                    queues.note_use(slot);
+                    match (previous.is_passive(), is_passive) {
+                        (false, false) => queues.note_use(slot),
+                        (true, false) => queues.insert(slot, hash),
+                        (false, true) => queues.remove(slot),
+                        (true, true) => {}
+                    }
                 }
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
@@ -316,6 +376,7 @@ impl Table {
                 stored.version = entry.version;
                 stored.created = entry.created;
                 stored.mortal = mortal;
+                contents.discount(before, previous.is_passive());
                 (slot, (!was_expired).then_some(previous))
             }
             None => {
@@ -327,7 +388,7 @@ impl Table {
                 contents
                     .index
                     .insert_unique(hash.spread(), Place { slot, hash }, |place| place.hash.spread());
-                if let Some(queues) = &mut contents.queues {
+                if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
                     queues.insert(slot, hash);
                 }
                 (slot, None)
@@ -374,22 +435,48 @@ impl Table {
         looks
     }
 
-    /// What the entry of a key counts.
+    /// What the entry of a key counts, if its value is here.
     pub(super) fn cost_of(&self, hash: KeyHash, key: &[u8]) -> Option<u64> {
-        self.contents.stored(hash, key).map(|stored| self.contents.cost_of(stored))
+        let stored = self.contents.stored(hash, key).filter(|stored| !stored.is_passive())?;
+        Some(self.contents.cost_of(stored))
     }
 
-    /// Takes out what is worth least, other than the entry of this key.
+    /// An entry has its value again, if it is still of this version and without. Whether it is.
+    pub(super) fn activate(&mut self, hash: KeyHash, key: &[u8], version: Version, value: Bytes) -> bool {
+        let contents = &mut self.contents;
+        let Some(slot) = contents.slot(hash, key) else { return false };
+        let stored = contents.slab.get_mut(slot).expect("the index knows slots that are occupied");
+        if stored.version != version || !stored.is_passive() {
+            return false;
+        }
+        let has_bound = contents.queues.is_some();
+        let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
+        let (before, after) = (cost_with(0), cost_with(value.len()));
+        stored.value = right_sized(value);
+        contents.discount(before, true);
+        contents.count(after, false);
+        if let Some(queues) = &mut contents.queues {
+            queues.insert(slot, hash);
+        }
+        true
+    }
+
+    /// Takes out what is worth least, other than the entry of this key; if there is a store, the value only.
     pub(super) fn evict(
         &mut self,
         kept: Option<(KeyHash, &[u8])>,
+        is_backed: bool,
         hash_of: impl Fn(&[u8]) -> KeyHash,
     ) -> Option<Stored> {
         let contents = &mut self.contents;
         let kept = kept.and_then(|(hash, key)| contents.slot(hash, key));
         let victim = contents.queues.as_mut()?.victim(kept)?;
         let hash = hash_of(&contents.slab.get(victim.slot).expect("a victim is an entry").key);
-        let stored = contents.take(hash, victim.slot).expect("a victim is an entry");
+        let stored = if is_backed {
+            contents.passivate(victim.slot).expect("a victim is an entry")
+        } else {
+            contents.take(hash, victim.slot).expect("a victim is an entry")
+        };
         if victim.is_from_small
             && let Some(queues) = &mut contents.queues
         {

@@ -5,7 +5,7 @@ use consort_group::Address;
 use super::cache::Cache;
 use super::cx::Cx;
 use super::records::Record;
-use crate::command::{Ack, Backup, Body, Effect};
+use crate::command::{Ack, Backup, Effect};
 use crate::planted::Planted;
 use crate::{Segment, Version};
 
@@ -28,6 +28,8 @@ impl Cache {
         let Backup { operation, finished, key, version, effect, acks, tells, outcome, .. } = backup;
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
+        // An answer behind writes names no key.
+        let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
         if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
             let is_removal = matches!(effect, Effect::Remove);
             if let Some(record) = self.state(segment).records.of_write(&key, version) {
@@ -47,12 +49,7 @@ impl Cache {
             }
         }
         let ack = Ack { number, epoch, acks, outcome: outcome.filter(|_| tells) };
-        if caller == cx.local {
-            let local = cx.local.clone();
-            cx.calls.ack(&local, ack);
-        } else {
-            self.send(cx, &caller, Body::Ack(ack));
-        }
+        self.acknowledge(cx, (segment, named), caller, ack);
     }
 
     /// Does what another owner did, unless something newer was done.
@@ -73,7 +70,7 @@ impl Cache {
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
             }
-            Effect::Remove => self.erase(cx.now, segment, key, version),
+            Effect::Remove => self.erase(cx, segment, key, version),
             Effect::Superseded | Effect::Nothing => {}
         }
     }

@@ -7,6 +7,7 @@ use consort_group::Address;
 
 use super::cx::Cx;
 use super::iteration::Iteration;
+use super::persistence::Persistence;
 use super::records::Records;
 use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
@@ -33,6 +34,7 @@ pub(crate) struct Cache {
     pub(crate) is_leaving: bool,
     pub(crate) iterations: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
+    pub(crate) persistence: Option<Box<Persistence>>,
 }
 
 /// A topology with what follows from it.
@@ -86,6 +88,7 @@ impl Cache {
             is_leaving: false,
             iterations: BTreeMap::new(),
             transforms: BTreeMap::new(),
+            persistence: None,
         }
     }
 

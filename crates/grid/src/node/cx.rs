@@ -8,6 +8,7 @@ use super::calls::Calls;
 use super::records::Watermarks;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
+use crate::persistence::StoreRequest;
 use crate::planted::Planted;
 use crate::wire::FrameWriter;
 
@@ -24,6 +25,8 @@ pub(crate) struct Cx {
     /// Commands to ourselves.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
+    /// What stores are to do.
+    pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
     pub(crate) counters: Counters,
     /// Bytes of a chunk of a transfer.
     pub(crate) chunk_bytes: u32,
@@ -50,6 +53,8 @@ pub struct Counters {
     pub unknown: u64,
     /// Writes whose callers had gone, taken over.
     pub adopted: u64,
+    /// Writes that a store has not taken and that are not tried again: too many were. Their callers were told.
+    pub unsaved: u64,
 }
 
 impl Cx {
@@ -64,6 +69,7 @@ impl Cx {
             waiting: Vec::new(),
             inner: VecDeque::new(),
             events: VecDeque::new(),
+            store: VecDeque::new(),
             counters: Counters::default(),
             chunk_bytes: super::transfer::CHUNK_BYTES,
             #[cfg(feature = "planted")]

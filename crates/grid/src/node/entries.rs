@@ -34,19 +34,23 @@ pub(crate) fn unpacked(stored: Stored, now: Time) -> Entry {
 }
 
 impl Cache {
-    /// What a key has, for a decision: no use of it.
+    /// What a key has, for a decision: no use of it. Its value is missing if only the store has it and nobody has loaded
+    /// it.
     pub(super) fn entry(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
-        self.container.peek(segment, key).filter(|entry| !entry.is_expired(now))
+        let entry = self.container.peek(segment, key).filter(|entry| !entry.is_expired(now))?;
+        Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
     /// What a key has, for somebody else.
     pub(super) fn stored(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
-        self.container.get(segment, key, || now).map(|entry| stored(entry, now))
+        let entry = self.container.get(segment, key, || now);
+        let entry = if self.is_backed() { entry.or_else(|| self.entry(now, segment, key)) } else { entry };
+        entry.filter(|entry| !entry.is_passive()).map(|entry| stored(entry, now))
     }
 
     /// Writes as the primary. Returns whether there was room.
     pub(super) fn put_new(
-        &self,
+        &mut self,
         cx: &mut Cx,
         segment: Segment,
         key: &[u8],
@@ -57,19 +61,43 @@ impl Cache {
         let now = cx.now;
         cx.has_mortals |= !lifetime.is_forever();
         let entry = Entry { value, version, created: now, last_used: now, lifetime };
-        self.container.put(segment, key, entry, now).is_ok()
+        let was_passive = self.is_backed() && self.is_passive(segment, key);
+        let Ok(put) = self.container.put(segment, key, entry, now) else { return false };
+        self.note_changed(cx, segment, key, was_passive, put.evicted);
+        true
     }
 
     /// Writes what another owner has, unless something as new is known.
-    pub(super) fn put_copy(&self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
+    pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;
         cx.has_mortals |= !stored.lifetime.is_forever();
         // Who has no room for what the primary had room for lacks it, as if it had been evicted.
-        let _ = self.container.put_if_newer(segment, key, unpacked(stored, now), now);
+        let was_passive = self.is_backed() && self.is_passive(segment, key);
+        if was_passive && self.container.version_of(segment, key) == stored.version {
+            // Whoever sends it may need it of us soon.
+            if let Ok(evicted) = self.container.activate(segment, key, stored.version, stored.value) {
+                self.note_activated(cx, (segment, Bytes::copy_from_slice(key)));
+                self.note_evicted(cx, evicted);
+            }
+            return;
+        }
+        if let Ok(Some(put)) = self.container.put_if_newer(segment, key, unpacked(stored, now), now) {
+            self.note_changed(cx, segment, key, was_passive, put.evicted);
+        }
     }
 
     /// Removes, unless something as new is known.
-    pub(super) fn erase(&self, now: Time, segment: Segment, key: &[u8], version: Version) {
-        let _ = self.container.remove_if_newer(segment, key, version, now);
+    pub(super) fn erase(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], version: Version) {
+        let was_passive = self.is_backed() && self.is_passive(segment, key);
+        if self.container.remove_if_newer(segment, key, version, cx.now).is_some() {
+            self.note_changed(cx, segment, key, was_passive, Vec::new());
+        }
+    }
+
+    /// A passive entry with its value, if that is at hand.
+    fn with_value(&self, segment: Segment, key: &[u8], entry: Entry) -> Entry {
+        let place = (segment, Bytes::copy_from_slice(key));
+        let known = self.persistence.as_ref().and_then(|one| one.value_of(&place, entry.version));
+        known.map_or(entry.clone(), |known| Entry { value: known.value.clone(), ..entry })
     }
 }

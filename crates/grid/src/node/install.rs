@@ -15,6 +15,7 @@ impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
     pub(crate) fn install(&mut self, cx: &mut Cx, topology: Topology) {
         let installed = self.topology_id();
+        let known = installed.max(self.remembered_id());
         if topology.id < installed || topology.current.segment_count() != self.config.segments {
             return;
         }
@@ -23,7 +24,7 @@ impl Cache {
             return self.tell_coordinator(cx, ToCoordinator::Confirm);
         }
         match topology.membership(&cx.local) {
-            Some(membership) if membership.since > installed && installed > 0 => self.begin_anew(cx),
+            Some(membership) if membership.since > known && known > 0 => self.begin_anew(cx),
             Some(_) => {}
             // Left out: what we have is not the cache's any more. Whoever is here joins again.
             None => {
@@ -42,6 +43,7 @@ impl Cache {
         if cx.has(Planted::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
+        self.begin_life(cx);
         self.move_segments(cx);
         self.hand_over(cx);
         self.resend_records(cx);
@@ -59,6 +61,7 @@ impl Cache {
             self.container.drop_segment(segment);
             *self.state(segment) = Default::default();
         }
+        self.give_up_store();
         self.transfer = Default::default();
         self.installed = None;
         for number in cx.calls.of(self.config.id()) {
@@ -68,8 +71,9 @@ impl Cache {
         }
     }
 
-    fn move_segments(&mut self, cx: &Cx) {
+    fn move_segments(&mut self, cx: &mut Cx) {
         let Some(Installed { topology, writes }) = &self.installed else { return };
+        let mut dropped = Vec::new();
         for segment in writes.segments() {
             // Nobody reads here any more before others write without us.
             let is_read = topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
@@ -87,6 +91,7 @@ impl Cache {
                 (false, true, _) => {}
                 (false, false, ContainerState::Absent) => {}
                 (false, false, _) => {
+                    dropped.push(segment);
                     self.container.drop_segment(segment);
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
@@ -94,6 +99,9 @@ impl Cache {
             if is_read {
                 self.container.set_readable(segment, true);
             }
+        }
+        for segment in dropped {
+            self.note_dropped(cx, segment);
         }
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use super::NodeEvent;
+use super::activation::Found;
 use super::cache::Cache;
 use super::caller::RESEND_AFTER;
 use super::cx::Cx;
@@ -255,8 +256,8 @@ impl Cache {
             transform: iteration.publication.transform.clone(),
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now };
-        if lane.member == cx.local {
-            let fetched = self.fetch(cx, fetch);
+        if lane.member == cx.local && self.container.passive_len() == 0 {
+            let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new());
             let local = cx.local.clone();
             accept(iteration, &local, fetched);
         } else {
@@ -351,11 +352,15 @@ impl Cache {
 
 /// Takes an answer into its lane, if it is the one that is waited for.
 fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
-    let Fetched { nth, parts, items, cursor, is_unknown, .. } = fetched;
+    let Fetched { nth, parts, items, cursor, is_unknown, failed, .. } = fetched;
     let is_it = |lane: &Lane| {
         lane.member == *from && matches!(lane.state, LaneState::Asked { nth: asked, .. } if asked == nth)
     };
     let Some(at) = iteration.lanes.iter().position(is_it) else { return };
+    if let Some(error) = failed {
+        iteration.failed = Some(error.into());
+        return;
+    }
     if is_unknown {
         let name =
             iteration.publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());

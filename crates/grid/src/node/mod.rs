@@ -7,6 +7,7 @@
 //!
 //! What is promised is written down in `docs/design/2026-11-grid.md`.
 
+mod activation;
 mod backup;
 mod cache;
 mod caller;
@@ -16,6 +17,7 @@ mod entries;
 mod handover;
 mod install;
 mod iteration;
+mod persistence;
 mod primary;
 mod publisher;
 mod records;
@@ -33,7 +35,9 @@ use crate::coordinator::Coordinator;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationError, IterationId, Next, Publication, TransformFn};
 use crate::wire::{FrameError, FrameReader};
-use crate::{CacheConfig, CacheMember, Container, OpenError, Topology};
+use crate::{
+    Backing, CacheConfig, CacheMember, Container, Loaded, OpenError, StoreFailure, StoreRequest, Topology,
+};
 use cache::Cache;
 use calls::InFlight;
 
@@ -209,6 +213,22 @@ impl Node {
         member: CacheMember,
         container: Arc<Container>,
     ) -> Result<(), OpenError> {
+        self.open_backed(now, config, member, container, None)
+    }
+
+    /// The same for a cache that has a store here, if `backing` says so. The container has what was in the store.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::open`].
+    pub fn open_backed(
+        &mut self,
+        now: Time,
+        config: CacheConfig,
+        member: CacheMember,
+        container: Arc<Container>,
+        backing: Option<Backing>,
+    ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
         let id = config.id();
@@ -216,6 +236,7 @@ impl Node {
             return Err(OpenError::IsOpen(config.name));
         }
         let mut cache = Cache::new(config, member, container);
+        cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
         if cache.is_local() {
             let owner = self.cx.local.clone().into();
             cache.install(&mut self.cx, Topology::first(1, owner, 1, cache.config.segments));
@@ -442,7 +463,8 @@ impl Node {
     }
 
     fn close(&mut self, id: CacheId) {
-        if let Some(cache) = self.caches.remove(&id) {
+        if let Some(mut cache) = self.caches.remove(&id) {
+            cache.put_down(&mut self.cx);
             for segment in cache.config.all_segments() {
                 cache.container.set_readable(segment, false);
             }
@@ -462,8 +484,9 @@ impl Node {
             return;
         }
         let mut is_all = true;
-        for cache in self.caches.values() {
-            cache.container.expire(now, EXPIRE_LOOKS);
+        for cache in self.caches.values_mut() {
+            let expired = cache.container.expire(now, EXPIRE_LOOKS);
+            cache.note_expired(&mut self.cx, expired);
             is_all &= cache.container.next_expiry().is_none_or(|at| at > now);
         }
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
@@ -496,6 +519,7 @@ impl Node {
                 || cache.transfer.is_active()
                 || !cache.deferred.is_empty()
                 || cache.has_waiting_reader()
+                || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
         };
         !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
     }
@@ -517,6 +541,7 @@ impl Node {
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
+            cache.look_after_store(&mut self.cx);
             cache.look_after_iterations(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }
@@ -541,6 +566,41 @@ impl Node {
     /// The next operation that has ended for its caller.
     pub fn poll_finished(&mut self) -> Option<(u64, Result<Outcome, OperationError>)> {
         self.cx.calls.finished.pop_front()
+    }
+
+    /// The next thing that a store is to do.
+    pub fn poll_store(&mut self) -> Option<(CacheId, StoreRequest)> {
+        self.cx.store.pop_front()
+    }
+
+    /// A cache's store has done what was asked under this number and all before it, or why it has not.
+    pub fn handle_stored(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        number: u64,
+        result: Result<(), StoreFailure>,
+    ) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.handle_stored(&mut self.cx, number, result);
+        }
+        self.work();
+    }
+
+    /// A cache's store has loaded what was asked under this number, or why it has not.
+    pub fn handle_loaded(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        number: u64,
+        result: Result<Loaded, StoreFailure>,
+    ) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.handle_loaded(&mut self.cx, number, result);
+        }
+        self.work();
     }
 
     /// The next event.

@@ -5,7 +5,7 @@ use consort_group::Address;
 use super::cache::Cache;
 use super::cx::Cx;
 use super::records::Record;
-use crate::command::{Backup, Body, Call, Effect, OperationId, Reply};
+use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
 use crate::{Segment, Version};
@@ -32,6 +32,10 @@ impl Cache {
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let Some(topology) = self.topology() else { return };
         let segment = topology.current.segment_of(&call.key);
+        if self.must_load(cx, segment, &call) {
+            return self.load_for_call(cx, segment, from, call);
+        }
+        let Some(topology) = self.topology() else { return };
         if call.action == Action::Read(ReadFrom::Nearest) {
             let reply = if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
                 Reply::Done(Outcome::Read(self.stored(cx.now, segment, &call.key)))
@@ -103,6 +107,9 @@ impl Cache {
             self.state(segment).records.answered(operation.clone(), outcome, &cx.watermarks);
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
         }
+        if let Some(error) = self.store_refusal(cx) {
+            return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
+        }
         let topology = self.topology_id();
         let state = self.state(segment);
         state.count += 1;
@@ -119,7 +126,7 @@ impl Cache {
                     );
                 }
             }
-            Change::Remove => self.erase(cx.now, segment, &key, version),
+            Change::Remove => self.erase(cx, segment, &key, version),
         }
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
@@ -179,13 +186,17 @@ impl Cache {
             .filter(|owner| !cx.has(Planted::MinorityWrites) || !self.is_away(owner))
             .cloned()
             .collect();
+        // With a store, the primary acknowledges like the others.
+        backup.acks = others.len() as u16 + u16::from(self.is_backed());
+        if self.is_backed() {
+            self.acknowledge_own(cx, &backup, others.is_empty());
+        }
         let Some((last, others)) = others.split_last() else {
-            if let Some(outcome) = backup.outcome {
+            if let Some(outcome) = backup.outcome.filter(|_| !self.is_backed()) {
                 self.reply(cx, &backup.operation.caller, backup.operation.number, Reply::Done(outcome));
             }
             return;
         };
-        backup.acks = others.len() as u16 + 1;
         for other in others {
             let mut silent = backup.clone();
             if silent.effect == Effect::Nothing {
@@ -195,6 +206,15 @@ impl Cache {
         }
         backup.tells = true;
         self.send(cx, last, Body::Backup(backup));
+    }
+
+    /// Tells the caller that a write is stored here, and what came of it if nobody else does.
+    fn acknowledge_own(&mut self, cx: &mut Cx, backup: &Backup, tells: bool) {
+        let Some(epoch) = self.topology().map(|topology| topology.epoch(backup.segment)) else { return };
+        let place = (backup.segment, backup.key.clone());
+        let outcome = backup.outcome.clone().filter(|_| tells);
+        let ack = Ack { number: backup.operation.number, epoch, acks: backup.acks, outcome };
+        self.acknowledge(cx, place, backup.operation.caller.clone(), ack);
     }
 
     fn is_away(&self, owner: &Address) -> bool {

@@ -6,10 +6,13 @@ use bytes::Bytes;
 
 use consort_group::Address;
 
+use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
+use super::persistence::Place;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
+use crate::operation::OperationError;
 use crate::publication::{Item, What};
 use crate::{SegmentState as ContainerState, Version};
 
@@ -22,21 +25,42 @@ const LOOKS_MAX: usize = 16_384;
 
 impl Cache {
     pub(super) fn handle_fetch(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch) {
-        let fetched = self.fetch(cx, fetch);
+        self.publish(cx, from, fetch, Found::new());
+    }
+
+    /// The same, where some values were loaded.
+    pub(super) fn publish(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
+        // Without passive entries no copy of the request is made.
+        let again = (self.container.passive_len() > 0).then(|| fetch.clone());
+        let begun = fetch.cursor.or(Some((Cursor::START.slot.into(), Cursor::START.before)));
+        let mut missing = Vec::new();
+        let fetched = self.fetch(cx, fetch, &loaded, &mut missing);
+        match again {
+            // If it got anywhere, what it got is given first.
+            Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
+                self.load(cx, missing, Waiting::Fetch { from: from.clone(), fetch });
+            }
+            _ => self.send(cx, from, Body::Fetched(fetched)),
+        }
+    }
+
+    /// A request cannot be answered, because the store cannot.
+    pub(super) fn fail_fetch(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
+        let Fetch { iteration, nth, .. } = fetch;
+        let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
         self.send(cx, from, Body::Fetched(fetched));
     }
 
-    /// What a request gives here.
-    pub(super) fn fetch(&self, cx: &Cx, fetch: Fetch) -> Fetched {
+    /// What a request gives here, up to the first value that is `missing`.
+    pub(super) fn fetch(
+        &self,
+        cx: &Cx,
+        fetch: Fetch,
+        loaded: &Found,
+        missing: &mut Vec<(Place, Version)>,
+    ) -> Fetched {
         let Fetch { iteration, nth, segments, cursor, items_max, what, transform } = fetch;
-        let mut fetched = Fetched {
-            iteration,
-            nth,
-            parts: Vec::with_capacity(segments.len()),
-            items: Vec::new(),
-            cursor: None,
-            is_unknown: false,
-        };
+        let mut fetched = Fetched::nothing(iteration, nth);
         let function = match &transform {
             None => None,
             Some(transform) => match self.transforms.get(&transform.name) {
@@ -49,6 +73,8 @@ impl Cache {
         };
         let mut cursor = cursor.map(|(slot, before)| Cursor { slot: slot as u32, before });
         let (mut bytes, mut looks) = (0, 0);
+        let may_miss = self.container.passive_len() > 0 && (function.is_some() || what == What::Entries);
+        let mut stops_at = None;
         for segment in segments {
             let is_read = self.topology().is_some_and(|topology| {
                 usize::from(segment.0) < topology.epochs.len()
@@ -68,10 +94,21 @@ impl Cache {
                     fetched.cursor = Some((at.slot.into(), at.before));
                     break PartEnd::More;
                 }
-                let limits =
-                    ChunkLimits { entries_max: room.min(LOOKS_MAX - looks), bytes_max: FETCH_BYTES - bytes };
-                let next = self.container.visit(segment, at, limits, cx.now, |key, entry| {
+                // Where values may be missing, it has to be known before which one to stop.
+                let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
+                let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes };
+                let next = self.container.visit(segment, at, limits, cx.now, |key, mut entry| {
                     looks += 1;
+                    if may_miss && entry.is_passive() {
+                        let mut one = [(Bytes::copy_from_slice(key), entry)];
+                        let unknown = self.fill(segment, &mut one, loaded);
+                        missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
+                        let [(_, filled)] = one;
+                        entry = filled;
+                    }
+                    if !missing.is_empty() {
+                        return;
+                    }
                     let version = entry.version;
                     let value = match (&function, what) {
                         (Some((function, arguments)), _) => match function(key, &entry, arguments) {
@@ -87,6 +124,23 @@ impl Cache {
                         fetched.items.push(item(key, value, version));
                     }
                 });
+                if !missing.is_empty() && stops_at.is_none() {
+                    stops_at = Some(at);
+                }
+                match (next, stops_at) {
+                    (Ok(next), Some(stop)) => {
+                        // Those that follow are loaded with it.
+                        match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
+                            Some(next) => at = next,
+                            None => {
+                                fetched.cursor = Some((stop.slot.into(), stop.before));
+                                break PartEnd::More;
+                            }
+                        }
+                        continue;
+                    }
+                    _ => {}
+                }
                 match next {
                     Ok(Some(next)) => at = next,
                     Ok(None) => break PartEnd::Complete,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
+use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
@@ -88,12 +89,12 @@ impl Cache {
         }
         if self.transfer.pulled == self.transfer.rebalance {
             // A new coordinator may not have heard it.
-            return self.tell_pulled(cx);
+            return self.tell_when_stored(cx);
         }
         self.pull_more(cx);
     }
 
-    fn tell_pulled(&self, cx: &mut Cx) {
+    pub(super) fn tell_pulled(&self, cx: &mut Cx) {
         self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.transfer.pulled });
     }
 
@@ -135,7 +136,7 @@ impl Cache {
         let transfer = &mut self.transfer;
         if transfer.rebalance > 0 && !transfer.is_active() && transfer.pulled < transfer.rebalance {
             transfer.pulled = transfer.rebalance;
-            self.tell_pulled(cx);
+            self.tell_when_stored(cx);
         }
     }
 
@@ -157,27 +158,56 @@ impl Cache {
 
     /// Somebody pulls a segment from us.
     pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
+        self.give(cx, from, pull, Found::new());
+    }
+
+    /// The same, where some values were loaded.
+    pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let Pull { rebalance, segment, cursor, bytes_max } = pull;
+        if self.container.state(segment) != ContainerState::Owned {
+            return self.refuse(cx, from, pull);
+        }
         let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
-        let limits =
-            ChunkLimits { entries_max: CHUNK_ENTRIES, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
-        let is_complete = self.container.state(segment) == ContainerState::Owned;
-        let found = is_complete.then(|| self.container.chunk(segment, cursor, limits, cx.now));
-        let chunk = match found {
-            Some(Ok(found)) => Chunk {
-                rebalance,
-                segment,
-                entries: found
-                    .entries
-                    .into_iter()
-                    .map(|(key, entry)| (key, super::entries::stored(entry, cx.now)))
-                    .collect(),
-                next: found.next.map(|next| (next.slot.into(), next.before)),
-                is_refused: false,
-            },
-            _ => Chunk { rebalance, segment, entries: Vec::new(), next: None, is_refused: true },
+        let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
+        let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+        let found = loop {
+            let Ok(mut found) = self.container.chunk(segment, cursor, limits, cx.now) else {
+                return self.refuse(cx, from, pull);
+            };
+            let missing = self.fill(segment, &mut found.entries, &loaded);
+            match missing.first() {
+                None => break found,
+                // What was not loaded any more comes with the next chunk.
+                Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
+                Some(_) => {
+                    let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
+                    return self.load(cx, asked, Waiting::Pull { from: from.clone(), pull, found: loaded });
+                }
+            }
+        };
+        let entries = found.entries.into_iter();
+        let chunk = Chunk {
+            rebalance,
+            segment,
+            entries: entries.map(|(key, entry)| (key, super::entries::stored(entry, cx.now))).collect(),
+            next: found.next.map(|next| (next.slot.into(), next.before)),
+            is_refused: false,
         };
         self.send(cx, from, Body::Chunk(chunk));
+    }
+
+    pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
+        let Pull { rebalance, segment, .. } = pull;
+        let chunk = Chunk { rebalance, segment, entries: Vec::new(), next: None, is_refused: true };
+        self.send(cx, from, Body::Chunk(chunk));
+    }
+
+    /// Goes on with a segment that had to wait.
+    pub(super) fn ask_again(&mut self, cx: &mut Cx, segment: Segment) {
+        let Some(pull) = self.transfer.active.get_mut(&segment) else { return };
+        pull.asked = cx.now;
+        let pull = ActivePull { from: pull.from.clone(), ..*pull };
+        self.ask(cx, segment, &pull);
     }
 
     /// A chunk has come.
@@ -206,8 +236,9 @@ impl Cache {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);
                 pull.asked = cx.now;
-                let pull = ActivePull { from: pull.from.clone(), ..*pull };
-                self.ask(cx, segment, &pull);
+                if !self.must_pause(segment) {
+                    self.ask_again(cx, segment);
+                }
             }
             _ => {
                 self.transfer.active.remove(&segment);

@@ -142,6 +142,9 @@ impl Wire for OperationError {
             }
             Self::Full => 2_u8.put(out),
             Self::Uncertain => 3_u8.put(out),
+            Self::NotStored { member, why } => put_failure(4, member, why, out),
+            Self::StoreFails { member, why } => put_failure(5, member, why, out),
+            Self::NotLoaded { member, why } => put_failure(6, member, why, out),
             _ => 0_u8.put(out),
         }
     }
@@ -152,9 +155,18 @@ impl Wire for OperationError {
             1 => Ok(Self::Degraded { segment: Wire::read(from)?, away: Wire::read(from)? }),
             2 => Ok(Self::Full),
             3 => Ok(Self::Uncertain),
+            4 => Ok(Self::NotStored { member: Wire::read(from)?, why: Wire::read(from)? }),
+            5 => Ok(Self::StoreFails { member: Wire::read(from)?, why: Wire::read(from)? }),
+            6 => Ok(Self::NotLoaded { member: Wire::read(from)?, why: Wire::read(from)? }),
             value => Err(FrameError::Invalid { what: "error", value: value.into() }),
         }
     }
+}
+
+fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut) {
+    tag.put(out);
+    member.put(out);
+    why.put(out);
 }
 
 wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll });
@@ -197,7 +209,7 @@ wire_struct!(Item { key, value, version });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
-wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown });
+wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown, failed });
 wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving });
 wire_struct!(Status { nonce, caches });
 

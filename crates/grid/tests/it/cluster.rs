@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, CacheConfig, CacheId, Container, ContainerSettings, Node, NodeEvent,
-    OperationError, Outcome, PartitionHandling, Segment,
+    Action, Availability, Backing, CacheConfig, CacheId, Container, ContainerSettings, Node, NodeEvent,
+    OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
+
+use crate::beside::Beside;
 
 /// An operation as a client saw it.
 #[derive(Clone, Debug)]
@@ -30,6 +32,7 @@ enum Event {
     Frame { from: usize, to: usize, bytes: Bytes },
     View { to: usize, view: View },
     Wake { node: usize },
+    Store { node: usize, request: StoreRequest },
 }
 
 pub(crate) struct Member {
@@ -43,6 +46,7 @@ pub(crate) struct Member {
     pub(crate) woken: usize,
     /// Cut off from the majority, and does not know it or is allowed to read all the same.
     pub(crate) is_apart: bool,
+    pub(crate) beside: Option<Beside>,
     running: BTreeMap<u64, usize>,
     wakes_at: Option<Time>,
 }
@@ -123,11 +127,23 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(&mut self, config: CacheConfig) -> usize {
+        let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false };
+        let container = Arc::new(Container::new(&settings, 1));
+        self.start_on(config, container, None)
+    }
+
+    /// Starts a member over a container that may have something, with what is beside it.
+    pub(crate) fn start_on(
+        &mut self,
+        config: CacheConfig,
+        container: Arc<Container>,
+        beside: Option<(Beside, Backing)>,
+    ) -> usize {
         let n = self.members.len();
         let mut node = Node::new(address(n));
-        let settings = ContainerSettings { segment_count: config.segments, bound: None };
-        let container = Arc::new(Container::new(&settings, 1));
-        node.open(self.now, config, address(n).into(), container.clone()).expect("a good configuration");
+        let (beside, backing) = beside.unzip();
+        node.open_backed(self.now, config, address(n).into(), container.clone(), backing)
+            .expect("a good configuration");
         self.members.push(Some(Member {
             node,
             container,
@@ -137,6 +153,7 @@ impl Cluster {
             refused: false,
             woken: 0,
             is_apart: false,
+            beside,
             running: BTreeMap::new(),
             wakes_at: None,
         }));
@@ -286,6 +303,21 @@ impl Cluster {
                 }
             }
         }
+        let mut requests = Vec::new();
+        while let Some((_, request)) = member.node.poll_store() {
+            requests.push(request);
+        }
+        if let Some(beside) = &mut member.beside {
+            for request in requests {
+                let after = self.rng.duration(Duration::ZERO, beside.delay_max);
+                // One after the other, as one thread does it.
+                beside.busy_until = (now + after).max(beside.busy_until);
+                self.tie += 1;
+                self.queue.insert((beside.busy_until, self.tie), Event::Store { node: n, request });
+            }
+        } else {
+            assert!(requests.is_empty(), "without a store nothing is asked of it");
+        }
         let wake = member.node.poll_timeout();
         if let Some(at) = wake.filter(|at| member.wakes_at.is_none_or(|planned| *at < planned)) {
             member.wakes_at = Some(at);
@@ -327,6 +359,13 @@ impl Cluster {
                 member.view = Some(view.clone());
                 member.node.handle_view(at, &view);
                 self.drain(to);
+            }
+            Event::Store { node: n, request } => {
+                let cache = self.config.id();
+                let Some(member) = &mut self.members[n] else { return true };
+                let Some(beside) = &mut member.beside else { return true };
+                beside.carry_out(&mut member.node, at, cache, request);
+                self.drain(n);
             }
             Event::Wake { node } => {
                 if let Some(member) = &mut self.members[node] {

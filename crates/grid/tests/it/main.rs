@@ -1,7 +1,9 @@
 //! Clusters of nodes in virtual time.
 
+mod beside;
 mod cluster;
 mod expiry;
 mod iteration;
 mod local;
+mod persistence;
 mod swarm;

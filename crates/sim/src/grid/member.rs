@@ -25,7 +25,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(address: Address, config: &CacheConfig, hash_seed: u64) -> Self {
-        let settings = ContainerSettings { segment_count: config.segments, bound: None };
+        let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false };
         Self {
             node: Node::new(address),
             container: Arc::new(Container::new(&settings, hash_seed)),

@@ -105,13 +105,13 @@ fn list<T>(bytes: &mut &[u8], size: usize, item: impl Fn(&[u8]) -> T) -> Option<
     Some(items.chunks_exact(size).map(item).collect())
 }
 
-fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = crc32c::crc32c(&bytes[4..]);
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-fn is_sealed(bytes: &[u8]) -> bool {
+pub(super) fn is_sealed(bytes: &[u8]) -> bool {
     u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..])
 }
 

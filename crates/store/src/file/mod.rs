@@ -14,6 +14,7 @@ mod append;
 mod compact;
 mod header;
 mod index;
+mod note;
 mod open;
 mod record;
 mod scan;
@@ -462,6 +463,19 @@ impl Store for FileStore {
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError> {
         self.write_out()?;
         self.compact(budget_bytes)
+    }
+
+    fn remember(&self, note: &[u8]) -> Result<(), StoreError> {
+        let append = self.appending()?;
+        self.sync_written()?;
+        let kept = note::keep(&*self.disk, note);
+        drop(append);
+        kept
+    }
+
+    fn recall(&self) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        note::read(&*self.disk)
     }
 
     fn flush(&self) -> Result<(), StoreError> {

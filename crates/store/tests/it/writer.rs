@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
+use bytes::Bytes;
 use consort_store::{
     Change, Done, Entries, Entry, MemoryStore, Mode, Part, Segment, Stats, Store, StoreError, Writer,
     WriterConfig,
@@ -84,6 +85,14 @@ impl Store for Gated {
 
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError> {
         self.inner.maintain(budget_bytes)
+    }
+
+    fn remember(&self, note: &[u8]) -> Result<(), StoreError> {
+        self.inner.remember(note)
+    }
+
+    fn recall(&self) -> Result<Option<Bytes>, StoreError> {
+        self.inner.recall()
     }
 
     fn flush(&self) -> Result<(), StoreError> {

@@ -1,0 +1,444 @@
+//! A cache with a store: what is to be written to it, and who hears that it is.
+//!
+//! Whatever changes a key in memory asks for a write of what the key has then ([`Cache::note_changed`]). Acknowledgements
+//! wait until all writes before them are stored ([`Cache::acknowledge`]), so that those of many operations share the store's
+//! time. Requests are numbered and end in order; an acknowledgement is a number that is asked of nobody.
+//!
+//! A write that the store has not taken stands in memory. Its caller is told ([`OperationError::NotStored`]), the key is
+//! remembered and tried again, and meanwhile this member, as a primary, refuses new writes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::{Address, Time};
+
+use super::activation::Loading;
+use super::cache::Cache;
+use super::cx::Cx;
+use crate::command::{Ack, Body, Reply};
+use crate::container::Taken;
+use crate::operation::OperationError;
+use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
+use crate::{Entry, Segment};
+
+/// How long what was not stored waits until it is tried again: a full disk is not made emptier by trying.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Writes that are tried again at a time.
+const RETRIES: usize = 64;
+
+/// Keys that are tried again. Beyond, their callers have been told all the same, and the next write of the key counts.
+const UNSAVED_MAX: usize = 65_536;
+
+/// Writes under way beyond which no more is pulled from others: several chunks, so that the store is never idle.
+const WRITES_MAX: usize = 16_384;
+
+/// A key of a segment.
+pub(super) type Place = (Segment, Bytes);
+
+/// What a cache with a store keeps.
+#[derive(Default)]
+pub(crate) struct Persistence {
+    passivation: bool,
+    /// What there was before this life, until the first topology says what it is worth.
+    pub(super) remembered: Option<Remembered>,
+    next: u64,
+    waits: BTreeMap<u64, Wait>,
+    pub(super) loads: BTreeMap<u64, Loading>,
+    /// Values that are not in memory any more and must be at hand: of writes that are not finished or not stored.
+    held: BTreeMap<Place, Entry>,
+    /// What was loaded for those who are handled now.
+    pub(super) at_hand: BTreeMap<Place, Entry>,
+    unsaved: BTreeSet<Place>,
+    /// Why the store has failed last.
+    why: Option<StoreFailure>,
+    /// It has failed in a way that cannot be tried again.
+    is_broken: bool,
+    /// What is to be remembered was not stored.
+    is_forgetful: bool,
+    /// What the store has is not what the cache has.
+    is_stale: bool,
+    retried: Time,
+    /// The coordinator is to be told that everything is pulled, once it is stored.
+    owes_pulled: bool,
+    /// Segments of which no more is pulled before the store has caught up.
+    paused: VecDeque<Segment>,
+}
+
+/// What a number stands for.
+enum Wait {
+    Write {
+        place: Place,
+        version: crate::Version,
+    },
+    Order,
+    Remember,
+    /// To be done once everything before it is stored.
+    Barrier(Then),
+}
+
+enum Then {
+    Ack { place: Place, to: Address, ack: Ack },
+    Pulled,
+}
+
+impl Persistence {
+    pub(super) fn new(backing: Backing) -> Self {
+        Self { passivation: backing.passivation, remembered: backing.remembered, ..Self::default() }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Whether something is to be looked after.
+    pub(crate) fn needs_look(&self) -> bool {
+        !self.held.is_empty() || !self.unsaved.is_empty() || self.is_forgetful
+    }
+
+    fn is_failing(&self) -> bool {
+        self.is_broken || !self.unsaved.is_empty()
+    }
+
+    /// A value that is not in the container.
+    pub(super) fn value_of(&self, place: &Place, version: crate::Version) -> Option<&Entry> {
+        let found = self.at_hand.get(place).or_else(|| self.held.get(place));
+        found.filter(|entry| entry.version == version)
+    }
+}
+
+impl Cache {
+    pub(crate) fn is_backed(&self) -> bool {
+        self.persistence.is_some()
+    }
+
+    /// Whether the store has the entry of a key alone.
+    pub(super) fn is_passive(&self, segment: Segment, key: &[u8]) -> bool {
+        self.container.peek(segment, key).is_some_and(|entry| entry.is_passive())
+    }
+
+    /// In memory a key has something else now, for which others had to make room. `was_passive`: the store had it alone.
+    pub(super) fn note_changed(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        was_passive: bool,
+        evicted: Vec<Taken>,
+    ) {
+        let Some(persistence) = &mut self.persistence else { return };
+        let place = (segment, Bytes::copy_from_slice(key));
+        persistence.held.remove(&place);
+        if !persistence.passivation || was_passive {
+            self.write(cx, place);
+        }
+        self.note_evicted(cx, evicted);
+    }
+
+    /// A value is in memory again.
+    pub(super) fn note_activated(&mut self, cx: &mut Cx, place: Place) {
+        if self.persistence.as_ref().is_some_and(|persistence| persistence.passivation) {
+            self.write(cx, place);
+        }
+    }
+
+    /// Values have gone from memory.
+    pub(super) fn note_evicted(&mut self, cx: &mut Cx, evicted: Vec<Taken>) {
+        for Taken { segment, key, entry } in evicted {
+            let Some(persistence) = &mut self.persistence else { return };
+            let place = (segment, key);
+            let records = &self.segments[usize::from(segment.0)].records;
+            let is_needed = persistence.passivation
+                || persistence.unsaved.contains(&place)
+                || records.is_unfinished(&place.1, &cx.watermarks);
+            if is_needed {
+                persistence.held.insert(place.clone(), entry);
+            }
+            if persistence.passivation {
+                self.write(cx, place);
+            }
+        }
+    }
+
+    /// Entries have expired.
+    pub(crate) fn note_expired(&mut self, cx: &mut Cx, expired: Vec<Taken>) {
+        for Taken { segment, key, entry } in expired {
+            let Some(persistence) = &mut self.persistence else { return };
+            let place = (segment, key);
+            persistence.held.remove(&place);
+            if !persistence.passivation || entry.is_passive() {
+                self.write(cx, place);
+            }
+        }
+    }
+
+    /// Has the store take what a key has. Returns whether there is something to be taken.
+    fn write(&mut self, cx: &mut Cx, place: Place) -> bool {
+        let present = self.container.peek(place.0, &place.1);
+        let Some(persistence) = &mut self.persistence else { return false };
+        let entry = match present {
+            Some(entry) if entry.is_passive() => match persistence.held.get(&place) {
+                Some(held) => Some(held.clone()),
+                None => return false,
+            },
+            Some(_) if persistence.passivation => None,
+            present => present,
+        };
+        let number = persistence.number();
+        let version = entry.as_ref().map_or(crate::Version::NONE, |entry| entry.version);
+        persistence.waits.insert(number, Wait::Write { place: place.clone(), version });
+        let entry = entry.map(|entry| super::entries::stored(entry, cx.now));
+        let (segment, key) = place;
+        cx.store.push_back((self.config.id(), StoreRequest::Write { number, segment, key, entry }));
+        true
+    }
+
+    /// Has the store do something with many keys.
+    pub(super) fn order(&mut self, cx: &mut Cx, order: StoreOrder) {
+        let Some(persistence) = &mut self.persistence else { return };
+        let number = persistence.number();
+        let wait = match order {
+            StoreOrder::Remember(_) => Wait::Remember,
+            StoreOrder::RemoveSegment(_) | StoreOrder::Clear => Wait::Order,
+        };
+        persistence.waits.insert(number, wait);
+        cx.store.push_back((self.config.id(), StoreRequest::Order { number, order }));
+    }
+
+    /// Acknowledges a write to its caller once it is stored here.
+    pub(super) fn acknowledge(&mut self, cx: &mut Cx, place: Place, to: Address, ack: Ack) {
+        if self.is_backed() {
+            self.when_stored(cx, Then::Ack { place, to, ack });
+        } else {
+            self.send_ack(cx, &to, ack);
+        }
+    }
+
+    fn send_ack(&mut self, cx: &mut Cx, to: &Address, ack: Ack) {
+        if *to == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            self.send(cx, to, Body::Ack(ack));
+        }
+    }
+
+    fn when_stored(&mut self, cx: &mut Cx, then: Then) {
+        match &mut self.persistence {
+            Some(persistence) if !persistence.waits.is_empty() => {
+                let number = persistence.number();
+                persistence.waits.insert(number, Wait::Barrier(then));
+            }
+            _ => self.go_on(cx, then),
+        }
+    }
+
+    /// Everything before this is stored, or has failed.
+    fn go_on(&mut self, cx: &mut Cx, then: Then) {
+        let Some(persistence) = &mut self.persistence else { return };
+        match then {
+            Then::Ack { place, to, ack } if persistence.is_broken || persistence.unsaved.contains(&place) => {
+                let error = OperationError::NotStored { member: cx.local.clone(), why: self.failure() };
+                self.reply(cx, &to, ack.number, Reply::Failed(error));
+            }
+            Then::Ack { to, ack, .. } => self.send_ack(cx, &to, ack),
+            Then::Pulled if persistence.is_failing() => persistence.owes_pulled = true,
+            Then::Pulled => self.tell_pulled(cx),
+        }
+    }
+
+    fn failure(&self) -> StoreFailure {
+        let why = self.persistence.as_ref().and_then(|persistence| persistence.why.clone());
+        why.unwrap_or_else(|| "unknown".into())
+    }
+
+    /// Why this member, as a primary, begins no write.
+    pub(super) fn store_refusal(&self, cx: &Cx) -> Option<OperationError> {
+        self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
+        Some(OperationError::StoreFails { member: cx.local.clone(), why: self.failure() })
+    }
+
+    /// All segments of a rebalance have come: the coordinator is told when they are stored.
+    pub(super) fn tell_when_stored(&mut self, cx: &mut Cx) {
+        if self.is_backed() {
+            self.when_stored(cx, Then::Pulled);
+        } else {
+            self.tell_pulled(cx);
+        }
+    }
+
+    /// Whether the next chunk of a segment has to wait for the store. It is asked for later then.
+    pub(super) fn must_pause(&mut self, segment: Segment) -> bool {
+        let Some(persistence) = &mut self.persistence else { return false };
+        let is_behind = persistence.waits.len() >= WRITES_MAX;
+        if is_behind && !persistence.paused.contains(&segment) {
+            persistence.paused.push_back(segment);
+        }
+        is_behind
+    }
+
+    /// The store has done what was asked under this number, and all before it, or has failed to.
+    pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
+        let Some(persistence) = &mut self.persistence else { return };
+        match (persistence.waits.remove(&number), result) {
+            (Some(Wait::Write { place, version }), Ok(())) => {
+                persistence.unsaved.remove(&place);
+                // With passivation it was held for this. A record may still need it otherwise.
+                if persistence.passivation
+                    && persistence.held.get(&place).is_some_and(|entry| entry.version == version)
+                {
+                    persistence.held.remove(&place);
+                }
+            }
+            (Some(Wait::Write { place, .. }), Err(why)) => {
+                persistence.why = Some(why);
+                if persistence.unsaved.len() < UNSAVED_MAX {
+                    persistence.unsaved.insert(place);
+                } else {
+                    cx.counters.unsaved += 1;
+                }
+            }
+            (Some(Wait::Order), Err(why)) => {
+                persistence.why = Some(why);
+                persistence.is_broken = true;
+            }
+            (Some(Wait::Remember), Err(why)) => {
+                persistence.why = Some(why);
+                persistence.is_forgetful = true;
+            }
+            _ => {}
+        }
+        self.pass_barriers(cx);
+    }
+
+    fn pass_barriers(&mut self, cx: &mut Cx) {
+        while let Some(persistence) = &mut self.persistence
+            && let Some(first) = persistence.waits.first_entry()
+            && matches!(first.get(), Wait::Barrier(_))
+        {
+            if let Wait::Barrier(then) = first.remove() {
+                self.go_on(cx, then);
+            }
+        }
+        let Some(persistence) = &mut self.persistence else { return };
+        if persistence.owes_pulled && !persistence.is_failing() {
+            persistence.owes_pulled = false;
+            self.tell_when_stored(cx);
+        }
+        while let Some(persistence) = &mut self.persistence
+            && persistence.waits.len() < WRITES_MAX / 2
+            && let Some(segment) = persistence.paused.pop_front()
+        {
+            self.ask_again(cx, segment);
+        }
+    }
+
+    /// What was not stored is tried again, and values that nobody needs any more are given up.
+    pub(crate) fn look_after_store(&mut self, cx: &mut Cx) {
+        cx.note_own_watermark();
+        let segments = &self.segments;
+        let Some(persistence) = &mut self.persistence else { return };
+        let (unsaved, passivation) = (&persistence.unsaved, persistence.passivation);
+        persistence.held.retain(|place, _| {
+            passivation
+                || unsaved.contains(place)
+                || segments[usize::from(place.0.0)].records.is_unfinished(&place.1, &cx.watermarks)
+        });
+        if cx.now.since(persistence.retried) < RETRY_AFTER {
+            return;
+        }
+        persistence.retried = cx.now;
+        let again: Vec<Place> = persistence.unsaved.iter().take(RETRIES).cloned().collect();
+        if std::mem::take(&mut persistence.is_forgetful) {
+            self.remember(cx, false);
+        }
+        for place in again {
+            if !self.write(cx, place.clone())
+                && let Some(persistence) = &mut self.persistence
+            {
+                // Only the store has it.
+                persistence.unsaved.remove(&place);
+            }
+        }
+    }
+
+    /// Has the store keep what a later life needs to know.
+    pub(super) fn remember(&mut self, cx: &mut Cx, is_void: bool) {
+        let Some(topology) = self.topology().filter(|_| self.is_backed()).cloned() else { return };
+        let remembered =
+            Remembered { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
+        self.order(cx, StoreOrder::Remember(remembered.encode()));
+    }
+
+    /// The newest topology that was installed in an earlier life; 0 if there was none.
+    pub(super) fn remembered_id(&self) -> u32 {
+        let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
+        remembered.map_or(0, |remembered| remembered.topology.id)
+    }
+
+    /// Others have gone on without what this member has.
+    pub(super) fn give_up_store(&mut self) {
+        if let Some(persistence) = &mut self.persistence {
+            persistence.remembered = None;
+            persistence.is_stale = true;
+        }
+    }
+
+    /// A topology is installed. It is kept before anything changes that depends on it.
+    pub(super) fn begin_life(&mut self, cx: &mut Cx) {
+        let Some(persistence) = &mut self.persistence else { return };
+        persistence.remembered = None;
+        if std::mem::take(&mut persistence.is_stale) {
+            // Whatever comes between: what is of an earlier life is not taken for one of this.
+            self.remember(cx, true);
+            self.clear_store(cx);
+        }
+        self.remember(cx, false);
+    }
+
+    /// What the store has is of no use any more.
+    fn clear_store(&mut self, cx: &mut Cx) {
+        let Some(persistence) = &mut self.persistence else { return };
+        persistence.held.clear();
+        persistence.unsaved.clear();
+        persistence.paused.clear();
+        self.order(cx, StoreOrder::Clear);
+    }
+
+    /// A segment is given up.
+    pub(super) fn note_dropped(&mut self, cx: &mut Cx, segment: Segment) {
+        let Some(persistence) = &mut self.persistence else { return };
+        persistence.held.retain(|place, _| place.0 != segment);
+        persistence.unsaved.retain(|place| place.0 != segment);
+        self.order(cx, StoreOrder::RemoveSegment(segment));
+    }
+
+    /// The cache is closed here. What this member owns to the last is kept for its next life; if it has handed over
+    /// everything, nothing is.
+    pub(crate) fn put_down(&mut self, cx: &mut Cx) {
+        if !self.is_backed() {
+            return;
+        }
+        let owns = self
+            .topology()
+            .is_some_and(|topology| topology.read_owners().segments_of(&cx.local).next().is_some());
+        if !owns {
+            self.clear_store(cx);
+            return self.order(cx, StoreOrder::Remember(Bytes::new()));
+        }
+        let Some(persistence) = self.persistence.as_mut().filter(|one| one.passivation) else { return };
+        // From now on the store has everything.
+        persistence.passivation = false;
+        for segment in (0..self.config.segments).map(Segment) {
+            let limits = crate::ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+            let all = self.container.chunk(segment, crate::Cursor::START, limits, cx.now);
+            for (key, entry) in all.into_iter().flat_map(|chunk| chunk.entries) {
+                if !entry.is_passive() {
+                    self.write(cx, (segment, key));
+                }
+            }
+        }
+    }
+}
