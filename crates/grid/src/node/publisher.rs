@@ -127,19 +127,16 @@ impl Cache {
                 if !missing.is_empty() && stops_at.is_none() {
                     stops_at = Some(at);
                 }
-                match (next, stops_at) {
-                    (Ok(next), Some(stop)) => {
-                        // Those that follow are loaded with it.
-                        match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
-                            Some(next) => at = next,
-                            None => {
-                                fetched.cursor = Some((stop.slot.into(), stop.before));
-                                break PartEnd::More;
-                            }
+                if let (Ok(next), Some(stop)) = (next, stops_at) {
+                    // Those that follow are loaded with it.
+                    match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
+                        Some(next) => at = next,
+                        None => {
+                            fetched.cursor = Some((stop.slot.into(), stop.before));
+                            break PartEnd::More;
                         }
-                        continue;
                     }
-                    _ => {}
+                    continue;
                 }
                 match next {
                     Ok(Some(next)) => at = next,
