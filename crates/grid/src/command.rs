@@ -225,6 +225,8 @@ pub(crate) enum ToCoordinator {
     Join {
         config: CacheConfig,
         member: CacheMember,
+        /// What it comes back with.
+        restored: Option<Box<Restored>>,
     },
     Leave,
     /// A topology is installed.
@@ -254,4 +256,15 @@ pub(crate) struct CacheStatus {
     /// The last rebalance whose segments it has pulled.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,
+    /// What it has come back with, if there is no topology yet.
+    pub(crate) restored: Option<Restored>,
+}
+
+/// What a member's store has kept of an earlier life.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Restored {
+    /// Who it was.
+    pub(crate) formerly: Address,
+    /// The newest topology that it had installed.
+    pub(crate) topology: Topology,
 }

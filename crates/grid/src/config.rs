@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::command::CacheId;
+use consort_group::Address;
+
 use crate::{SEGMENT_COUNT, Segment};
 
 /// How entries are spread over the members.
@@ -144,5 +146,28 @@ pub enum OpenError {
         ours: Arc<str>,
         /// Its value there.
         theirs: Arc<str>,
+    },
+    /// The store here is of a cache with another setting. It is not touched.
+    #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
+    StoredDifferently {
+        /// The cache.
+        cache: Arc<str>,
+        /// The setting.
+        setting: Arc<str>,
+        /// Its value here.
+        ours: Arc<str>,
+        /// Its value in the store.
+        theirs: Arc<str>,
+    },
+    /// The store here has entries of another cache of this name. They are not touched; who does not want them purges the
+    /// store when it is opened.
+    #[error("cache {cache}: the store here has what {ours} has begun, the cluster what {theirs} has begun")]
+    OtherData {
+        /// The cache.
+        cache: Arc<str>,
+        /// Who has begun what is in the store.
+        ours: Address,
+        /// Who has begun what the cluster has.
+        theirs: Address,
     },
 }

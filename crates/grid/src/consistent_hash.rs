@@ -123,6 +123,18 @@ impl ConsistentHash {
         Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
     }
 
+    /// The same owners under other names, and with what those take. Who has none keeps its own.
+    pub(crate) fn renamed(&self, names: &std::collections::BTreeMap<Address, CacheMember>) -> Self {
+        let renamed = |member: &CacheMember| names.get(&member.address).unwrap_or(member).clone();
+        Self { members: self.members.iter().map(renamed).collect(), ..self.clone() }
+    }
+
+    /// Each segment with the first of its owners only.
+    pub(crate) fn primaries(&self) -> Self {
+        let first = |owners: &Owners| owners.iter().take(1).copied().collect();
+        Self { owners: self.owners.iter().map(first).collect(), ..self.clone() }
+    }
+
     /// Everybody who owns a segment in either, those of `self` first: while entries move, writes go to all of them.
     ///
     /// # Panics

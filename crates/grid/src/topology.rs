@@ -15,6 +15,9 @@ pub enum Phase {
     ReadOldWriteAll,
     /// All entries have moved: the pending owners are read, current and pending ones are written.
     ReadNewWriteAll,
+    /// The members have begun a new life with what their stores have kept. Nothing is read or written before the first
+    /// owner of each segment has the newest of what its owners have.
+    Restoring,
 }
 
 /// What of a cache may be used.
@@ -65,6 +68,9 @@ pub struct Topology {
     /// The id of the last topology of this history that was available. Of two sides of a partition only one goes on, so
     /// whoever has the higher one has all that was acknowledged.
     pub available: u32,
+    /// The member that has begun the cache. It stays the same for as long as there is something of it, through all
+    /// lives: what another beginner has made is another cache.
+    pub origin: Address,
 }
 
 impl Topology {
@@ -73,6 +79,7 @@ impl Topology {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership { member: member.clone(), since: id };
         Self {
+            origin: member.address.clone(),
             id,
             phase: Phase::Stable,
             members: Arc::from([membership]),

@@ -6,7 +6,8 @@ use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
 use super::led::Led;
-use crate::command::{Body, CacheId, CacheStatus, Status};
+use super::restore::Restoring;
+use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
@@ -54,12 +55,25 @@ impl Gathering {
     }
 
     /// All caches of the view's members, each with a new topology.
-    pub(super) fn finish(&mut self, cx: &mut Cx, view: &View) -> BTreeMap<CacheId, Led> {
+    pub(super) fn finish(
+        &mut self,
+        cx: &mut Cx,
+        view: &View,
+    ) -> (BTreeMap<CacheId, Led>, BTreeMap<CacheId, Restoring>) {
         let mut caches: BTreeMap<CacheId, Vec<(Address, CacheStatus)>> = BTreeMap::new();
         for (member, status) in std::mem::take(&mut self.found) {
             caches.entry(status.config.id()).or_default().push((member, status));
         }
-        caches.into_iter().filter_map(|(id, found)| Some((id, resume(cx, view, found)?))).collect()
+        let (mut led, mut restoring) = (BTreeMap::new(), BTreeMap::new());
+        for (id, found) in caches {
+            match restore(cx, &found) {
+                Some(restored) => {
+                    restoring.insert(id, restored);
+                }
+                None => led.extend(resume(cx, view, found).map(|resumed| (id, resumed))),
+            }
+        }
+        (led, restoring)
     }
 }
 
@@ -68,9 +82,30 @@ fn is_sound(from: &Address, status: &CacheStatus) -> bool {
     let is_of_it = |topology: &Topology| {
         topology.current.segment_count() == status.config.segments && topology.contains(from)
     };
+    let is_sound = |restored: &Restored| {
+        restored.topology.current.segment_count() == status.config.segments
+            && restored.topology.contains(&restored.formerly)
+    };
     status.config.check().is_ok()
+        && status.restored.as_ref().is_none_or(is_sound)
         && status.member.address == *from
         && status.topology.as_ref().is_none_or(is_of_it)
+}
+
+/// A cache that nobody has and somebody comes back with.
+fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
+    if found.iter().any(|(_, status)| status.topology.is_some()) {
+        return None;
+    }
+    let staying: Vec<&CacheStatus> =
+        found.iter().map(|(_, status)| status).filter(|status| !status.is_leaving).collect();
+    let (config, restored) =
+        staying.iter().find_map(|status| Some((&status.config, status.restored.as_ref()?)))?;
+    let mut restoring = Restoring::begin(config.clone(), restored);
+    for status in staying {
+        restoring.handle_join(cx, &status.config, status.member.clone(), status.restored.clone());
+    }
+    Some(restoring)
 }
 
 /// Goes on with a cache; `None` if nobody uses it any more.
@@ -87,7 +122,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         return staying.fold(None, |led, (_, status)| match led {
             None => Some(Led::begin(cx, status.config, status.member, view)),
             Some(mut led) => {
-                led.handle_join(cx, &status.config, status.member);
+                led.handle_join(cx, &status.config, status.member, None);
                 Some(led)
             }
         });
@@ -102,7 +137,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         }
         led.present.insert(member);
         if !led.topology.contains(&status.member.address) && !status.is_leaving {
-            led.handle_late(cx, &status.config, status.member);
+            led.handle_late(cx, &status.config, status.member, status.restored.as_ref());
         }
     }
     led.go_on(cx, id, view);

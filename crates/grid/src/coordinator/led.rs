@@ -6,7 +6,7 @@ use std::sync::Arc;
 use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
-use crate::command::{Body, ToCoordinator};
+use crate::command::{Body, Restored, ToCoordinator};
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Membership, Phase, Topology};
@@ -49,6 +49,10 @@ impl Led {
         }
     }
 
+    pub(super) fn config(&self) -> &CacheConfig {
+        &self.config
+    }
+
     /// Whether nobody has it open any more.
     pub(super) fn is_over(&self) -> bool {
         self.topology.members.is_empty() && self.joining.is_empty()
@@ -80,7 +84,7 @@ impl Led {
     }
 
     /// Sends the topology to everybody who is here.
-    fn publish(&mut self, cx: &mut Cx) {
+    pub(super) fn publish(&mut self, cx: &mut Cx) {
         self.confirmed.clear();
         self.published = cx.now;
         self.send_to_unconfirmed(cx);
@@ -141,7 +145,9 @@ impl Led {
         let readers = topology.read_owners();
         let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(is_here);
         let here = if cx.has(Planted::AbsentCounted) { all } else { here };
-        let is_too_much = here * 2 <= all || readers.segments().any(is_lost);
+        // Who is lost now may be the only one that has what was acknowledged in the life before.
+        let is_too_much =
+            here * 2 <= all || readers.segments().any(is_lost) || topology.phase == Phase::Restoring;
         if is_too_much && self.config.partitions != PartitionHandling::AllowReadWrites {
             return topology
                 .succeeded(id, |next| next.availability = Availability::Degraded { away: away.into() });
@@ -174,23 +180,39 @@ impl Led {
         self.advance(cx);
     }
 
-    pub(super) fn handle_join(&mut self, cx: &mut Cx, config: &CacheConfig, member: CacheMember) {
+    pub(super) fn handle_join(
+        &mut self,
+        cx: &mut Cx,
+        config: &CacheConfig,
+        member: CacheMember,
+        restored: Option<&Restored>,
+    ) {
         if self.topology.contains(&member.address) {
             // It has not heard that it is a member.
             let install = Body::Install(Box::new(self.topology.clone()));
             return cx.send(&member.address, self.config.id(), 0, install);
         }
-        self.handle_late(cx, config, member);
+        self.handle_late(cx, config, member, restored);
         self.advance(cx);
     }
 
     /// A member that is to be taken in when there is time.
-    pub(super) fn handle_late(&mut self, cx: &mut Cx, config: &CacheConfig, member: CacheMember) {
-        if let Some((setting, theirs, ours)) = self.config.difference(config) {
-            let (cache, setting) = (self.config.name.clone(), setting.into());
-            let error = OpenError::Different { cache, setting, ours: ours.into(), theirs: theirs.into() };
-            cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
+    pub(super) fn handle_late(
+        &mut self,
+        cx: &mut Cx,
+        config: &CacheConfig,
+        member: CacheMember,
+        restored: Option<&Restored>,
+    ) {
+        if refuse_differing(cx, &self.config, config, &member) {
             return;
+        }
+        if let Some(ours) = restored.map(|restored| &restored.topology.origin)
+            && *ours != self.topology.origin
+        {
+            let (cache, theirs) = (self.config.name.clone(), self.topology.origin.clone());
+            let error = OpenError::OtherData { cache, ours: ours.clone(), theirs };
+            return cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
         }
         // After a change of coordinators it knows those only who had the cache open then.
         if !cx.has(Planted::JoinerNotAwaited) {
@@ -221,6 +243,7 @@ impl Led {
                 next.quorum = staying(&next.members, &self.leaving);
             })),
             (Phase::Stable, _) => self.rebalance(cx, id),
+            (Phase::Restoring, _) if self.is_restored() => Some(self.restored(id)),
             _ => None,
         };
         if let Some(next) = next {
@@ -246,6 +269,30 @@ impl Led {
         };
         pending.members().iter().map(|member| &member.address).all(|member| {
             !pulls(member) || self.pulled.get(member).is_some_and(|pulled| *pulled >= self.topology.rebalance)
+        })
+    }
+
+    /// Whether the first owner of each segment has the newest of what all have.
+    fn is_restored(&self) -> bool {
+        let is_done = |member: &Address| {
+            self.pulled.get(member).is_some_and(|pulled| *pulled >= self.topology.rebalance)
+        };
+        self.topology.addresses().all(is_done)
+    }
+
+    /// The first owners have everything, and the others fetch what they lack.
+    fn restored(&self, id: u32) -> Topology {
+        let all = self.topology.current.clone();
+        let first = all.primaries();
+        self.topology.succeeded(id, |next| {
+            if first.has_owners_of(&all) {
+                next.phase = Phase::Stable;
+            } else {
+                next.phase = Phase::ReadOldWriteAll;
+                next.current = first;
+                next.pending = Some(all);
+                next.rebalance = id;
+            }
         })
     }
 
@@ -294,6 +341,20 @@ impl Led {
             }
         }))
     }
+}
+
+/// Whether a member means another cache by this name, and was told so.
+pub(super) fn refuse_differing(
+    cx: &mut Cx,
+    ours: &CacheConfig,
+    theirs: &CacheConfig,
+    member: &CacheMember,
+) -> bool {
+    let Some((setting, here, there)) = ours.difference(theirs) else { return false };
+    let (cache, setting) = (ours.name.clone(), setting.into());
+    let error = OpenError::Different { cache, setting, ours: there.into(), theirs: here.into() };
+    cx.send(&member.address, ours.id(), 0, Body::Refused(error));
+    true
 }
 
 /// The members that want to stay: of them more than half must be there.

@@ -6,6 +6,7 @@
 
 mod gather;
 mod led;
+mod restore;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::node::Cx;
 use crate::planted::Planted;
 use gather::Gathering;
 use led::Led;
+use restore::Restoring;
 
 /// How long a member may take to answer before it is told again. Many times a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -27,6 +29,8 @@ pub(crate) struct Coordinator {
     view: Option<View>,
     role: Role,
     led: BTreeMap<CacheId, Led>,
+    /// Caches whose members come back with what their stores have kept.
+    restoring: BTreeMap<CacheId, Restoring>,
 }
 
 enum Role {
@@ -37,16 +41,19 @@ enum Role {
 
 impl Coordinator {
     pub(crate) fn new(local: Address) -> Self {
-        Self { local, view: None, role: Role::Member, led: BTreeMap::new() }
+        Self { local, view: None, role: Role::Member, led: BTreeMap::new(), restoring: BTreeMap::new() }
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
         let before = self.view.replace(view.clone());
+        self.restoring.values_mut().for_each(|restoring| restoring.keep(view));
+        self.restoring.retain(|_, restoring| !restoring.is_over());
         let is_lost = |member: &Address| !view.contains(member);
         let has_lost = before.is_some_and(|before| before.members().iter().any(is_lost));
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
             self.led.clear();
+            self.restoring.clear();
         } else if matches!(self.role, Role::Leading)
             && !view.is_merge()
             && (!has_lost || cx.has(Planted::LossNotConfirmed))
@@ -59,6 +66,7 @@ impl Coordinator {
             // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us. Of those who count
             // for a majority each has to answer, and answers its own coordinator only.
             self.led.clear();
+            self.restoring.clear();
             self.role = Role::Gathering(Gathering::begin(cx, view));
         }
     }
@@ -77,22 +85,34 @@ impl Coordinator {
             (Role::Gathering(gathering), ToCoordinator::Status(status)) => {
                 let is_complete = gathering.handle(from, *status);
                 if is_complete {
-                    self.led = gathering.finish(cx, view);
+                    (self.led, self.restoring) = gathering.finish(cx, view);
                     self.role = Role::Leading;
+                    self.finish_restored(cx);
                 }
             }
-            (Role::Leading, ToCoordinator::Join { config, member }) => {
+            (Role::Leading, ToCoordinator::Join { config, member, restored }) => {
                 let is_shared = config.mode != CacheMode::Local && config.check().is_ok();
                 if config.id() != cache || !is_shared || member.address != *from {
                     cx.counters.malformed += 1;
                     return;
                 }
-                match self.led.get_mut(&cache) {
-                    Some(led) => led.handle_join(cx, &config, member),
-                    None => {
+                if let Some(led) = self.led.get_mut(&cache) {
+                    return led.handle_join(cx, &config, member, restored.as_deref());
+                }
+                match (self.restoring.get_mut(&cache), restored) {
+                    (None, None) => {
                         self.led.insert(cache, Led::begin(cx, config, member, view));
                     }
+                    (Some(restoring), restored) => {
+                        restoring.handle_join(cx, &config, member, restored.map(|restored| *restored));
+                    }
+                    (None, Some(restored)) => {
+                        let mut restoring = Restoring::begin(config.clone(), &restored);
+                        restoring.handle_join(cx, &config, member, Some(*restored));
+                        self.restoring.insert(cache, restoring);
+                    }
                 }
+                self.finish_restored(cx);
             }
             (Role::Leading, told) => match (self.led.get_mut(&cache), told) {
                 (Some(led), told) => {
@@ -101,11 +121,35 @@ impl Coordinator {
                         self.led.remove(&cache);
                     }
                 }
-                (None, ToCoordinator::Leave) => cx.send(from, cache, 0, Body::Left),
+                (None, ToCoordinator::Leave) => {
+                    if let Some(restoring) = self.restoring.get_mut(&cache) {
+                        restoring.remove(from);
+                    }
+                    self.restoring.retain(|_, restoring| !restoring.is_over());
+                    cx.send(from, cache, 0, Body::Left);
+                }
+                (None, ToCoordinator::MakeAvailable) => {
+                    if let Some(restoring) = self.restoring.remove(&cache) {
+                        self.led.insert(cache, restoring.finish(cx, view));
+                    }
+                }
                 (None, _) => {}
             },
             // Whoever wants something says so again, or in its status.
             _ => {}
+        }
+    }
+
+    /// Caches of which everybody is back go on.
+    fn finish_restored(&mut self, cx: &mut Cx) {
+        let Some(view) = &self.view else { return };
+        let complete =
+            |(id, restoring): (&CacheId, &Restoring)| restoring.missing().is_empty().then_some(*id);
+        let ids: Vec<CacheId> = self.restoring.iter().filter_map(complete).collect();
+        for id in ids {
+            if let Some(restoring) = self.restoring.remove(&id) {
+                self.led.insert(id, restoring.finish(cx, view));
+            }
         }
     }
 
@@ -115,8 +159,11 @@ impl Coordinator {
             Role::Member => "somebody else".to_owned(),
             Role::Gathering(gathering) => format!("waits for the status of {:?}", gathering.missing()),
             Role::Leading => {
-                let all = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
-                all.collect::<Vec<_>>().join("; ")
+                let led = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
+                let restoring = self.restoring.iter().map(|(id, restoring)| {
+                    format!("cache {:08x} waits until {:?} are back", id.0, restoring.missing())
+                });
+                led.chain(restoring).collect::<Vec<_>>().join("; ")
             }
         }
     }

@@ -140,7 +140,9 @@ impl Cache {
         if self.is_leaving {
             self.tell_coordinator(cx, ToCoordinator::Leave);
         } else if self.installed.is_none() {
-            let join = ToCoordinator::Join { config: self.config.clone(), member: self.member.clone() };
+            let (config, member) = (self.config.clone(), self.member.clone());
+            let restored = self.restored().map(Box::new);
+            let join = ToCoordinator::Join { config, member, restored };
             self.tell_coordinator(cx, join);
         }
     }

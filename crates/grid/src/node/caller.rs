@@ -10,7 +10,7 @@ use crate::PartitionHandling;
 use crate::command::{Body, Call, Reply};
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::planted::Planted;
-use crate::topology::Topology;
+use crate::topology::{Phase, Topology};
 
 /// How long an operation waits for an answer before it is sent again although nothing has changed: many times a round
 /// trip, and short beside every timeout.
@@ -25,7 +25,10 @@ impl Cache {
     pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
         let is_denied = !cx.has(Planted::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
-        let Some(topology) = self.topology() else { return };
+        let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::Restoring) else {
+            call.target = None;
+            return;
+        };
         let (segment, is_write) = (call.segment, call.is_write());
         if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
             match call.may_be_done() {

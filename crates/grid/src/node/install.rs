@@ -9,7 +9,7 @@ use crate::SegmentState as ContainerState;
 use crate::command::ToCoordinator;
 use crate::operation::OperationError;
 use crate::planted::Planted;
-use crate::topology::Topology;
+use crate::topology::{Membership, Phase, Topology};
 
 impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
@@ -51,7 +51,9 @@ impl Cache {
         self.redirect(cx);
         self.look_after_iterations(cx);
         self.tell_coordinator(cx, ToCoordinator::Confirm);
-        cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
+        if !self.is_restoring() {
+            cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
+        }
         self.handle_deferred(cx);
     }
 
@@ -71,19 +73,34 @@ impl Cache {
         }
     }
 
+    /// Whether nothing is read and written yet.
+    pub(super) fn is_restoring(&self) -> bool {
+        self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
+    }
+
+    /// The topology of a cache that this member has for itself.
+    pub(crate) fn first_topology(&self, cx: &Cx) -> Topology {
+        let id = self.remembered_id() + 1;
+        let mut first = Topology::first(id, cx.local.clone().into(), 1, self.config.segments);
+        first.members = first.members.iter().map(|one| Membership { since: 1, ..one.clone() }).collect();
+        first
+    }
+
     fn move_segments(&mut self, cx: &mut Cx) {
         let Some(Installed { topology, writes }) = &self.installed else { return };
         let mut dropped = Vec::new();
         for segment in writes.segments() {
             // Nobody reads here any more before others write without us.
-            let is_read = topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
+            let is_read = topology.phase != Phase::Restoring
+                && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
                 && self.refusal(topology, segment, false).is_none();
             if !is_read && !cx.has(Planted::ReadAfterSurrender) {
                 self.container.set_readable(segment, false);
             }
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
-            match (owns(topology.read_owners()), owns(writes), has) {
+            let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
+            match (is_complete, owns(writes), has) {
                 (true, _, ContainerState::Owned) => {}
                 // Who is to be read has pulled everything, or there was nothing to be had.
                 (true, ..) => self.container.own(segment),

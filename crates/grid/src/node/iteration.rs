@@ -196,7 +196,7 @@ impl Cache {
 
     fn make_lanes(&self, cx: &Cx, iteration: &mut Iteration) {
         let Some(topology) = self.topology() else { return };
-        if iteration.todo.is_empty() {
+        if iteration.todo.is_empty() || self.is_restoring() {
             return;
         }
         let lanes_max = iteration.publication.lanes.clamp(1, LANES_MAX);

@@ -235,11 +235,18 @@ impl Node {
         if self.caches.contains_key(&id) {
             return Err(OpenError::IsOpen(config.name));
         }
+        let remembered = backing.as_ref().and_then(|backing| backing.remembered.as_ref());
+        if let Some((setting, ours, theirs)) =
+            remembered.and_then(|remembered| config.difference(&remembered.config))
+        {
+            let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
+            return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
+        }
         let mut cache = Cache::new(config, member, container);
         cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
         if cache.is_local() {
-            let owner = self.cx.local.clone().into();
-            cache.install(&mut self.cx, Topology::first(1, owner, 1, cache.config.segments));
+            let first = cache.first_topology(&self.cx);
+            cache.install(&mut self.cx, first);
         }
         cache.ask_coordinator(&mut self.cx);
         self.caches.insert(id, cache);
@@ -456,6 +463,7 @@ impl Node {
             topology: cache.topology().cloned(),
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
+            restored: cache.restored().filter(|_| cache.installed.is_none()),
         };
         let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
         let status = ToCoordinator::Status(Box::new(Status { nonce, caches }));

@@ -16,7 +16,7 @@ use consort_group::{Address, Time};
 use super::activation::Loading;
 use super::cache::Cache;
 use super::cx::Cx;
-use crate::command::{Ack, Body, Reply};
+use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
 use crate::operation::OperationError;
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
@@ -372,6 +372,13 @@ impl Cache {
         self.order(cx, StoreOrder::Remember(remembered.encode()));
     }
 
+    /// What this member comes back with.
+    pub(crate) fn restored(&self) -> Option<Restored> {
+        let remembered = self.persistence.as_ref()?.remembered.as_ref()?;
+        let (formerly, topology) = (remembered.member.clone(), remembered.topology.clone());
+        Some(Restored { formerly, topology })
+    }
+
     /// The newest topology that was installed in an earlier life; 0 if there was none.
     pub(super) fn remembered_id(&self) -> u32 {
         let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
@@ -416,17 +423,12 @@ impl Cache {
     }
 
     /// The cache is closed here. What this member owns to the last is kept for its next life; if it has handed over
-    /// everything, nothing is.
+    /// everything, others have it, and its next life waits for them.
     pub(crate) fn put_down(&mut self, cx: &mut Cx) {
-        if !self.is_backed() {
-            return;
-        }
-        let owns = self
-            .topology()
-            .is_some_and(|topology| topology.read_owners().segments_of(&cx.local).next().is_some());
-        if !owns {
-            self.clear_store(cx);
-            return self.order(cx, StoreOrder::Remember(Bytes::new()));
+        let Some(topology) = self.topology().filter(|_| self.is_backed()) else { return };
+        if topology.read_owners().segments_of(&cx.local).next().is_none() {
+            self.remember(cx, true);
+            return self.clear_store(cx);
         }
         let Some(persistence) = self.persistence.as_mut().filter(|one| one.passivation) else { return };
         // From now on the store has everything.

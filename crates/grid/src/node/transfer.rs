@@ -12,7 +12,7 @@ use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
 use crate::planted::Planted;
 use crate::topology::Phase;
-use crate::{Segment, SegmentState as ContainerState};
+use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy.
 const PULLS_MAX: usize = 4;
@@ -38,6 +38,8 @@ pub(crate) struct Transfer {
     pub(crate) pulled: u32,
     /// What has come so far in this rebalance.
     pub(crate) bytes: u64,
+    /// With what was restored: the other owners of segments that are still to be pulled from, one after the other.
+    others: BTreeMap<Segment, Vec<Address>>,
 }
 
 struct ActivePull {
@@ -57,23 +59,43 @@ impl Transfer {
     }
 }
 
+/// The segments of which a member is the first owner, and the others of each.
+fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Address>> {
+    let owned = hash.primary_segments_of(local);
+    let others = owned.map(|segment| (segment, hash.owners(segment).skip(1).cloned().collect::<Vec<_>>()));
+    others.filter(|(_, others)| !others.is_empty()).collect()
+}
+
 impl Cache {
     /// With a new topology: what is to be pulled, and from whom.
     pub(super) fn plan_transfer(&mut self, cx: &mut Cx) {
         let Some(installed) = &self.installed else { return };
         let topology = &installed.topology;
-        let (Some(pending), Phase::ReadOldWriteAll) = (&topology.pending, topology.phase) else {
-            self.transfer = Transfer { pulled: self.transfer.pulled, ..Transfer::default() };
-            return;
+        let pending = match (topology.phase, &topology.pending) {
+            (Phase::ReadOldWriteAll, Some(pending)) => Some(pending),
+            (Phase::Restoring, _) => None,
+            _ => {
+                self.transfer = Transfer { pulled: self.transfer.pulled, ..Transfer::default() };
+                return;
+            }
         };
         if topology.rebalance != self.transfer.rebalance {
             let container = &self.container;
-            let todo = pending
-                .segments_of(&cx.local)
-                .filter(|&segment| container.state(segment) == ContainerState::Receiving)
-                .collect();
             let (rebalance, pulled) = (topology.rebalance, self.transfer.pulled);
-            self.transfer = Transfer { rebalance, todo, pulled, ..Transfer::default() };
+            let mut transfer = Transfer { rebalance, pulled, ..Transfer::default() };
+            match pending {
+                Some(pending) => {
+                    let is_received =
+                        |segment: &Segment| container.state(*segment) == ContainerState::Receiving;
+                    transfer.todo = pending.segments_of(&cx.local).filter(is_received).collect();
+                }
+                None => {
+                    // All owners may have something that the others lack. The first one gets all of it.
+                    transfer.others = others_of(&topology.current, &cx.local);
+                    transfer.todo = transfer.others.keys().copied().collect();
+                }
+            }
+            self.transfer = transfer;
         }
         // From those who are gone nothing comes any more.
         let lost: Vec<Segment> = self
@@ -115,8 +137,11 @@ impl Cache {
             // Everybody who had it is gone: there is nothing to pull.
             return;
         }
-        // By turns, so that givers share the work.
-        let from = givers[(usize::from(segment.0) + attempt) % givers.len()].clone();
+        let from = match self.transfer.others.get(&segment).and_then(|others| others.last()) {
+            Some(other) => other.clone(),
+            // By turns, so that givers share the work.
+            None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
+        };
         let pull = ActivePull { from, cursor: None, asked: cx.now };
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
@@ -156,6 +181,18 @@ impl Cache {
         self.tell_if_pulled(cx);
     }
 
+    /// A segment has come from one of those who have something of it.
+    fn note_pulled_from(&mut self, segment: Segment) {
+        if let Some(others) = self.transfer.others.get_mut(&segment) {
+            others.pop();
+            if others.is_empty() {
+                self.transfer.others.remove(&segment);
+            } else {
+                self.transfer.todo.push_back(segment);
+            }
+        }
+    }
+
     /// Somebody pulls a segment from us.
     pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
         self.give(cx, from, pull, Found::new());
@@ -164,7 +201,7 @@ impl Cache {
     /// The same, where some values were loaded.
     pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let Pull { rebalance, segment, cursor, bytes_max } = pull;
-        if self.container.state(segment) != ContainerState::Owned {
+        if self.container.state(segment) != ContainerState::Owned && !self.is_restoring() {
             return self.refuse(cx, from, pull);
         }
         let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
@@ -242,6 +279,7 @@ impl Cache {
             }
             _ => {
                 self.transfer.active.remove(&segment);
+                self.note_pulled_from(segment);
                 self.pull_more(cx);
             }
         }

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
     Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
-    OperationId, Part, PartEnd, Pull, Reply, Status, ToCoordinator,
+    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
@@ -85,6 +85,7 @@ impl Wire for Topology {
             quorum,
             availability,
             available,
+            origin,
         } = self;
         (*id, *phase).put(out);
         members.put(out);
@@ -96,6 +97,7 @@ impl Wire for Topology {
         quorum.put(out);
         availability.put(out);
         available.put(out);
+        origin.put(out);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -112,6 +114,7 @@ impl Wire for Topology {
             quorum: Wire::read(from)?,
             availability: Wire::read(from)?,
             available: Wire::read(from)?,
+            origin: Wire::read(from)?,
         };
         let count = usize::from(topology.current.segment_count());
         let others = [
@@ -169,7 +172,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
     why.put(out);
 }
 
-wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll });
+wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_struct!(Membership { member, since });
 wire_struct!(Location { site, rack, machine });
@@ -181,6 +184,8 @@ wire_enum!(OpenError {
     0 = Invalid { cache, setting, value },
     1 = IsOpen(cache),
     2 = Different { cache, setting, ours, theirs },
+    3 = OtherData { cache, ours, theirs },
+    4 = StoredDifferently { cache, setting, ours, theirs },
 });
 
 wire_struct!(Lifetime { lifespan, max_idle });
@@ -210,7 +215,8 @@ wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
 wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown, failed });
-wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving });
+wire_struct!(Restored { formerly, topology });
+wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving, restored });
 wire_struct!(Status { nonce, caches });
 
 impl<T: Wire> Wire for Box<T> {
@@ -224,7 +230,7 @@ impl<T: Wire> Wire for Box<T> {
 }
 
 wire_enum!(ToCoordinator {
-    0 = Join { config, member },
+    0 = Join { config, member, restored },
     1 = Leave,
     2 = Confirm,
     3 = Pulled { rebalance },

@@ -6,4 +6,5 @@ mod expiry;
 mod iteration;
 mod local;
 mod persistence;
+mod restart;
 mod swarm;

@@ -13,8 +13,8 @@ use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk
 use crate::beside::{Beside, begin};
 use crate::cluster::Cluster;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-const SEGMENTS: u16 = 8;
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const SEGMENTS: u16 = 8;
 
 pub(crate) fn config() -> CacheConfig {
     CacheConfig { segments: SEGMENTS, ..CacheConfig::new("kept") }
@@ -31,34 +31,39 @@ pub(crate) fn start(
     cluster.start_on(config, container, Some((Beside::new(store.clone()), backing)))
 }
 
-fn memory_stores(count: usize) -> Vec<Arc<dyn Store>> {
+pub(crate) fn memory_stores(count: usize) -> Vec<Arc<dyn Store>> {
     (0..count).map(|_| Arc::new(MemoryStore::new(SEGMENTS)) as Arc<dyn Store>).collect()
 }
 
-fn key(n: usize) -> Bytes {
+pub(crate) fn key(n: usize) -> Bytes {
     Bytes::from(format!("key-{n}"))
 }
 
-fn value(n: usize) -> Bytes {
+pub(crate) fn value(n: usize) -> Bytes {
     Bytes::from(format!("value-{n}"))
 }
 
-fn put(n: usize) -> Action {
+pub(crate) fn put(n: usize) -> Action {
     let change = Change::Put { value: value(n), lifetime: Lifetime::FOREVER };
     Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
 }
 
-fn remove() -> Action {
+pub(crate) fn remove() -> Action {
     Action::Write(Write { condition: Condition::Always, change: Change::Remove, wants_previous: false })
 }
 
-fn result(cluster: &mut Cluster, n: usize, key: Bytes, action: Action) -> Result<Outcome, OperationError> {
+pub(crate) fn result(
+    cluster: &mut Cluster,
+    n: usize,
+    key: Bytes,
+    action: Action,
+) -> Result<Outcome, OperationError> {
     let at = cluster.submit(n, key, action, TIMEOUT);
     cluster.run(Duration::from_millis(60));
     cluster.history[at].result.clone().expect("it has ended")
 }
 
-fn get(cluster: &mut Cluster, n: usize, key: Bytes) -> Option<Bytes> {
+pub(crate) fn get(cluster: &mut Cluster, n: usize, key: Bytes) -> Option<Bytes> {
     match result(cluster, n, key, Action::Read(ReadFrom::Nearest)) {
         Ok(Outcome::Read(found)) => found.map(|stored| stored.value),
         other => panic!("{other:?}"),
@@ -66,7 +71,7 @@ fn get(cluster: &mut Cluster, n: usize, key: Bytes) -> Option<Bytes> {
 }
 
 /// Puts so many entries through members in turn.
-fn fill(cluster: &mut Cluster, members: usize, count: usize) {
+pub(crate) fn fill(cluster: &mut Cluster, members: usize, count: usize) {
     let all: Vec<usize> = (0..count).map(|n| cluster.submit(n % members, key(n), put(n), TIMEOUT)).collect();
     cluster.run(Duration::from_secs(2));
     for at in all {
@@ -74,7 +79,7 @@ fn fill(cluster: &mut Cluster, members: usize, count: usize) {
     }
 }
 
-fn stored(store: &Arc<dyn Store>) -> u64 {
+pub(crate) fn stored(store: &Arc<dyn Store>) -> u64 {
     (0..SEGMENTS).map(|segment| store.count(segment).unwrap()).sum()
 }
 

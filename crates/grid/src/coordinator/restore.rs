@@ -1,0 +1,126 @@
+//! A cache whose members come back with what their stores have kept: it goes on once everybody is back who was a member of
+//! the newest topology that one of them remembers, or when it is made available without the others.
+//!
+//! Why they all have to be back: a member may have gone before the others went on writing, and know nothing of it. The
+//! newest topology names those who have everything that was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use consort_group::{Address, View};
+
+use super::led::{Led, refuse_differing};
+use crate::command::Restored;
+use crate::node::Cx;
+use crate::topology::{Availability, Membership, Phase, Topology};
+use crate::{CacheConfig, CacheMember};
+
+pub(super) struct Restoring {
+    config: CacheConfig,
+    /// The newest topology that somebody remembers.
+    newest: Topology,
+    /// The highest id that somebody remembers.
+    id: u32,
+    /// Who is here, and who that was in the last life.
+    here: BTreeMap<Address, (CacheMember, Option<Restored>)>,
+}
+
+impl Restoring {
+    pub(super) fn begin(config: CacheConfig, restored: &Restored) -> Self {
+        let newest = restored.topology.clone();
+        Self { config, id: newest.id, newest, here: BTreeMap::new() }
+    }
+
+    pub(super) fn handle_join(
+        &mut self,
+        cx: &mut Cx,
+        config: &CacheConfig,
+        member: CacheMember,
+        restored: Option<Restored>,
+    ) {
+        if refuse_differing(cx, &self.config, config, &member) {
+            return;
+        }
+        if let Some(restored) = &restored {
+            self.id = self.id.max(restored.topology.id);
+            let rank = |topology: &Topology| (topology.available, topology.id);
+            if rank(&restored.topology) > rank(&self.newest) {
+                self.newest = restored.topology.clone();
+            }
+        }
+        self.here.insert(member.address.clone(), (member, restored));
+    }
+
+    pub(super) fn keep(&mut self, view: &View) {
+        self.here.retain(|member, _| view.contains(member));
+    }
+
+    pub(super) fn remove(&mut self, member: &Address) {
+        self.here.remove(member);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        !self.here.values().any(|(_, restored)| restored.is_some())
+    }
+
+    /// Who is back, by the address in the last life.
+    fn back(&self) -> BTreeMap<Address, CacheMember> {
+        let of_it = |restored: &&Restored| {
+            restored.topology.origin == self.newest.origin && self.newest.contains(&restored.formerly)
+        };
+        let here = self.here.values();
+        here.filter_map(|(member, restored)| {
+            let formerly = restored.as_ref().filter(of_it)?.formerly.clone();
+            Some((formerly, member.clone()))
+        })
+        .collect()
+    }
+
+    /// Members of the last life that are not back.
+    pub(super) fn missing(&self) -> Vec<Address> {
+        let back = self.back();
+        self.newest.addresses().filter(|member| !back.contains_key(*member)).cloned().collect()
+    }
+
+    /// The cache goes on with those who are back; the others who are here join it.
+    pub(super) fn finish(self, cx: &mut Cx, view: &View) -> Led {
+        let back = self.back();
+        let id = self.id + 1;
+        let current = self.newest.read_owners().without(|member| !back.contains_key(member)).renamed(&back);
+        let members: Arc<[Membership]> = self
+            .newest
+            .members
+            .iter()
+            .filter_map(|one| {
+                let member = back.get(&one.member.address)?.clone();
+                Some(Membership { member, since: one.since })
+            })
+            .collect();
+        let epochs: Arc<[u32]> = vec![id; self.config.segments.into()].into();
+        let topology = Topology {
+            id,
+            phase: Phase::Restoring,
+            quorum: members.iter().map(|one| one.member.address.clone()).collect(),
+            members,
+            current,
+            pending: None,
+            rebalance: id,
+            epochs: epochs.clone(),
+            reigns: epochs,
+            availability: Availability::Available,
+            available: id,
+            origin: self.newest.origin.clone(),
+        };
+        let mut led = Led::resume(self.config, topology);
+        led.present = view.members().iter().cloned().collect();
+        let taken: BTreeSet<&Address> = back.values().map(|member| &member.address).collect();
+        let others: Vec<_> =
+            self.here.into_values().filter(|(member, _)| !taken.contains(&member.address)).collect();
+        for (member, restored) in others {
+            let config = led.config().clone();
+            led.handle_late(cx, &config, member, restored.as_ref());
+        }
+        led.publish(cx);
+        led
+    }
+}

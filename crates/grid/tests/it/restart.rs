@@ -1,0 +1,295 @@
+//! Whole clusters end and begin again with what their stores have kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, ReadFrom, Write,
+};
+use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
+
+use crate::cluster::Cluster;
+use crate::persistence::{
+    SEGMENTS, TIMEOUT, config, fill, get, key, memory_stores, put, remove, result, start, stored, value,
+};
+
+fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
+    let config = FileStoreConfig {
+        segments: SEGMENTS,
+        durability,
+        file_bytes_max: 4096,
+        ..FileStoreConfig::default()
+    };
+    match FileStore::open_on(Arc::new(disk.clone()), config) {
+        Ok(store) => Arc::new(store),
+        Err(error) => panic!("does not open: {error}"),
+    }
+}
+
+fn is_open(cluster: &Cluster, n: usize) -> bool {
+    let cache = cluster.cache();
+    let member = cluster.members[n].as_ref().expect("a member");
+    member.node.topology(cache).is_some_and(|topology| topology.phase != consort_grid::Phase::Restoring)
+}
+
+fn crash_all(cluster: &mut Cluster) {
+    for n in cluster.alive() {
+        cluster.crash(n);
+    }
+}
+
+fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
+    stores.iter().map(|store| start(cluster, store, None, false)).collect()
+}
+
+#[test]
+fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
+    let mut cluster = Cluster::new(1, config());
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 200);
+    assert!(result(&mut cluster, 0, key(7), remove()).is_ok());
+    crash_all(&mut cluster);
+    let first = start_all(&mut cluster, &stores[..2]);
+    cluster.run(Duration::from_secs(30));
+    assert!(first.iter().all(|&n| !is_open(&cluster, n)), "one is missing");
+    let at = cluster.submit(first[0], key(3), Action::Read(ReadFrom::Nearest), Duration::from_secs(60));
+    let last = start(&mut cluster, &stores[2], None, false);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    let Some(Ok(Outcome::Read(Some(read)))) = &cluster.history[at].result else { panic!("it has waited") };
+    assert_eq!(read.value, value(3));
+    for n in 0..200 {
+        assert_eq!(get(&mut cluster, last, key(n)), (n != 7).then(|| value(n)));
+    }
+    cluster.check_agreement();
+    // And a third life, after writes in the second.
+    assert!(result(&mut cluster, last, key(7), put(7)).is_ok());
+    assert!(result(&mut cluster, last, key(8), remove()).is_ok());
+    crash_all(&mut cluster);
+    let again = start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(3));
+    for n in 0..200 {
+        assert_eq!(get(&mut cluster, again[n % 3], key(n)), (n != 8).then(|| value(n)));
+    }
+    assert_eq!(stores.iter().map(stored).sum::<u64>(), 398);
+}
+
+#[test]
+fn what_is_left_is_used_without_those_who_do_not_come_back_if_that_is_said() {
+    let mut cluster = Cluster::new(2, config());
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 200);
+    crash_all(&mut cluster);
+    let back = start_all(&mut cluster, &stores[..2]);
+    cluster.run(Duration::from_secs(2));
+    assert!(!is_open(&cluster, back[0]));
+    let cache = cluster.cache();
+    cluster.with(back[1], |node, now| node.make_available(now, cache));
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    // Two owners each, so one that is missing takes nothing along.
+    for n in 0..200 {
+        assert_eq!(get(&mut cluster, back[n % 2], key(n)), Some(value(n)));
+    }
+    // Who comes later finds a living cache, and has nothing to say.
+    assert!(result(&mut cluster, back[0], key(5), remove()).is_ok());
+    let late = start(&mut cluster, &stores[2], None, false);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    assert_eq!(get(&mut cluster, late, key(5)), None);
+    assert_eq!(stores.iter().map(stored).sum::<u64>(), 398);
+}
+
+#[test]
+fn a_member_that_had_gone_before_brings_nothing_back() {
+    let mut cluster = Cluster::new(3, config());
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 100);
+    cluster.crash(0);
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(3));
+    for n in 0..50 {
+        assert!(result(&mut cluster, 1, key(n), remove()).is_ok());
+    }
+    crash_all(&mut cluster);
+    // The one that had gone first is back first, and does not go on by itself.
+    let stale = start(&mut cluster, &stores[0], None, false);
+    cluster.run(Duration::from_secs(3));
+    assert!(!is_open(&cluster, stale));
+    start_all(&mut cluster, &stores[1..]);
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    for n in 0..100 {
+        assert_eq!(get(&mut cluster, stale, key(n)), (n >= 50).then(|| value(n)));
+    }
+    assert_eq!(stores.iter().map(stored).sum::<u64>(), 100);
+}
+
+#[test]
+fn data_of_another_beginning_is_refused_and_not_touched() {
+    let mut cluster = Cluster::new(4, config());
+    let stores = memory_stores(2);
+    start(&mut cluster, &stores[0], None, false);
+    cluster.run(Duration::from_secs(1));
+    fill(&mut cluster, 1, 50);
+    crash_all(&mut cluster);
+    start(&mut cluster, &stores[1], None, false);
+    cluster.run(Duration::from_secs(1));
+    let other = start(&mut cluster, &stores[0], None, false);
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.members[other].as_ref().is_some_and(|member| member.refused));
+    assert_eq!(stored(&stores[0]), 50);
+}
+
+#[test]
+fn a_cluster_that_leaves_in_order_is_kept_by_its_last_members() {
+    let mut cluster = Cluster::new(5, config());
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 100);
+    cluster.leave(2);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(stored(&stores[2]), 0, "it has handed over everything");
+    crash_all_left(&mut cluster, &[2]);
+    cluster.leave(0);
+    cluster.leave(1);
+    cluster.run(Duration::from_secs(3));
+    crash_all(&mut cluster);
+    let back = start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    for n in 0..100 {
+        assert_eq!(get(&mut cluster, back[n % 3], key(n)), Some(value(n)));
+    }
+}
+
+fn crash_all_left(cluster: &mut Cluster, left: &[usize]) {
+    for &n in left {
+        cluster.crash(n);
+    }
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(1));
+}
+
+#[test]
+fn a_local_cache_is_there_again() {
+    let local = consort_grid::CacheConfig { mode: CacheMode::Local, ..config() };
+    let mut cluster = Cluster::new(6, local);
+    let stores = memory_stores(1);
+    for life in 0..3 {
+        let n = start(&mut cluster, &stores[0], None, false);
+        for number in 0..20 {
+            let expected = (life > 0).then(|| Bytes::from(format!("{number} of {}", life - 1)));
+            assert_eq!(get(&mut cluster, n, key(number)), expected);
+            let change =
+                Change::Put { value: format!("{number} of {life}").into(), lifetime: Lifetime::FOREVER };
+            let write = Write { condition: Condition::Always, change, wants_previous: false };
+            assert!(result(&mut cluster, n, key(number), Action::Write(write)).is_ok());
+        }
+        crash_all(&mut cluster);
+    }
+}
+
+/// What may be read of a key.
+#[derive(Default)]
+struct Allowed {
+    /// The last that was acknowledged.
+    sure: Option<Bytes>,
+    /// What was asked for since, in order, and may have been done.
+    perhaps: Vec<Option<Bytes>>,
+}
+
+/// A cluster under load is killed at any moment, again and again, while members come and go.
+fn lives(seed: u64, durability: Durability, crash: Crash) {
+    let mut cluster = Cluster::new(seed, config());
+    let count = 1 + cluster.rng.below(4) as usize;
+    let disks: Vec<SimDisk> = (0..count).map(|n| SimDisk::new(seed * 8 + n as u64)).collect();
+    let mut keys: BTreeMap<usize, Allowed> = BTreeMap::new();
+    for life in 0..3 {
+        let stores: Vec<Arc<dyn Store>> = disks.iter().map(|disk| open(disk, durability)).collect();
+        let mut members = Vec::new();
+        for store in &stores {
+            members.push(start(&mut cluster, store, None, false));
+            let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(400));
+            cluster.run(pause);
+        }
+        if life > 0 {
+            cluster.run(Duration::from_secs(6));
+            assert!(cluster.is_settled(), "life {life}: {}", cluster.state());
+            cluster.check_agreement();
+            for (number, allowed) in &mut keys {
+                let reader = members[number % members.len()];
+                let found = get(&mut cluster, reader, key(*number));
+                let is_allowed = found == allowed.sure || allowed.perhaps.contains(&found);
+                assert!(is_allowed, "life {life}: {:?} is {found:?}, not {:?}", key(*number), allowed.sure);
+                *allowed = Allowed { sure: found, perhaps: Vec::new() };
+            }
+        }
+        // Clients with a key at a time each, until everything ends.
+        let mut running: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        let end = cluster.now + cluster.rng.duration(Duration::from_millis(10), Duration::from_millis(900));
+        while cluster.now < end {
+            for number in 0..24 {
+                if running.contains_key(&number) {
+                    continue;
+                }
+                let member = members[cluster.rng.below(members.len() as u64) as usize];
+                let text = Bytes::from(format!("{life}-{}-{number}", cluster.history.len()));
+                let is_removal = cluster.rng.chance(0.2);
+                let change = if is_removal {
+                    Change::Remove
+                } else {
+                    Change::Put { value: text.clone(), lifetime: Lifetime::FOREVER }
+                };
+                let write = Write { condition: Condition::Always, change, wants_previous: false };
+                let at = cluster.submit(member, key(number), Action::Write(write), TIMEOUT);
+                keys.entry(number).or_default().perhaps.push((!is_removal).then_some(text));
+                running.insert(number, (at, keys[&number].perhaps.len() - 1));
+            }
+            let step = cluster.now + Duration::from_millis(1);
+            while cluster.step(step) {}
+            running.retain(|number, (at, nth)| {
+                let Some(result) = &cluster.history[*at].result else { return true };
+                if let (Ok(_), Some(allowed)) = (result, keys.get_mut(number)) {
+                    allowed.sure = allowed.perhaps[*nth].clone();
+                    allowed.perhaps.clear();
+                }
+                assert!(!matches!(result, Err(OperationError::NotStored { .. })), "{result:?}");
+                false
+            });
+        }
+        crash_all(&mut cluster);
+        drop(stores);
+        disks.iter().for_each(|disk| disk.restart(crash));
+    }
+}
+
+fn all_seeds(durability: Durability, crash: Crash) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SEED") {
+        return lives(seed, durability, crash);
+    }
+    let count = number("SEEDS").unwrap_or(10);
+    let fails = |seed: &u64| std::panic::catch_unwind(|| lives(*seed, durability, crash)).is_err();
+    let failed: Vec<u64> = (0..count).filter(fails).collect();
+    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+}
+
+#[test]
+fn whoever_kills_all_members_at_any_moment_loses_no_acknowledged_write() {
+    all_seeds(Durability::Process, Crash::Kill);
+}
+
+#[test]
+fn a_power_failure_of_all_members_loses_no_acknowledged_write_that_was_synced() {
+    all_seeds(Durability::Disk, Crash::PowerLoss);
+}
