@@ -31,7 +31,7 @@ enum Command {
         #[arg(value_name = "FILTER")]
         filter: Option<String>,
     },
-    /// Measures Consort beside JGroups and beside bare sockets in one run; `bench --help` lists the options.
+    /// Measures Consort beside JGroups, bare sockets and other data grids in one run; `bench --help` lists the options.
     #[command(disable_help_flag = true)]
     Bench {
         /// For the bench.

@@ -1,4 +1,4 @@
-//! JVMs with a JGroups member each (`interop/java`, `consort.bench.Bench`).
+//! JVMs with a member each: of JGroups, or of a data grid (`interop/java`, `consort.bench.Bench`, `consort.grid.Member`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use consort_jgroups::{Jar, Killed};
+use consort_jgroups::{Jar, JavaGrid, Killed};
+use consort_measure::process;
 use hdrhistogram::Histogram;
 use serde_json::Value;
 
@@ -64,6 +65,7 @@ fn feature(release: &str) -> Option<u32> {
 pub(crate) struct Jvms<'a> {
     pub(crate) jdk: &'a Jdk,
     pub(crate) jar: &'a Jar,
+    pub(crate) classpath: String,
     pub(crate) heap: &'a str,
     pub(crate) members: usize,
 }
@@ -71,7 +73,7 @@ pub(crate) struct Jvms<'a> {
 /// JVMs that have formed a cluster. They are killed when dropped.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
-    /// Release of JGroups and of Java, as they say it.
+    /// Releases, as they say it.
     pub(crate) version: String,
 }
 
@@ -81,22 +83,47 @@ const PATIENCE: Duration = Duration::from_secs(120);
 impl JavaCluster {
     /// Starts a cluster that makes calls (`rpc`) or multicasts, and waits until it is complete.
     pub(crate) fn start(jvms: &Jvms<'_>, test: &str, config: &str) -> anyhow::Result<Self> {
-        let mut members = vec![Jvm::member(jvms, test, config, 0)?];
+        Self::complete(jvms.members, |nth| Jvm::member(jvms, test, config, nth))
+    }
+
+    /// Starts a data grid, and waits until all members share its map.
+    pub(crate) fn start_grid(jvms: &Jvms<'_>, grid: JavaGrid) -> anyhow::Result<Self> {
+        Self::complete(jvms.members, |nth| Jvm::grid_member(jvms, grid, nth))
+    }
+
+    fn complete(members: usize, start: impl Fn(usize) -> anyhow::Result<Jvm>) -> anyhow::Result<Self> {
+        let mut all = vec![start(0)?];
         // The others find a coordinator instead of electing one of several.
-        members[0].answer()?;
-        for nth in 1..jvms.members {
-            members.push(Jvm::member(jvms, test, config, nth)?);
+        all[0].answer()?;
+        for nth in 1..members {
+            all.push(start(nth)?);
         }
-        for member in &mut members[1..] {
+        for member in &mut all[1..] {
             member.answer()?;
         }
         let mut version = String::new();
-        for member in &mut members {
+        for member in &mut all {
             let ready = member.answer()?;
             let word = |name: &str| ready[name].as_str().unwrap_or("?").to_owned();
-            version = format!("JGroups {} on Java {} ({})", word("jgroups"), word("java"), word("vm"));
+            version = format!("{} on Java {} ({})", word("product"), word("java"), word("vm"));
         }
-        Ok(Self { members, version })
+        Ok(Self { members: all, version })
+    }
+
+    /// Gives the first member a line, and waits for its answer.
+    pub(crate) fn ask_first(&mut self, line: &str) -> anyhow::Result<Value> {
+        self.members[0].say(line)?;
+        self.members[0].answer()
+    }
+
+    /// CPU time of all members so far, in seconds.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.members.iter().map(|member| process::cpu_of(member.child.0.id()).as_secs_f64()).sum()
+    }
+
+    /// The most memory that a member has had.
+    pub(crate) fn peak_memory_mb(&self) -> f64 {
+        self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
     /// One run of load on all members at once.
@@ -125,14 +152,13 @@ impl JavaCluster {
             }
         }
         if operations == 0.0 {
-            bail!("JGroups did nothing, {}", self.members[0].log.display());
+            bail!("JVMs did nothing, {}", self.members[0].log.display());
         }
-        let rss_mb = self.members.iter().map(Jvm::peak_memory_mb).fold(0.0, f64::max);
         Ok(Sample {
             rate: rate / self.members.len() as f64,
             cpu_us: cpu * 1e6 / operations,
             latency: (!latencies.is_empty()).then(|| Latency::of(&latencies)),
-            rss_mb,
+            rss_mb: self.peak_memory_mb(),
             errors,
         })
     }
@@ -140,6 +166,16 @@ impl JavaCluster {
 
 /// JGroups' members stay up, idle, while Consort runs: on the stock port they would read all that Consort multicasts.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
+
+/// What Hazelcast asks for in its log; it is slower without.
+const HAZELCAST_OPENS: [&str; 6] = [
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.management/sun.management=ALL-UNNAMED",
+    "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
+];
 
 /// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
 pub(crate) struct Jvm {
@@ -160,6 +196,24 @@ impl Jvm {
         Self::start(jvms, &properties, &program, &format!("bench-{test}-{config}-{nth}.log"))
     }
 
+    fn grid_member(jvms: &Jvms<'_>, grid: JavaGrid, nth: usize) -> anyhow::Result<Self> {
+        let (name, members) = (format!("J{nth}"), jvms.members.to_string());
+        let program = ["consort.grid.Member", grid.name(), &name, &members];
+        // Infinispan answers from virtual threads, as it does where nobody says otherwise, and asks one owner at a time:
+        // on a machine whose CPUs are all busy, asking the second one after a while only doubles the work.
+        let mut properties = vec![
+            "-Djava.net.preferIPv4Stack=true",
+            "-Djgroups.bind.address=127.0.0.1",
+            "-Dorg.infinispan.threads.virtual=true",
+            "-Dinfinispan.stagger.delay=5000",
+        ];
+        if grid == JavaGrid::Hazelcast {
+            properties.extend(HAZELCAST_OPENS);
+        }
+        let log = format!("grid-{}-{}-{nth}.log", grid.name(), jvms.members);
+        Self::start(jvms, &properties, &program, &log)
+    }
+
     /// Starts a class with its arguments; what it complains of goes to the log.
     pub(crate) fn start(
         jvms: &Jvms<'_>,
@@ -174,7 +228,7 @@ impl Jvm {
             .arg(format!("-Xms{}", jvms.heap))
             .arg(format!("-Xmx{}", jvms.heap))
             .args(properties)
-            .args(["-cp", &jvms.jar.classpath()])
+            .args(["-cp", &jvms.classpath])
             .args(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -204,17 +258,9 @@ impl Jvm {
         let answer = self.answers.recv_timeout(PATIENCE);
         let answer: Value = answer.with_context(|| format!("no answer of a JVM, {}", self.log.display()))?;
         match answer.get("error") {
-            Some(error) => bail!("JGroups: {error}, {}", self.log.display()),
+            Some(error) => bail!("a JVM: {error}, {}", self.log.display()),
             None => Ok(answer),
         }
-    }
-
-    fn peak_memory_mb(&self) -> f64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-        kilobytes.unwrap_or_default() / 1_000.0
     }
 }
 

@@ -1,4 +1,4 @@
-//! Measures Consort beside JGroups, and beside bare sockets, in one run (`cargo xtask bench`).
+//! Measures Consort beside JGroups, beside bare sockets and beside other data grids, in one run (`cargo xtask bench`).
 //!
 //! Runs alternate, so that what else the machine does meets both. Everything happens in a network namespace of its
 //! own. CPU is user and system time of all member processes while they measured, per operation, load included.
@@ -8,6 +8,7 @@
 mod bundlers;
 mod findings;
 mod gigabit;
+mod grid;
 mod java;
 mod micro;
 mod options;
@@ -60,8 +61,8 @@ fn main() -> ExitCode {
 fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     let mut command = own_network(Network::Loopback);
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
-    if options.needs_java() {
-        let advice = "JGroups cannot be measured (--without-java leaves it out)";
+    if options.needs_java() || options.needs_java_grids() {
+        let advice = "Java cannot be measured (--without-java leaves it out)";
         let jdk = java::find().context(advice)?;
         if options.needs_virtual_threads() && jdk.version < java::VIRTUAL_THREADS {
             bail!(
@@ -71,8 +72,12 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
                 java::VIRTUAL_THREADS
             );
         }
-        let jar = Jar::prepare().context(advice)?;
-        command.env(JAR_VARIABLE, jar.directory());
+        if options.needs_java() {
+            command.env(JAR_VARIABLE, Jar::prepare().context(advice)?.directory());
+        }
+        if options.needs_java_grids() {
+            command.env(JAR_VARIABLE, Jar::prepare_grids().context(advice)?.directory());
+        }
     }
     let error = command.exec();
     Err(error).context("`unshare` (util-linux) gives this program a network of its own, and does not start")
@@ -106,6 +111,15 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
         if options.has(part) {
             series::measure(growing, options, &mut findings);
         }
+    }
+    if options.has(Part::Grid) {
+        grid::measure(options, jar.as_ref(), &mut findings);
+    }
+    if options.has(Part::Iterate) {
+        grid::iterate(options, jar.as_ref(), &mut findings);
+    }
+    if options.has(Part::Rebalance) {
+        grid::rebalance(options, &mut findings);
     }
     Ok(findings.verdict(previous.as_ref()))
 }

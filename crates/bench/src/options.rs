@@ -25,7 +25,16 @@ pub(crate) enum Part {
     Members,
     /// Multicasts of Consort between hosts whose network carries 1 Gbit/s.
     Gigabit,
+    /// Reads and writes of the grid, beside Infinispan and Hazelcast.
+    Grid,
+    /// Going through all entries of the grid, beside Infinispan.
+    Iterate,
+    /// A rebalance of the grid, beside one TCP stream.
+    Rebalance,
 }
+
+/// The parts that `--grid` runs.
+const GRID: [Part; 3] = [Part::Grid, Part::Iterate, Part::Rebalance];
 
 /// What runs if nothing else is asked for.
 const USUAL: [Part; 3] = [Part::Uperf, Part::Mperf, Part::Sockets];
@@ -46,8 +55,9 @@ pub(crate) enum Threads {
     name = "cargo xtask bench",
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --only uperf --callers 25 --runs 5\n  \
     cargo xtask bench --only sockets --without-java --json figures.json\n  \
-    cargo xtask bench --only micro --previous figures.json\n\n\
-    JGroups runs on the JDK in JAVA_HOME, else on the newest beside the `java` of PATH."
+    cargo xtask bench --only micro --previous figures.json\n  \
+    cargo xtask bench --grid --json figures.json\n\n\
+    JVMs run on the JDK in JAVA_HOME, else on the newest beside the `java` of PATH."
 )]
 pub(crate) struct Options {
     /// Runs these parts instead of uperf, mperf and sockets.
@@ -56,6 +66,9 @@ pub(crate) struct Options {
     /// Runs every part.
     #[arg(long, conflicts_with = "only")]
     pub(crate) all: bool,
+    /// Runs the parts of the grid: grid, iterate and rebalance.
+    #[arg(long, conflicts_with_all = ["only", "all"])]
+    pub(crate) grid: bool,
     /// Samples of each; the median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,
@@ -89,7 +102,28 @@ pub(crate) struct Options {
     /// Bytes of a packet in the network of 1 Gbit/s.
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     pub(crate) mtu: u32,
-    /// Leaves JGroups out.
+    /// Members of the grids that are read and written; two only read.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "4,3,2")]
+    pub(crate) grid_members: Vec<usize>,
+    /// The part of the grid's operations that are reads.
+    #[arg(long, value_name = "FRACTION,…", value_delimiter = ',', default_value = "1.0,0.8")]
+    pub(crate) reads: Vec<f64>,
+    /// Invokers per member of the grid.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) invokers: usize,
+    /// Keys of the grid, each with a value of 1 KB where it is read and written.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) keys: u32,
+    /// Bytes of the values that are gone through.
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "100,1000")]
+    pub(crate) entry_sizes: Vec<usize>,
+    /// Entries that may be fetched and not consumed.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "512,5120")]
+    pub(crate) batches: Vec<usize>,
+    /// Megabytes that one more member gets.
+    #[arg(long, value_name = "MB", default_value_t = 1_000)]
+    pub(crate) moved_mb: u64,
+    /// Leaves JGroups and other data grids out.
     #[arg(long)]
     pub(crate) without_java: bool,
     /// The JVMs' heap.
@@ -114,6 +148,9 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn has(&self, part: Part) -> bool {
+        if self.grid {
+            return GRID.contains(&part);
+        }
         self.all || if self.only.is_empty() { USUAL.contains(&part) } else { self.only.contains(&part) }
     }
 
@@ -126,8 +163,14 @@ impl Options {
         !self.without_java && [Part::Uperf, Part::Mperf, Part::Micro].into_iter().any(|part| self.has(part))
     }
 
+    pub(crate) fn needs_java_grids(&self) -> bool {
+        !self.without_java && [Part::Grid, Part::Iterate].into_iter().any(|part| self.has(part))
+    }
+
     pub(crate) fn needs_virtual_threads(&self) -> bool {
-        self.needs_java() && self.has(Part::Uperf) && self.java_threads.contains(&Threads::Virtual)
+        !self.without_java
+            && [Part::Uperf, Part::Grid].into_iter().any(|part| self.has(part))
+            && self.java_threads.contains(&Threads::Virtual)
     }
 
     /// Callers per member where one number is measured.

@@ -107,7 +107,13 @@ impl<'a> Session<'a> {
                 "starting {} JVMs, {} over {}",
                 self.options.members, group.test, group.config
             ));
-            let jvms = Jvms { jdk, jar, heap: &self.options.java_heap, members: self.options.members };
+            let jvms = Jvms {
+                jdk,
+                jar,
+                classpath: jar.classpath(),
+                heap: &self.options.java_heap,
+                members: self.options.members,
+            };
             let started = JavaCluster::start(&jvms, group.test, &group.config)?;
             record.java = Some(started.version.clone());
             cluster = Some(started);
@@ -137,7 +143,8 @@ impl<'a> Session<'a> {
             let jgroups = point.jgroups.insert(Samples::default());
             if !self.options.quick {
                 self.progress.step(&format!("{}: JGroups warms up", load.name()));
-                jgroups.warmup = self.warm_up(load, cluster)?;
+                let slice = self.slice(load, self.options.time());
+                jgroups.warmup = warm_up(cluster, &slice, self.options)?;
                 self.progress.finish(self.planned_warmup());
             }
         }
@@ -163,24 +170,6 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Slices of the load until several in a row bring no new best. Returns their rates.
-    fn warm_up(&self, load: &Load, cluster: &mut JavaCluster) -> anyhow::Result<Vec<f64>> {
-        let slice = self.slice(load, self.options.time());
-        let (begun, longest) = (Instant::now(), Duration::from_secs_f64(self.options.java_warmup.max(0.0)));
-        let (mut rates, mut best, mut flat) = (Vec::new(), 0.0, 0);
-        loop {
-            let rate = cluster.run(&slice)?.rate;
-            rates.push(rate.round());
-            flat = if rate > best * NEW_BEST { 0 } else { flat + 1 };
-            best = rate.max(best);
-            if flat >= FLAT_SLICES || begun.elapsed() >= longest {
-                let text: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
-                Progress::result(&format!("{} a second and member", text.join(", ")));
-                return Ok(rates);
-            }
-        }
     }
 
     /// The line that a JVM takes.
@@ -218,6 +207,23 @@ impl<'a> Session<'a> {
         let warmup = if with_java { self.planned_warmup() } else { Duration::ZERO };
         let load = run * self.options.runs() as u32 + warmup;
         load * group.loads.len() as u32 + if with_java { JAVA_START } else { Duration::ZERO }
+    }
+}
+
+/// Slices of a load until several in a row bring no new best. Returns their rates.
+pub(crate) fn warm_up(cluster: &mut JavaCluster, slice: &str, options: &Options) -> anyhow::Result<Vec<f64>> {
+    let (begun, longest) = (Instant::now(), Duration::from_secs_f64(options.java_warmup.max(0.0)));
+    let (mut rates, mut best, mut flat) = (Vec::new(), 0.0, 0);
+    loop {
+        let rate = cluster.run(slice)?.rate;
+        rates.push(rate.round());
+        flat = if rate > best * NEW_BEST { 0 } else { flat + 1 };
+        best = rate.max(best);
+        if flat >= FLAT_SLICES || begun.elapsed() >= longest {
+            let text: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+            Progress::result(&format!("{} a second and member", text.join(", ")));
+            return Ok(rates);
+        }
     }
 }
 

@@ -22,11 +22,14 @@ pub(crate) enum Rival {
     /// What the network can carry.
     #[serde(rename = "the wire")]
     Wire,
+    /// The better of other data grids.
+    #[serde(rename = "other grids")]
+    Grids,
 }
 
 impl Rival {
     /// All of them, in the order of their tables.
-    pub(crate) const ALL: [Self; 4] = [Self::Jgroups, Self::Sockets, Self::Wire, Self::Alone];
+    pub(crate) const ALL: [Self; 5] = [Self::Jgroups, Self::Sockets, Self::Wire, Self::Grids, Self::Alone];
 
     /// The head of its column.
     pub(crate) const fn name(self) -> Option<&'static str> {
@@ -34,6 +37,7 @@ impl Rival {
             Self::Jgroups => Some("JGroups"),
             Self::Sockets => Some("bare sockets"),
             Self::Wire => Some("the wire"),
+            Self::Grids => Some("best other grid"),
             Self::Alone => None,
         }
     }
@@ -122,6 +126,8 @@ impl Row {
 
 pub(crate) const CPU_PER_CALL: &str = "CPU us/call";
 pub(crate) const CPU_PER_MESSAGE: &str = "CPU us/message";
+pub(crate) const CPU_PER_REQUEST: &str = "CPU us/request";
+pub(crate) const CPU_PER_ENTRY: &str = "CPU us/entry";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
 /// A difference of two measurements: it has a bound of its own, and where it is near zero a change in percent says
@@ -130,7 +136,7 @@ pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
 /// Figures that say how dear an operation is, whatever else the machine does.
 pub(crate) fn is_cost(figure: &str) -> bool {
-    [CPU_PER_CALL, CPU_PER_MESSAGE, NANOS_PER_MESSAGE].contains(&figure)
+    [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, NANOS_PER_MESSAGE].contains(&figure)
 }
 
 /// One row for every load and figure.

@@ -144,6 +144,35 @@ pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sam
     run("bare-sockets", &arguments)?.multicasts(&[])
 }
 
+/// The grid under a load: so many members, this part of the operations reads.
+pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Result<Sample> {
+    let arguments = [
+        &[
+            "perf".to_owned(),
+            format!("--spawn={members}"),
+            format!("--reads={reads}"),
+            format!("--invokers={}", options.invokers),
+            format!("--keys={}", options.keys),
+            "--json".to_owned(),
+        ][..],
+        &times(options),
+    ]
+    .concat();
+    let said = run("consort", &arguments)?;
+    let mut sample = said.calls()?;
+    sample.errors = said.errors(&["/errors", "/missing"])?;
+    Ok(sample)
+}
+
+/// A test of the grid that has a command of its own, in JSON. It fails where an operation does.
+pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
+    let said = run("consort", arguments)?;
+    if !said.is_success {
+        bail!("`consort {}` has failed", arguments.join(" "));
+    }
+    Ok(said.figures)
+}
+
 /// The bench's own program: so many threads that send to one member.
 pub(crate) fn senders(threads: usize, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [&[format!("--threads={threads}")][..], &times(options)].concat();

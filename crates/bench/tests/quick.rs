@@ -96,3 +96,36 @@ fn bundlers_and_hosts_around_a_switch_are_measured() {
     }
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
+
+/// S000-44, S004-13, S004-14, S004-19: reads and writes of the grid come to figures beside Infinispan and Hazelcast, going
+/// through everything beside Infinispan, and a rebalance beside a TCP stream.
+#[test]
+fn grids_are_measured_in_one_run() {
+    let small = ["--invokers=5", "--keys=2000", "--java-heap=256m", "--java-threads=platform"];
+    let what = ["--grid", "--grid-members=3", "--reads=0.8", "--entry-sizes=100", "--batches=512"];
+    let figures = figures("grid", &[&small[..], &what].concat());
+    let rows = figures["rows"].as_array().expect("rows");
+    let of = |subject: &str, figure: &str| {
+        let row = rows.iter().find(|row| row["subject"] == subject && row["figure"] == figure);
+        row.unwrap_or_else(|| panic!("no {figure} of {subject}"))
+    };
+    for figure in ["requests/s/member", "CPU us/request", "p50 us", "p99 us", "p99.9 us", "peak MB/member"] {
+        let row = of("grid, 3 members, 80 % reads", figure);
+        assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
+    }
+    let everybody = figures["grid"][0]["others"].as_array().expect("others");
+    let names: Vec<&str> = everybody.iter().filter_map(|other| other["name"].as_str()).collect();
+    assert_eq!(names, ["Infinispan, platform threads", "Hazelcast"]);
+    let walk = "iterate, 100 B, parallel, batch 512";
+    assert!(of(walk, "entries/s")["other"].as_f64() > Some(0.0));
+    for figure in [
+        "parallel, of sequential's rate",
+        "at most once, of exactly once's rate",
+        "whole answers, of entry by entry's rate",
+    ] {
+        assert!(of(walk, figure)["consort"].as_f64() > Some(0.0), "{figure}");
+    }
+    let moved = rows.iter().find(|row| row["figure"] == "MB/s").expect("a rebalance");
+    assert!(moved["consort"].as_f64() > Some(0.0) && moved["other"].as_f64() > Some(0.0), "{moved}");
+    assert!(figures["failures"].is_null(), "{}", figures["failures"]);
+}

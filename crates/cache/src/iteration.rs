@@ -29,6 +29,8 @@ pub struct Walk<T> {
     id: Option<IterationId>,
     is_over: bool,
     items: std::vec::IntoIter<Item>,
+    /// Others' turn, before the next is asked for.
+    others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }
 
@@ -79,9 +81,19 @@ impl<T> Walk<T> {
             if self.is_over {
                 return Poll::Ready(None);
             }
+            if let Some(others) = &mut self.others {
+                if others.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.others = None;
+            }
             match self.handler.poll_next(self.opened.id, &mut self.id, &self.publication, cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(Next::Items(items))) => self.items = items.into_iter(),
+                Poll::Ready(Ok(Next::Items(items))) => {
+                    self.items = items.into_iter();
+                    // What is here never has to be waited for: the answers of others would have to.
+                    self.others = Some(Box::pin(tokio::task::yield_now()));
+                }
                 Poll::Ready(Ok(_)) => self.end(),
                 Poll::Ready(Err(error)) => {
                     self.end();
@@ -117,6 +129,28 @@ impl<T> Walk<T> {
     }
 }
 
+impl<T> Walk<T> {
+    /// All that has come of one member and was not taken yet, in one go; `None` at the end. Less work for each than
+    /// [`Walk::next`].
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`], as [`Walk::next`]. One that cannot be decoded takes the others of its answer with it.
+    pub async fn next_batch(&mut self) -> Option<Result<Vec<T>, CacheError>> {
+        std::future::poll_fn(|cx| {
+            self.poll_item(cx).map(|first| {
+                let first = match first? {
+                    Ok(first) => first,
+                    Err(error) => return Some(Err(error)),
+                };
+                let items = std::mem::take(&mut self.items);
+                Some(std::iter::once(first).chain(items).map(|item| (self.decode)(item)).collect())
+            })
+        })
+        .await
+    }
+}
+
 impl<T> Drop for Walk<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
@@ -138,6 +172,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             id: None,
             is_over: false,
             items: Vec::new().into_iter(),
+            others: None,
             decode: Box::new(decode),
         }
     }

@@ -54,6 +54,31 @@ async fn every_member_walks_through_all_entries_once() {
     close(managers).await;
 }
 
+/// S004-19: whole answers have the same entries as the stream.
+#[tokio::test]
+async fn answers_can_be_taken_as_a_whole() {
+    let managers = Cluster::loopback("answers").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    fill(&caches, 1_000).await;
+    let mut walk = caches[0].entries().batch(300);
+    let (mut found, mut answers) = (BTreeSet::new(), 0);
+    // What was taken singly is not in the rest of its answer.
+    let (first, _) = soon("next", walk.next()).await.expect("one").expect("an entry");
+    found.insert(first);
+    while let Some(batch) = soon("next", walk.next_batch()).await {
+        let batch = batch.expect("entries");
+        assert!((1..=300).contains(&batch.len()), "{}", batch.len());
+        answers += 1;
+        for (key, _) in batch {
+            assert!(found.insert(key), "twice");
+        }
+    }
+    assert_eq!(found.len(), 1_000);
+    assert!(answers < 100, "{answers} answers");
+    close(managers).await;
+}
+
 #[tokio::test]
 async fn a_walk_over_some_segments_gives_their_entries_only() {
     let managers = Cluster::loopback("segments").join_all(["A", "B"]).await;

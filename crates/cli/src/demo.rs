@@ -37,15 +37,8 @@ const MOVING_MAX: Duration = Duration::from_secs(60);
 
 impl Demo {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings {
-            threads: 100,
-            keys: 100_000,
-            time: self.time.max(0.5),
-            size: 1_000,
-            read_percentage: 0.8,
-            details: true,
-            print_invokers: false,
-        };
+        let settings =
+            Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) };
         println!("Starting {MEMBERS} members on this host ({}), a process each.", self.join.config);
         let mut grid = Grid::start(&self.join, MEMBERS, OWNERS, &settings, Some("error")).await?;
         let begin = Instant::now();

@@ -39,6 +39,10 @@ enum Command {
     Demo(demo::Demo),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
     Perf(Box<perf::grid::Perf>),
+    /// Performance of going through everything in a cache, over sizes, batches and ways.
+    Iterate(Box<perf::grid::Iterate>),
+    /// Performance of a rebalance: one more member joins a cache that is read meanwhile.
+    Rebalance(Box<perf::grid::Rebalance>),
     /// RPC performance: every member calls random others, 80 % reads and 20 % writes to two.
     Uperf(perf::uperf::Uperf),
     /// Multicast performance: every member sends to all.
@@ -73,6 +77,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
+        Command::Iterate(iterate) => on_one_thread(iterate.run()),
+        Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),
         Command::Uperf(uperf) => on_one_thread(uperf.run()),
         Command::Mperf(mperf) => on_one_thread(mperf.run()),
         Command::Chat(chat) => on_one_thread(chat.run()),

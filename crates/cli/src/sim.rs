@@ -87,7 +87,7 @@ struct GrowthOf {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  consort sim grid-growth --members 2,8,64")]
+#[command(after_help = "Example:\n  consort sim grid-growth --members 2,8,64 --plot")]
 struct GridGrowthOf {
     /// A stock stack, such as tcp.xml or udp.xml.
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
@@ -98,29 +98,76 @@ struct GridGrowthOf {
     /// The seed that every cluster gets.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
+    /// Prints the plots of docs/growth-grid.md, too.
+    #[arg(long)]
+    plot: bool,
 }
 
 impl GridGrowthOf {
     fn run(&self) -> anyhow::Result<ExitCode> {
         println!(
-            "| members | per put | per read | per primary read | moved by a join | ideal | messages of a join | s |"
+            "| members | per put | per read | per primary read | held by a walk | moved by a join | ideal | messages of a join | s |"
         );
-        println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
+        println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+        let mut all = Vec::new();
         for &members in &self.members {
             let growth = grid::grow(&self.stack, members, self.seed).map_err(anyhow::Error::msg)?;
             println!(
-                "| {members} | {:.2} | {:.2} | {:.2} | {:.3} | {:.3} | {} | {:.3} |",
+                "| {members} | {:.2} | {:.2} | {:.2} | {} | {:.3} | {:.3} | {} | {:.3} |",
                 growth.per_put,
                 growth.per_read,
                 growth.per_primary_read,
+                growth.walk_held,
                 growth.moved,
-                1.0 / (members + 1) as f64,
+                ideal(&growth),
                 growth.per_join,
                 growth.joined_after.as_secs_f64()
             );
+            all.push(growth);
+        }
+        if self.plot {
+            print!("{}", plots(&all));
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A new member's share of everything.
+fn ideal(growth: &grid::Growth) -> f64 {
+    1.0 / (growth.members + 1) as f64
+}
+
+/// A line of a plot: its name, and what it shows.
+type Line = (&'static str, fn(&grid::Growth) -> f64);
+
+/// The table as Markdown shows plots.
+fn plots(all: &[grid::Growth]) -> String {
+    let plot = |title: &str, (axis, most): (&str, f64), lines: &[Line]| {
+        let numbers =
+            |of: &dyn Fn(&grid::Growth) -> String| all.iter().map(of).collect::<Vec<_>>().join(", ");
+        let mut text = format!(
+            "\n```mermaid\nxychart-beta\n    title \"{title}\"\n    x-axis \"members\" [{}]\n    y-axis \"{axis}\" 0 --> {most}\n",
+            numbers(&|growth| growth.members.to_string())
+        );
+        for (name, of) in lines {
+            text += &format!("    line \"{name}\" [{}]\n", numbers(&|growth| format!("{:.3}", of(growth))));
+        }
+        text + "```\n"
+    };
+    let operations: [Line; 3] = [
+        ("put", |growth| growth.per_put),
+        ("read", |growth| growth.per_read),
+        ("read from the primary", |growth| growth.per_primary_read),
+    ];
+    let joins: [Line; 2] = [("moved", |growth| growth.moved), ("ideal", ideal)];
+    let walks: [Line; 1] = [("held", |growth| growth.walk_held as f64)];
+    plot("messages per operation, by members", ("messages", 4.0), &operations)
+        + &plot("part of all copies that moves when one more joins, by members", ("part", 0.4), &joins)
+        + &plot(
+            "entries asked for or held by the reader of everything, by members",
+            ("entries", 100.0),
+            &walks,
+        )
 }
 
 /// A cluster that can be split into halves that merge has two members in each.

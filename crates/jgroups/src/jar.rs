@@ -7,6 +7,8 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use thiserror::Error;
 
+use crate::grids;
+
 /// Its configuration files that are loaded unchanged.
 const CONFIGURATIONS: &[&str] = &[
     "tcp.xml",
@@ -56,7 +58,7 @@ pub enum JarError {
         error: io::Error,
     },
     /// The project file does not say which release it is.
-    #[error("{0} names no release of JGroups")]
+    #[error("{0} names no release")]
     Release(PathBuf),
 }
 
@@ -66,7 +68,42 @@ pub struct Jar {
     directory: PathBuf,
 }
 
-const JDK: &str = "a JDK 17 or later";
+pub(crate) const JDK: &str = "a JDK 17 or later";
+
+/// Where Java sources lie and where what is made of them goes. Nobody else changes that meanwhile.
+pub(crate) struct JavaTree {
+    pub(crate) root: PathBuf,
+    pub(crate) directory: PathBuf,
+    _lock: File,
+}
+
+impl JavaTree {
+    fn open() -> Result<Self, JarError> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = root.canonicalize().map_err(in_file(&root))?;
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let directory = target.join("interop");
+        fs::create_dir_all(&directory).map_err(in_file(&directory))?;
+        // Two programs may start at once.
+        let path = directory.join("lock");
+        let lock = File::create(&path).map_err(in_file(&path))?;
+        lock.lock().map_err(in_file(&path))?;
+        Ok(Self { root, directory, _lock: lock })
+    }
+
+    /// Fetches what a project names.
+    pub(crate) fn copy_dependencies(
+        &self,
+        project: &Path,
+        to: &Path,
+        why: &'static str,
+    ) -> Result<(), JarError> {
+        let mut fetch = Command::new("mvn");
+        fetch.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "--file"]).arg(project);
+        fetch.arg(format!("-DoutputDirectory={}", to.display()));
+        finish(fetch, why)
+    }
+}
 
 impl Jar {
     /// Fetches and compiles what is not there yet.
@@ -75,26 +112,15 @@ impl Jar {
     ///
     /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let root = root.canonicalize().map_err(in_file(&root))?;
-        let java = root.join("interop/java");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let directory = target.join("interop");
-        fs::create_dir_all(&directory).map_err(in_file(&directory))?;
-        // Two programs may start at once.
-        let lock = directory.join("lock");
-        let file = File::create(&lock).map_err(in_file(&lock))?;
-        file.lock().map_err(in_file(&lock))?;
-
-        let jar = directory.join(format!("lib/jgroups-{}.jar", release(&java.join("pom.xml"))?));
+        let tree = JavaTree::open()?;
+        let (java, directory) = (tree.root.join("interop/java"), &tree.directory);
+        let release = release(&java.join("pom.xml"), "jgroups")?;
+        let jar = directory.join(format!("lib/jgroups-{release}.jar"));
         if !jar.exists() {
-            let mut fetch = Command::new("mvn");
-            fetch.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "--file"]).arg(&java);
-            fetch.arg(format!("-DoutputDirectory={}", directory.join("lib").display()));
-            finish(fetch, "Maven, for JGroups")?;
+            tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
         }
         let mut unpack = Command::new("jar");
-        unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(&directory);
+        unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(directory);
         finish(unpack, JDK)?;
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-cp"]).arg(&jar).arg("-d").arg(directory.join("classes"));
@@ -105,7 +131,18 @@ impl Jar {
             }
         }
         finish(compile, JDK)?;
-        Ok(Self { directory })
+        Ok(Self { directory: tree.directory })
+    }
+
+    /// Fetches the data grids of [`crate::JavaGrid`] and compiles their driver, where they are not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If Maven or the JDK is missing or fails.
+    pub fn prepare_grids() -> Result<Self, JarError> {
+        let tree = JavaTree::open()?;
+        grids::prepare(&tree)?;
+        Ok(Self { directory: tree.directory })
     }
 
     /// What another process has prepared.
@@ -124,17 +161,17 @@ impl Jar {
     }
 }
 
-/// The release that the project file names.
-fn release(pom: &Path) -> Result<String, JarError> {
+/// The release of this artifact that the project file names.
+pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
     let text = fs::read_to_string(pom).map_err(in_file(pom))?;
     let after = |text: &str, mark: &str| text.split_once(mark).map(|(_, rest)| rest.to_owned());
-    after(&text, "<artifactId>jgroups</artifactId>")
+    after(&text, &format!("<artifactId>{artifact}</artifactId>"))
         .and_then(|rest| after(&rest, "<version>"))
         .and_then(|rest| rest.split_once("</version>").map(|(version, _)| version.to_owned()))
         .ok_or_else(|| JarError::Release(pom.to_owned()))
 }
 
-fn finish(mut command: Command, package: &'static str) -> Result<(), JarError> {
+pub(crate) fn finish(mut command: Command, package: &'static str) -> Result<(), JarError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,

@@ -1,10 +1,19 @@
-//! What this process has used so far, from /proc.
+//! What a process has used so far, from /proc.
 
 use std::time::Duration;
 
-/// CPU time of all threads, user and system.
+/// CPU time of all threads of this process, user and system.
 pub fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_in("self")
+}
+
+/// The same of a process; nothing if there is no such process.
+pub fn cpu_of(id: u32) -> Duration {
+    cpu_in(&id.to_string())
+}
+
+fn cpu_in(process: &str) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name in brackets may hold spaces; fields 14 and 15 are utime and stime in ticks of 10 ms.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 =
@@ -12,9 +21,18 @@ pub fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The largest resident memory so far, or since it was forgotten, in megabytes.
+/// The largest resident memory of this process so far, or since it was forgotten, in megabytes.
 pub fn peak_memory_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    peak_memory_in("self")
+}
+
+/// The same of a process; 0 if there is no such process.
+pub fn peak_memory_mb_of(id: u32) -> f64 {
+    peak_memory_in(&id.to_string())
+}
+
+fn peak_memory_in(process: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let kilobytes = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))

@@ -110,7 +110,7 @@ pub(super) fn measure(options: &Options, jar: Option<&Jar>) -> anyhow::Result<Ve
 
 fn start(options: &Options, jar: &Jar) -> anyhow::Result<Jvm> {
     let jdk = java::find()?;
-    let jvms = Jvms { jdk: &jdk, jar, heap: &options.java_heap, members: 1 };
+    let jvms = Jvms { jdk: &jdk, jar, classpath: jar.classpath(), heap: &options.java_heap, members: 1 };
     Jvm::start(&jvms, &[], &["consort.bench.Marshal"], "bench-marshal.log")
 }
 

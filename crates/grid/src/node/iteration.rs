@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use super::NodeEvent;
@@ -33,8 +32,8 @@ pub(crate) struct Iteration {
     lanes: Vec<Lane>,
     /// The lane whose items the reader has.
     taken: Option<usize>,
-    /// Keys that were given of segments that had to be begun again.
-    seen: BTreeMap<Segment, BTreeSet<Bytes>>,
+    /// What was given of segments that are not complete, where nothing may come twice.
+    given: BTreeMap<Segment, Given>,
     /// Entries counted so far of segments that are not complete.
     partial: BTreeMap<Segment, u64>,
     next_nth: u32,
@@ -42,6 +41,36 @@ pub(crate) struct Iteration {
     failed: Option<IterationError>,
     /// Whether the reader has been told that there is nothing.
     is_awaited: bool,
+}
+
+/// The keys that have come of a segment which is not complete.
+#[derive(Default)]
+struct Given {
+    /// One behind the other as they came: nobody looks for one unless the segment is begun again.
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+    /// Those that came before it was begun again.
+    before: BTreeSet<Box<[u8]>>,
+}
+
+impl Given {
+    fn note(&mut self, key: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.ends.push(self.keys.len());
+    }
+
+    fn begin_again(&mut self) {
+        let mut from = 0;
+        for end in std::mem::take(&mut self.ends) {
+            self.before.insert(self.keys[from..end].into());
+            from = end;
+        }
+        self.keys.clear();
+    }
+
+    fn had(&self, key: &[u8]) -> bool {
+        !self.before.is_empty() && self.before.contains(key)
+    }
 }
 
 struct Lane {
@@ -71,7 +100,7 @@ impl Iteration {
             todo,
             lanes: Vec::new(),
             taken: None,
-            seen: BTreeMap::new(),
+            given: BTreeMap::new(),
             partial: BTreeMap::new(),
             next_nth: 0,
             count: 0,
@@ -102,8 +131,10 @@ impl Iteration {
             self.partial.remove(&segment);
             match self.publication.guarantee {
                 Guarantee::AtMostOnce if is_begun => continue,
-                Guarantee::AtLeastOnce if is_begun => {
-                    self.seen.remove(&segment);
+                Guarantee::ExactlyOnce => {
+                    if let Some(given) = self.given.get_mut(&segment) {
+                        given.begin_again();
+                    }
                 }
                 _ => {}
             }
@@ -160,7 +191,11 @@ impl Cache {
             if let Some(error) = iteration.failed.take() {
                 return Err(error);
             }
-            let ready = iteration.lanes.iter().position(|lane| matches!(lane.state, LaneState::Ready(_)));
+            // The reader's own comes last: others fetch the next while it is consumed.
+            let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready(_));
+            let is_others = |lane: &Lane| is_ready(lane) && lane.member != cx.local;
+            let ready = iteration.lanes.iter().position(is_others);
+            let ready = ready.or_else(|| iteration.lanes.iter().position(is_ready));
             if let Some(nth) = ready {
                 let lane = &mut iteration.lanes[nth];
                 let LaneState::Ready(items) = std::mem::replace(&mut lane.state, LaneState::Idle) else {
@@ -380,17 +415,17 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
             break;
         }
         let count = if is_counted { 0 } else { part.count as usize };
-        let seen = iteration.seen.get(&segment);
+        let given = iteration.given.get(&segment);
         let from_here = kept.len();
         kept.extend(
-            items.by_ref().take(count).filter(|item| seen.is_none_or(|seen| !seen.contains(&item.key))),
+            items.by_ref().take(count).filter(|item| given.is_none_or(|given| !given.had(&item.key))),
         );
         let fresh = kept.len() - from_here;
         match part.end {
             PartEnd::Complete => {
                 let counted = iteration.partial.remove(&segment).unwrap_or(0) + u64::from(part.count);
                 iteration.count += if is_counted { counted } else { fresh as u64 };
-                iteration.seen.remove(&segment);
+                iteration.given.remove(&segment);
                 iteration.lanes[at].segments.pop_front();
             }
             PartEnd::More if is_counted => {
@@ -400,8 +435,8 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
             PartEnd::More => {
                 iteration.count += fresh as u64;
                 if remembers {
-                    let seen = iteration.seen.entry(segment).or_default();
-                    seen.extend(kept[from_here..].iter().map(|item| item.key.clone()));
+                    let given = iteration.given.entry(segment).or_default();
+                    kept[from_here..].iter().for_each(|item| given.note(&item.key));
                 }
                 break;
             }

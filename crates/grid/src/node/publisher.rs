@@ -10,11 +10,11 @@ use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
+use crate::SegmentState as ContainerState;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
 use crate::operation::OperationError;
 use crate::publication::{Item, What};
-use crate::{SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
@@ -75,6 +75,7 @@ impl Cache {
         let (mut bytes, mut looks) = (0, 0);
         let may_miss = self.container.passive_len() > 0 && (function.is_some() || what == What::Entries);
         let mut stops_at = None;
+        let mut keys = Keys::default();
         for segment in segments {
             let is_read = self.topology().is_some_and(|topology| {
                 usize::from(segment.0) < topology.epochs.len()
@@ -121,7 +122,8 @@ impl Cache {
                     bytes += key.len() + value.len();
                     count += 1;
                     if what != What::Count {
-                        fetched.items.push(item(key, value, version));
+                        keys.push(key);
+                        fetched.items.push(Item { key: Bytes::new(), value, version });
                     }
                 });
                 if !missing.is_empty() && stops_at.is_none() {
@@ -143,6 +145,7 @@ impl Cache {
                     Ok(None) => break PartEnd::Complete,
                     Err(_) => {
                         fetched.items.truncate(items_before);
+                        keys.places.truncate(items_before);
                         count = 0;
                         break PartEnd::Refused;
                     }
@@ -153,10 +156,29 @@ impl Cache {
                 break;
             }
         }
+        keys.give_to(&mut fetched.items);
         fetched
     }
 }
 
-fn item(key: &[u8], value: Bytes, version: Version) -> Item {
-    Item { key: Bytes::copy_from_slice(key), value, version }
+/// The keys of an answer, in one allocation for all of them.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    places: Vec<(usize, usize)>,
+}
+
+impl Keys {
+    fn push(&mut self, key: &[u8]) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.places.push((from, self.bytes.len()));
+    }
+
+    fn give_to(self, items: &mut [Item]) {
+        let bytes = Bytes::from(self.bytes);
+        for (item, (from, to)) in items.iter_mut().zip(self.places) {
+            item.key = bytes.slice(from..to);
+        }
+    }
 }

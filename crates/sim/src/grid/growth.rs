@@ -1,4 +1,5 @@
-//! What a cache costs by the cluster's size: messages per operation, and how much moves when somebody joins.
+//! What a cache costs by the cluster's size: messages per operation, what a reader of everything holds, and how much moves
+//! when somebody joins.
 //!
 //! A quiet network, a distributed cache with two owners and 256 segments, and one operation at a time from members in
 //! turn, so that nothing shares a message with anything else.
@@ -6,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheConfig, Condition, ConsistentHash, ReadFrom};
+use consort_grid::{Action, CacheConfig, Condition, ConsistentHash, Next, Publication, ReadFrom};
 
 use super::client::put;
 use super::keys::Keys;
@@ -28,6 +29,8 @@ pub struct Growth {
     pub per_read: f64,
     /// The same for a read from the primary.
     pub per_primary_read: f64,
+    /// Entries that a walk through everything has asked for or holds, at most.
+    pub walk_held: usize,
     /// Copies of entries that move when one more joins, as a part of all copies. The ideal is one by the new size.
     pub moved: f64,
     /// Messages of the grid for that join, until everybody has the new stable topology.
@@ -38,6 +41,9 @@ pub struct Growth {
 
 /// Operations of each kind.
 const OPERATIONS: usize = 400;
+
+/// The batch of the walk: small beside the entries, so that a reader that held more would be noticed.
+const BATCH: usize = 64;
 
 /// Longer than any operation takes on the quiet network.
 const STEP: Duration = Duration::from_millis(10);
@@ -62,6 +68,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
         per_operation(&mut world, &|n| put(Bytes::from(format!("value {n}")), Condition::Always, false))?;
     let per_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Nearest))?;
     let per_primary_read = per_operation(&mut world, &|_| Action::Read(ReadFrom::Primary))?;
+    let walk_held = walk(&mut world)?;
     let (before, since) = (owners(&world)?, world.now);
     let sent = frames(&world);
     join(&mut world)?;
@@ -83,10 +90,37 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
         per_put,
         per_read,
         per_primary_read,
+        walk_held,
         moved: copies(&is_new) as f64 / copies(&|_, _| true).max(1) as f64,
         per_join: frames(&world) - sent,
         joined_after,
     })
+}
+
+/// The first member goes through everything. Returns how much it has asked for or holds at most.
+fn walk(world: &mut World) -> Result<usize, String> {
+    let publication = Publication { batch: BATCH, ..Publication::default() };
+    let (mut begun, mut held) = (None, 0);
+    loop {
+        let own = world.nodes[0].clock(world.now);
+        let member = world.nodes[0].member.as_mut().ok_or("no member")?;
+        let (node, cache) = (&mut member.node, member.cache);
+        let id = match begun {
+            Some(id) => id,
+            None => {
+                *begun.insert(node.iterate(cache, publication.clone()).map_err(|error| error.to_string())?)
+            }
+        };
+        let next = node.take(own, cache, id).map_err(|error| error.to_string())?;
+        held = held.max(node.unconsumed(cache, id));
+        world.work(0);
+        match next {
+            Next::Items(_) => {}
+            Next::Nothing => go_on(world, STEP),
+            Next::End { count } if count == OPERATIONS as u64 => return Ok(held),
+            Next::End { count } => return Err(format!("a walk gave {count} of {OPERATIONS} entries")),
+        }
+    }
 }
 
 fn join(world: &mut World) -> Result<(), String> {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{Done, Test};
 use super::settings::Settings;
+use super::walk::Walking;
 
 /// How long an order may take that only looks or sets.
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -30,6 +31,12 @@ pub(crate) enum Order {
     Set(Settings),
     /// Run this test. Answer: figures, when it is over.
     Start(Test),
+    /// End the test that runs, with the figures so far. Answer: nothing.
+    EndRun,
+    /// Go through everything like this. Answer: [`super::walk::Walked`].
+    Walk(Walking),
+    /// Wait until there are so many members, and then until nothing moves. Answer: [`super::rebalance::Rebalanced`].
+    Rebalance(usize),
     /// How far are you? Answer: [`State`].
     Look,
     /// Wait until the cache has so many members and nothing moves. Answer: [`State`].
@@ -63,6 +70,17 @@ pub(crate) struct State {
     pub(crate) segments_left: usize,
     /// Bytes that have come in this rebalance.
     pub(crate) bytes_pulled: u64,
+    /// What its process has used so far.
+    pub(crate) used: Used,
+}
+
+/// What a process has used so far, or several together.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Used {
+    /// CPU time in seconds.
+    pub(crate) cpu_s: f64,
+    /// The most memory of one of them.
+    pub(crate) rss_mb: f64,
 }
 
 impl State {

@@ -201,10 +201,15 @@ impl Total {
         text
     }
 
-    /// As `--json` prints it.
-    pub(crate) fn summary(&self, settings: &Settings, owners: u16) -> Summary {
+    /// Times of reads and writes together, if there were any.
+    pub(crate) fn latency(&self) -> Option<Percentiles> {
         let mut all = self.gets.clone();
         all += &self.puts;
+        (!all.is_empty()).then(|| Percentiles::of(&all))
+    }
+
+    /// As `--json` prints it.
+    pub(crate) fn summary(&self, settings: &Settings, owners: u16) -> Summary {
         Summary {
             test: "perf",
             members: self.members,
@@ -218,7 +223,7 @@ impl Total {
             reqs_sec_node: self.reqs_sec_node,
             reqs_sec_cluster: self.reqs_sec_cluster,
             cpu_s_per_mreq: self.cpu_us(),
-            latency_us: Percentiles::of(&all),
+            latency_us: self.latency().unwrap_or_default(),
             get_us: (!self.gets.is_empty()).then(|| Percentiles::of(&self.gets)),
             put_us: (!self.puts.is_empty()).then(|| Percentiles::of(&self.puts)),
             rss_mb: self.rss_mb,

@@ -14,6 +14,7 @@ use consort_group::Rng;
 use consort_measure::process;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 
 use super::figures::{Extremes, Figures, times};
@@ -47,6 +48,8 @@ impl Test {
 pub(crate) struct Run {
     is_measuring: AtomicBool,
     is_over: AtomicBool,
+    /// Set when the test is to be over before its time.
+    ended: SetOnce<()>,
     tally: Mutex<Tally>,
 }
 
@@ -78,6 +81,11 @@ impl Run {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends the test, whatever its time is.
+    pub(crate) fn end(&self) {
+        let _ = self.ended.set(());
+    }
+
     /// How much was done so far.
     pub(crate) fn done(&self) -> Done {
         let tally = self.tally();
@@ -104,8 +112,11 @@ impl Run {
         self.is_measuring.store(true, Relaxed);
         for tenth in 1..=10_u32 {
             let at = begin + Duration::from_secs_f64(settings.time * f64::from(tenth) / 10.0);
-            tokio::time::sleep_until(at.into()).await;
+            let is_ended = tokio::time::timeout_at(at.into(), self.ended.wait()).await.is_ok();
             tell(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
+            if is_ended {
+                break;
+            }
         }
         self.is_over.store(true, Relaxed);
         let (taken, cpu) = (begin.elapsed(), process::cpu().saturating_sub(cpu));

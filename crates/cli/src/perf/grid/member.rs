@@ -1,21 +1,23 @@
 //! A member of the test: it has the grid's cache open, and carries out orders (S000-24 to S000-26).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use consort_cache::{CacheConfig, CacheManager, CacheMode, Phase, RawCache};
 use consort_channel::rpc::{Responder, RpcDispatcher, RpcHandler};
 use consort_channel::{Message, Payload};
-use consort_measure::grouped;
+use consort_measure::{grouped, process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::SetOnce;
 
 use super::channels::{banner, control, control_cluster};
-use super::control::{self, ORDER_TIME_MAX, Order, SETTLE_TIME_MAX, State, answer, no_answer};
+use super::control::{self, ORDER_TIME_MAX, Order, SETTLE_TIME_MAX, State, Used, answer, no_answer};
 use super::copies;
 use super::figures::Figures;
 use super::load::{self, Run, Test};
+use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
 use super::settings::Settings;
 use crate::join::Join;
 
@@ -142,6 +144,12 @@ impl Member {
                 answer(&())
             }
             Order::Start(test) => answer(&self.start(&test).await?),
+            Order::EndRun => {
+                self.run().0.end();
+                answer(&())
+            }
+            Order::Walk(walking) => answer(&walking.carry_out(&self.cache).await?),
+            Order::Rebalance(members) => answer(&self.rebalanced(members).await?),
             Order::Look => answer(&self.state()),
             Order::Settle(members) => {
                 self.settle(members).await?;
@@ -187,6 +195,7 @@ impl Member {
             is_stable: topology.is_some_and(|topology| topology.phase == Phase::Stable),
             segments_left: progress.segments_left,
             bytes_pulled: progress.bytes_pulled,
+            used: Used { cpu_s: process::cpu().as_secs_f64(), rss_mb: process::peak_memory_mb() },
         }
     }
 
@@ -203,6 +212,20 @@ impl Member {
             Ok(settled) => settled.map(drop).context("the cache is closed"),
             Err(_) => bail!("no {members} members have settled within {SETTLE_TIME_MAX:?}"),
         }
+    }
+
+    /// Waits for a rebalance that takes one more in, until nothing moves any more.
+    async fn rebalanced(&self, members: usize) -> anyhow::Result<Rebalanced> {
+        let mut topologies = self.manager.watch_topology(CACHE).context("the cache is closed")?;
+        let begun = topologies
+            .wait_for(|topology| topology.as_ref().is_some_and(|topology| topology.members.len() == members));
+        match tokio::time::timeout(REBALANCE_TIME_MAX, begun).await {
+            Ok(begun) => begun.map(drop).context("the cache is closed")?,
+            Err(_) => bail!("no {members} members within {REBALANCE_TIME_MAX:?}"),
+        }
+        let begin = Instant::now();
+        self.settle(members).await?;
+        Ok(Rebalanced { seconds: begin.elapsed().as_secs_f64() })
     }
 
     /// Waits until somebody has ended everything, or a signal ends this member.

@@ -4,11 +4,14 @@ mod channels;
 mod control;
 mod copies;
 mod figures;
+mod iterate;
 mod load;
 mod member;
 mod menu;
+mod rebalance;
 mod settings;
 mod spawn;
+mod walk;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -20,9 +23,11 @@ use tokio::io::AsyncReadExt;
 
 pub(crate) use self::control::State;
 pub(crate) use self::figures::{Figures, Total};
+pub(crate) use self::iterate::Iterate;
 pub(crate) use self::load::Test;
 use self::member::{End, Member};
 use self::menu::Menu;
+pub(crate) use self::rebalance::Rebalance;
 pub(crate) use self::settings::{Settings, bytes};
 pub(crate) use self::spawn::Grid;
 use self::spawn::LOOK_EVERY;

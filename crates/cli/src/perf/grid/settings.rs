@@ -38,6 +38,21 @@ pub(crate) struct Settings {
     pub(crate) print_invokers: bool,
 }
 
+impl Settings {
+    /// So many keys with values of so many bytes, and reads only.
+    pub(crate) fn of(keys: u32, size: usize) -> Self {
+        Self {
+            threads: 100,
+            keys,
+            time: 60.0,
+            size,
+            read_percentage: 1.0,
+            details: true,
+            print_invokers: false,
+        }
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     within(text, 0.1, 1e6)
 }

@@ -8,24 +8,26 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use consort_channel::Address;
 use consort_channel::rpc::RpcDispatcher;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::channels::CONTROL_PORTS;
 use super::control::{
-    ORDER_TIME_MAX, Order, POPULATE_TIME_MAX, SETTLE_TIME_MAX, State, order_all, order_each, order_one,
+    ORDER_TIME_MAX, Order, POPULATE_TIME_MAX, SETTLE_TIME_MAX, State, Used, order_all, order_each, order_one,
 };
 use super::copies::{Copies, Verdict};
 use super::figures::Figures;
 use super::load::Test;
 use super::member::look_on;
 use super::menu::OVERTIME_MAX;
+use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
 use super::settings::Settings;
+use super::walk::{Walked, Walking};
 use crate::join::Join;
 use crate::perf::cluster::{Others, member_name};
 use crate::perf::member::wait_for_members;
 
 /// The largest number of members on one host: their ports lie between those of the two channels.
-pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 2;
+pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 3;
 
 /// How often it is told how far members are.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,6 +39,8 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Member processes, and the orders to them.
 pub(crate) struct Grid {
+    /// How members find each other.
+    join: Join,
     control: RpcDispatcher,
     others: Others,
     /// Those that live, in the order of their start.
@@ -58,7 +62,7 @@ fn free_ports(members: usize) -> anyhow::Result<u16> {
 }
 
 impl Grid {
-    /// Starts members and waits until all have the cache. `log` is the least that they tell of what goes wrong, unless the
+    /// Starts members and waits until all have the cache; one more may be added. `log` is the least that they tell of what goes wrong, unless the
     /// environment says it.
     pub(crate) async fn start(
         join: &Join,
@@ -71,15 +75,15 @@ impl Grid {
             bail!("{members} members: 1 to {MEMBERS_MAX} fit one host");
         }
         let mut join = join.clone();
-        join.on_this_host(free_ports(members)?, members)?;
+        join.on_this_host(free_ports(members + 1)?, members + 1)?;
         join.name = Some("starter".to_owned());
         let control = look_on(&join, None).await?;
         let names = (0..members).map(member_name).collect();
-        let mut grid = Self { control, others: Others(Vec::new()), names };
+        let mut grid = Self { join, control, others: Others(Vec::new()), names };
         // The first one begins the cluster, so that the rest need not merge.
         for (from, to) in [(0, 1), (1, members)] {
             for nth in from..to {
-                grid.others.0.push(start_member(&join, &member_name(nth), owners, settings, log)?);
+                grid.others.0.push(start_member(&grid.join, &member_name(nth), owners, settings, log)?);
             }
             wait_for_members(grid.control.channel(), 1 + to).await?;
             grid.settle(to).await?;
@@ -122,6 +126,10 @@ impl Grid {
         Ok(states)
     }
 
+    fn first(&self) -> anyhow::Result<Address> {
+        self.addresses()?.into_iter().next().context("no member")
+    }
+
     fn addresses(&self) -> anyhow::Result<Vec<Address>> {
         let view = self.control.channel().view().context("no view")?;
         let own = self.control.channel().address();
@@ -152,6 +160,46 @@ impl Grid {
     /// Runs a test on all members at once. Who dies meanwhile is left out.
     pub(crate) fn run(&self, test: &Test) -> impl Future<Output = anyhow::Result<Vec<Figures>>> + use<> {
         run(self.control.clone(), test.clone())
+    }
+
+    /// Ends the test that runs.
+    pub(crate) async fn end_run(&self) -> anyhow::Result<()> {
+        order_all::<()>(&self.control, &Order::EndRun, ORDER_TIME_MAX).await.map(drop)
+    }
+
+    /// Has the first member go through everything.
+    pub(crate) async fn walk(&self, walking: &Walking) -> anyhow::Result<Walked> {
+        let limit = Duration::from_millis(walking.time_ms) + OVERTIME_MAX;
+        order_one(&self.control, &self.first()?, &Order::Walk(*walking), limit).await?.context("no answer")
+    }
+
+    /// What the members' processes have used so far.
+    pub(crate) async fn used(&self) -> anyhow::Result<Used> {
+        let states: Vec<State> = order_all(&self.control, &Order::Look, ORDER_TIME_MAX).await?;
+        Ok(states.iter().fold(Used::default(), |sum, state| Used {
+            cpu_s: sum.cpu_s + state.used.cpu_s,
+            rss_mb: sum.rss_mb.max(state.used.rss_mb),
+        }))
+    }
+
+    /// Has the first member watch a rebalance to so many members, which is to come.
+    pub(crate) fn rebalanced(
+        &self,
+        members: usize,
+    ) -> anyhow::Result<JoinHandle<anyhow::Result<Rebalanced>>> {
+        let (control, first) = (self.control.clone(), self.first()?);
+        Ok(tokio::spawn(async move {
+            let limit = REBALANCE_TIME_MAX + SETTLE_TIME_MAX;
+            order_one(&control, &first, &Order::Rebalance(members), limit).await?.context("no answer")
+        }))
+    }
+
+    /// Starts one more member. Returns its name, before it has anything.
+    pub(crate) fn add(&mut self, owners: u16, settings: &Settings) -> anyhow::Result<String> {
+        let name = member_name(self.names.len());
+        self.others.0.push(start_member(&self.join, &name, owners, settings, None)?);
+        self.names.push(name.clone());
+        Ok(name)
     }
 
     /// Looks at all copies of all keys.

@@ -1,12 +1,9 @@
 package consort.bench;
 
 import java.io.BufferedReader;
-import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Map;
 
 import org.jgroups.JChannel;
@@ -33,7 +30,7 @@ public final class Bench {
         // Until then the others would not find it.
         say(Json.object("event", "connected"));
         test.views().await(Integer.parseInt(args[4]), JOIN_MILLIS_MAX);
-        say(Json.object("view", channel.getViewAsString(), "jgroups", Version.description,
+        say(Json.object("view", channel.getViewAsString(), "product", "JGroups " + Version.description,
             "java", System.getProperty("java.version"), "vm", System.getProperty("java.vm.name")));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -58,13 +55,5 @@ public final class Bench {
         Views views();
 
         Map<String, Object> run(Slice slice) throws Exception;
-    }
-
-    /** CPU time of this process, user and system, in seconds. */
-    static double cpuSeconds() throws IOException {
-        String stat = Files.readString(Path.of("/proc/self/stat"));
-        // The name in brackets may hold blanks; after it come fields 3 and up, and ticks of 10 ms are 14 and 15.
-        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
-        return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
     }
 }

@@ -7,23 +7,23 @@ import java.util.List;
  * Durations in nanoseconds with an error below 0.4 %: 256 cells for each power of two from 512 on, and one for each
  * value below. For one thread; added up afterwards.
  */
-final class Histogram {
+public final class Histogram {
     private static final int BITS = 8;
     private static final int CELLS = 1 << BITS;
 
     private final long[] cells = new long[CELLS * (Long.SIZE - BITS)];
 
-    void record(long nanos) {
+    public void record(long nanos) {
         cells[cell(Math.max(0, nanos))]++;
     }
 
-    void add(Histogram other) {
+    public void add(Histogram other) {
         for (int at = 0; at < cells.length; at++) {
             cells[at] += other.cells[at];
         }
     }
 
-    long count() {
+    public long count() {
         long count = 0;
         for (long cell : cells) {
             count += cell;
@@ -32,7 +32,7 @@ final class Histogram {
     }
 
     /** Value and count of every cell that has any; the value is the middle of the cell. */
-    List<List<Long>> counts() {
+    public List<List<Long>> counts() {
         List<List<Long>> counts = new ArrayList<>();
         for (int at = 0; at < cells.length; at++) {
             if (cells[at] > 0) {

@@ -1,5 +1,8 @@
 package consort.bench;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -7,14 +10,15 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** A stretch of load as a line asks for it: {@code key=value} words, and the threads that make it. */
-final class Slice {
+public final class Slice {
     /** Before the load counts, while it counts, and after. */
     private static final int STARTING = 0;
     private static final int COUNTING = 1;
     private static final int OVER = 2;
 
-    final int threads;
-    final int size;
+    public final int threads;
+    public final int size;
+    private final Map<String, String> words;
     private final boolean virtual;
     private final boolean oob;
     private final long warmupMillis;
@@ -23,6 +27,7 @@ final class Slice {
     private final List<Thread> running = new ArrayList<>();
 
     private Slice(Map<String, String> words) {
+        this.words = words;
         threads = Integer.parseInt(words.getOrDefault("threads", "100"));
         size = Integer.parseInt(words.getOrDefault("size", "1000"));
         virtual = Boolean.parseBoolean(words.get("virtual"));
@@ -31,7 +36,7 @@ final class Slice {
         timeMillis = Long.parseLong(words.getOrDefault("time_ms", "3000"));
     }
 
-    static Slice parse(String line) {
+    public static Slice parse(String line) {
         Map<String, String> words = new HashMap<>();
         for (String word : line.trim().split(" +")) {
             int equals = word.indexOf('=');
@@ -42,20 +47,34 @@ final class Slice {
         return new Slice(words);
     }
 
+    /** What a word says that not every test has. */
+    public String word(String name, String otherwise) {
+        return words.getOrDefault(name, otherwise);
+    }
+
+    /** The same of a number. */
+    public int number(String name, int otherwise) {
+        return words.containsKey(name) ? Integer.parseInt(words.get(name)) : otherwise;
+    }
+
+    public boolean isVirtual() {
+        return virtual;
+    }
+
     boolean isOob() {
         return oob;
     }
 
-    boolean isOver() {
+    public boolean isOver() {
         return phase.get() == OVER;
     }
 
-    boolean isCounting() {
+    public boolean isCounting() {
         return phase.get() == COUNTING;
     }
 
     /** Starts a thread of the load, of the kind that the slice asks for. */
-    void start(String name, Runnable work) {
+    public void start(String name, Runnable work) {
         Thread thread;
         if (virtual) {
             thread = virtualThread(work);
@@ -77,13 +96,13 @@ final class Slice {
     }
 
     /** What a slice took while it counted. */
-    record Taken(double seconds, double cpuSeconds) {
+    public record Taken(double seconds, double cpuSeconds) {
     }
 
     /** Lets the threads run through the warm-up, calls what has to be read at either end of the time, and ends them. */
-    Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
+    public Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
         Thread.sleep(warmupMillis);
-        double cpu = Bench.cpuSeconds();
+        double cpu = cpuSeconds();
         long start = System.nanoTime();
         atStart.run();
         phase.set(COUNTING);
@@ -91,10 +110,18 @@ final class Slice {
         atEnd.run();
         phase.set(OVER);
         double seconds = (System.nanoTime() - start) / 1e9;
-        Taken taken = new Taken(seconds, Bench.cpuSeconds() - cpu);
+        Taken taken = new Taken(seconds, cpuSeconds() - cpu);
         for (Thread thread : running) {
             thread.join(30_000);
         }
         return taken;
+    }
+
+    /** CPU time of this process, user and system, in seconds. */
+    private static double cpuSeconds() throws IOException {
+        String stat = Files.readString(Path.of("/proc/self/stat"));
+        // The name in brackets may hold blanks; after it come fields 3 and up, and ticks of 10 ms are 14 and 15.
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
     }
 }

@@ -1,0 +1,238 @@
+//! Going through all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
+
+use consort_jgroups::{Jar, JavaGrid};
+use serde_json::Value;
+
+use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
+use super::{populate, start};
+use crate::findings::{Findings, Outcome};
+use crate::java::JavaCluster;
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::{Runs, Sample};
+use crate::session::shown;
+use crate::targets::{CPU_PER_ENTRY, Row, Target};
+use crate::tools;
+
+const MEMBERS: usize = 3;
+
+/// Ways that both know, by the names that both take.
+const WAYS: [&str; 3] = ["parallel", "sequential", "at-most-once"];
+
+/// What exactly once may cost beside at most once (S004-14).
+const EXACTLY_ONCE: f64 = 1.32;
+
+/// One combination of what is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    size: usize,
+    way: &'static str,
+    /// Whether the reader takes whole answers. Infinispan's is an iterator either way.
+    by_answer: bool,
+    batch: usize,
+}
+
+impl Case {
+    fn name(self) -> String {
+        let Self { size, way, batch, .. } = self;
+        let by_answer = if self.by_answer { ", whole answers" } else { "" };
+        format!("iterate, {size} B, {way}, batch {batch}{by_answer}")
+    }
+
+    fn take(self) -> &'static str {
+        if self.by_answer { "answers" } else { "entries" }
+    }
+}
+
+/// All combinations, those of one size together.
+fn cases(options: &Options, size: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for way in WAYS {
+        for by_answer in [false, true] {
+            for &batch in &options.batches {
+                if !by_answer || way == WAYS[0] {
+                    cases.push(Case { size, way, by_answer, batch });
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Small entries are bounded by what each costs, larger ones by their bytes.
+fn figures(size: usize) -> [Compared; 3] {
+    let rate = if size < 1_000 { 4.0 } else { 2.0 };
+    [
+        Compared::gain("entries/s", RATE, Some(Target::AtLeast(rate))),
+        Compared::cost(CPU_PER_ENTRY, CPU, Some(Target::AtMost(1.0 / 3.0))),
+        Compared::cost("peak MB/member", MEMORY, None),
+    ]
+}
+
+pub(crate) fn iterate(options: &Options, jar: Option<&Jar>, findings: &mut Findings<'_>) {
+    let mut outcome = Outcome::default();
+    let mut all = Vec::new();
+    let measured = measure(options, jar.filter(|_| options.needs_java_grids()), |cases, contests| {
+        for (case, contest) in cases.iter().zip(&contests) {
+            outcome.errors += contest.errors();
+            outcome.rows.extend(contest.rows(&figures(case.size)));
+        }
+        outcome.rows.extend(costs(cases, &contests));
+        all.extend(contests);
+        findings.keep("iterate", &all);
+    });
+    outcome.failures.extend(measured.err());
+    println!("\n{}", everybody(&all, &figures(100)));
+    report::print_rows(&outcome.rows);
+    findings.add("iterate", outcome);
+}
+
+fn measure(
+    options: &Options,
+    jar: Option<&Jar>,
+    mut keep: impl FnMut(&[Case], Vec<Contest>),
+) -> anyhow::Result<()> {
+    let mut cluster = jar.map(|jar| start(JavaGrid::Infinispan, MEMBERS, jar, options)).transpose()?;
+    if let Some(cluster) = &cluster {
+        Progress::result(&cluster.version);
+    }
+    for &size in &options.entry_sizes {
+        let cases = cases(options, size);
+        let others = || cluster.iter().map(|_| "Infinispan".to_owned());
+        let mut contests: Vec<Contest> =
+            cases.iter().map(|case| Contest::new(case.name(), others())).collect();
+        if let Some(cluster) = &mut cluster {
+            Progress::result(&format!("entries of {size} B: Infinispan warms up"));
+            populate(cluster, options.keys, size)?;
+            let warmup = if options.quick { 0.5 } else { options.java_warmup / 2.0 };
+            for case in cases.iter().filter(|case| !case.by_answer) {
+                infinispan(cluster, *case, warmup * 2.0 / cases.len() as f64)?;
+            }
+        }
+        for run in 1..=options.runs() {
+            Progress::result(&format!("entries of {size} B, run {run} of {}", options.runs()));
+            for (case, contest) in cases.iter().zip(&mut contests) {
+                Progress::result(&contest.subject);
+                contest.consort.samples.push(shown(consort(*case, options)?));
+                if let (Some(cluster), Some(other)) = (&mut cluster, contest.others.first_mut()) {
+                    let sample = infinispan(cluster, *case, options.time().as_secs_f64())?;
+                    other.samples.samples.push(shown(sample));
+                }
+            }
+        }
+        keep(&cases, contests);
+    }
+    Ok(())
+}
+
+fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
+    let said = tools::grid(&[
+        "iterate".to_owned(),
+        format!("--members={MEMBERS}"),
+        format!("--entries={}", options.keys),
+        format!("--sizes={}", case.size),
+        format!("--batches={}", case.batch),
+        format!("--ways={}", case.way),
+        format!("--takes={}", case.take()),
+        format!("--time={}", options.time().as_secs_f64()),
+        "--json".to_owned(),
+    ])?;
+    let point = &said["points"][0];
+    let number = |name: &str| {
+        point[name].as_f64().ok_or_else(|| anyhow::anyhow!("no {name} in what `consort iterate` says"))
+    };
+    Ok(Sample {
+        rate: number("entries_sec")?,
+        cpu_us: number("cpu_us")?,
+        latency: None,
+        rss_mb: number("rss_mb")?,
+        errors: said["errors"].as_u64().unwrap_or(1),
+    })
+}
+
+fn infinispan(cluster: &mut JavaCluster, case: Case, seconds: f64) -> anyhow::Result<Sample> {
+    let before = cluster.cpu_s();
+    let line = format!("iterate way={} batch={} time_ms={:.0}", case.way, case.batch, seconds * 1e3);
+    let answer = cluster.ask_first(&line)?;
+    let number = |name: &str| answer[name].as_f64().unwrap_or_default();
+    let entries = number("entries");
+    anyhow::ensure!(entries > 0.0, "nothing was gone through: {answer}");
+    Ok(Sample {
+        rate: entries / number("seconds"),
+        cpu_us: (cluster.cpu_s() - before) * 1e6 / entries,
+        latency: None,
+        rss_mb: cluster.peak_memory_mb(),
+        errors: u64::from(
+            answer["bytes"] != Value::from(answer["entries"].as_u64().unwrap_or(0) * case.size as u64),
+        ),
+    })
+}
+
+/// What one way costs beside another, of Consort alone.
+fn costs(cases: &[Case], contests: &[Contest]) -> Vec<Row> {
+    let of = |wanted: Case| {
+        let nth = cases.iter().position(|case| case.name() == wanted.name())?;
+        Some(&contests[nth].consort)
+    };
+    let mut rows = Vec::new();
+    for case in cases.iter().filter(|case| case.way == WAYS[0] && !case.by_answer) {
+        let Some(parallel) = of(*case) else { continue };
+        let beside = [
+            (Case { way: WAYS[1], ..*case }, "parallel, of sequential's rate", None),
+            (
+                Case { way: WAYS[2], ..*case },
+                "at most once, of exactly once's rate",
+                Some(Target::AtMost(EXACTLY_ONCE)),
+            ),
+            (Case { by_answer: true, ..*case }, "whole answers, of entry by entry's rate", None),
+        ];
+        for (nth, (other, figure, target)) in beside.into_iter().enumerate() {
+            let Some(other) = of(other) else { continue };
+            let (mut one, mut two) = (other.runs(RATE), parallel.runs(RATE));
+            if nth == 0 {
+                std::mem::swap(&mut one, &mut two);
+            }
+            let ratios = one.0.iter().zip(&two.0).map(|(one, two)| one / two).collect();
+            rows.push(Row::alone((case.name(), figure), &Runs(ratios), target));
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::sample::Samples;
+
+    fn contest(case: Case, rate: f64) -> Contest {
+        let mut contest = Contest::new(case.name(), []);
+        let sample = Sample { rate, cpu_us: 1.0, latency: None, rss_mb: 1.0, errors: 0 };
+        contest.consort = Samples { warmup: Vec::new(), samples: vec![sample] };
+        contest
+    }
+
+    /// S004-13, S004-14, S004-19
+    #[test]
+    fn ways_are_compared_with_the_usual_one() {
+        let options = Options::parse_from(["bench", "--batches=512"]);
+        let cases = cases(&options, 100);
+        let rates = [100.0, 110.0, 80.0, 140.0];
+        let contests: Vec<Contest> =
+            cases.iter().zip(rates).map(|(case, rate)| contest(*case, rate)).collect();
+        let rows = costs(&cases, &contests);
+        let found: Vec<(f64, Option<bool>)> =
+            rows.iter().map(|row| (row.consort.unwrap(), row.met)).collect();
+        assert_eq!(found, [(1.25, None), (1.4, Some(false)), (1.1, None)]);
+    }
+
+    #[test]
+    fn names_of_combinations_differ() {
+        let options = Options::parse_from(["bench"]);
+        let names: std::collections::BTreeSet<String> =
+            [100, 1_000].iter().flat_map(|size| cases(&options, *size)).map(Case::name).collect();
+        assert_eq!(names.len(), 2 * 8);
+    }
+}

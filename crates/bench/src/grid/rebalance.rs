@@ -1,0 +1,77 @@
+//! One more member joins three, gets its part, and reads go on: beside what one TCP stream carries.
+
+use serde_json::Value;
+
+use super::stream;
+use crate::findings::{Findings, Outcome};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::Runs;
+use crate::targets::{Rival, Row, Target};
+use crate::tools;
+
+/// What a rebalance has to reach of what one TCP stream carries.
+const TARGET: f64 = 0.5;
+
+/// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
+/// rebalance.
+const INVOKERS: [u32; 2] = [0, 1];
+
+pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
+    let mut outcome = Outcome::default();
+    let (mut streams, mut said) = (Runs::default(), vec![Vec::new(), Vec::new()]);
+    for run in 1..=options.runs() {
+        if let Err(error) = once(options, run, &mut streams, &mut said) {
+            outcome.failures.push(error);
+            break;
+        }
+        findings.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.0, "runs": said }));
+    }
+    for (invokers, said) in INVOKERS.iter().zip(&said) {
+        outcome.rows.extend(rows(options, *invokers, said, &streams));
+    }
+    report::print_rows(&outcome.rows);
+    findings.add("rebalance", outcome);
+}
+
+fn once(options: &Options, run: usize, streams: &mut Runs, said: &mut [Vec<Value>]) -> anyhow::Result<()> {
+    streams.0.push(stream::measure(options.time())?);
+    for (invokers, said) in INVOKERS.iter().zip(said) {
+        Progress::result(&format!("rebalance with {invokers} readers per member, run {run}"));
+        let figures = tools::grid(&[
+            "rebalance".to_owned(),
+            format!("--megabytes={}", if options.quick { 20 } else { options.moved_mb }),
+            format!("--invokers={invokers}"),
+            format!("--time={}", options.time().as_secs_f64()),
+            "--json".to_owned(),
+        ])?;
+        Progress::result(&figures.to_string());
+        said.push(figures);
+    }
+    Ok(())
+}
+
+fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Runs) -> Vec<Row> {
+    let subject = match invokers {
+        0 => format!("rebalance, {} MB", options.moved_mb),
+        _ => format!("rebalance, {} MB, {invokers} readers per member", options.moved_mb),
+    };
+    let figures = |path: &str| Runs(said.iter().filter_map(|said| said.pointer(path)?.as_f64()).collect());
+    let of = |figure: &'static str| (subject.clone(), figure);
+    let target = (invokers == 0).then_some(Target::AtLeast(TARGET));
+    let rate = figures("/mb_sec");
+    let mut rows = vec![Row::beside(Rival::Sockets, of("MB/s"), &rate, Some(streams), target)];
+    let more = [
+        ("seconds", "/seconds"),
+        ("CPU s of all members", "/cpu_s"),
+        ("peak MB/member", "/rss_mb"),
+        ("p99 us of reads before", "/calm_us/p99"),
+        ("p99 us of reads meanwhile", "/meanwhile_us/p99"),
+        ("p99.9 us of reads meanwhile", "/meanwhile_us/p99.9"),
+    ];
+    let more = more.into_iter().map(|(figure, path)| (figure, figures(path)));
+    let measured = more.filter(|(_, runs)| !runs.0.is_empty());
+    rows.extend(measured.map(|(figure, runs)| Row::alone(of(figure), &runs, None)));
+    rows
+}

@@ -1,0 +1,68 @@
+//! Data grids in Java, measured beside Consort's: their jars and our driver for them in `target/interop`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::jar::{JDK, Jar, JarError, JavaTree, finish, release};
+
+/// A data grid in Java. `interop/NAME/pom.xml` says which release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JavaGrid {
+    /// Infinispan's embedded cache.
+    Infinispan,
+    /// Hazelcast's map.
+    Hazelcast,
+}
+
+impl JavaGrid {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Infinispan, Self::Hazelcast];
+
+    /// As our Java program and directories are told.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Infinispan => "infinispan",
+            Self::Hazelcast => "hazelcast",
+        }
+    }
+
+    const fn artifact(self) -> &'static str {
+        match self {
+            Self::Infinispan => "infinispan-core",
+            Self::Hazelcast => "hazelcast",
+        }
+    }
+
+    /// The class path of its driver, `consort.grid.Member`: each grid has the JGroups that it brings, or none.
+    pub fn classpath(self, jar: &Jar) -> String {
+        format!("{0}/classes-grid:{0}/lib-{1}/*", jar.directory().display(), self.name())
+    }
+
+    fn fetch(self, tree: &JavaTree) -> Result<(), JarError> {
+        let project = tree.root.join("interop").join(self.name());
+        let lib = tree.directory.join(format!("lib-{}", self.name()));
+        let release = release(&project.join("pom.xml"), self.artifact())?;
+        if lib.join(format!("{}-{release}.jar", self.artifact())).exists() {
+            return Ok(());
+        }
+        tree.copy_dependencies(&project, &lib, "Maven, for data grids in Java")
+    }
+}
+
+/// Fetches the grids and compiles their driver.
+pub(crate) fn prepare(tree: &JavaTree) -> Result<(), JarError> {
+    for grid in JavaGrid::ALL {
+        grid.fetch(tree)?;
+    }
+    let sources = tree.root.join("interop/java/src/main/java");
+    let mut compile = Command::new("javac");
+    compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(classpath(&tree.directory));
+    compile.arg("-sourcepath").arg(&sources);
+    compile.arg("-d").arg(tree.directory.join("classes-grid"));
+    compile.arg(sources.join("consort/grid/Member.java"));
+    finish(compile, JDK)
+}
+
+fn classpath(directory: &Path) -> String {
+    JavaGrid::ALL.map(|grid| format!("{}/lib-{}/*", directory.display(), grid.name())).join(":")
+}
