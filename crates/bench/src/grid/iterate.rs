@@ -1,7 +1,6 @@
 //! Going through all entries from one of three members, beside Infinispan (S004-12 to S004-14, S004-19).
 
 use consort_jgroups::{Jar, JavaGrid};
-use serde_json::Value;
 
 use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
 use super::{populate, start};
@@ -163,9 +162,7 @@ fn infinispan(cluster: &mut JavaCluster, case: Case, seconds: f64) -> anyhow::Re
         cpu_us: (cluster.cpu_s() - before) * 1e6 / entries,
         latency: None,
         rss_mb: cluster.peak_memory_mb(),
-        errors: u64::from(
-            answer["bytes"] != Value::from(answer["entries"].as_u64().unwrap_or(0) * case.size as u64),
-        ),
+        errors: u64::from(number("bytes") != entries * case.size as f64),
     })
 }
 

@@ -10,11 +10,11 @@ use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
-use crate::SegmentState as ContainerState;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
 use crate::operation::OperationError;
 use crate::publication::{Item, What};
+use crate::{SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
