@@ -19,6 +19,7 @@ pub mod vectors;
 mod cluster;
 mod edges;
 mod grid;
+mod hotrod;
 mod rounds;
 mod texts;
 mod tools;

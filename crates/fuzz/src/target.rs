@@ -1,7 +1,7 @@
 //! The table of targets.
 
 use crate::mutate::Shape;
-use crate::{edges, grid, rounds, texts, tools, wire};
+use crate::{edges, grid, hotrod, rounds, texts, tools, wire};
 
 /// What a target saw in one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -111,6 +111,13 @@ pub const TARGETS: &[Target] = &[
     reads("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs).shaped(Shape::Text),
     reads("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files).shaped(Shape::Text),
     reads("grid-frame", "a member of the grid under mutated frames of another", grid::frame, grid::frames),
+    reads("hotrod-request", "what Hot Rod clients ask, of all versions", hotrod::request, hotrod::requests),
+    reads(
+        "hotrod-response",
+        "what Hot Rod servers answer and tell, of all versions",
+        hotrod::response,
+        hotrod::responses,
+    ),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)
         .shaped(Shape::Round),
     reads("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none)

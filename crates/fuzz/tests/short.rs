@@ -59,6 +59,8 @@ targets! {
     interface_selectors_hold: "bind-addr", INPUTS / 4;
     files_of_members_hold: "ping-file", INPUTS;
     frames_of_the_grid_hold: "grid-frame", INPUTS / 4;
+    requests_of_hot_rod_hold: "hotrod-request", INPUTS;
+    responses_of_hot_rod_hold: "hotrod-response", INPUTS;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;
     a_cluster_with_acknowledged_multicasts_holds: "stack-tcp-new", PACKETS;

@@ -1,0 +1,259 @@
+//! How long an entry that is written lives (facts section 1.7).
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::header::Flags;
+use crate::layout::{Asked, Field, Fields};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::version::ProtocolVersion;
+
+/// Spans longer than this are times since 1970 to versions before 3.0.
+const ABSOLUTE_FROM: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A unit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum TimeUnit {
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Minutes.
+    Minutes,
+    /// Hours.
+    Hours,
+    /// Days.
+    Days,
+}
+
+impl TimeUnit {
+    /// All of them, by their number.
+    pub const ALL: [Self; 7] = [
+        Self::Seconds,
+        Self::Milliseconds,
+        Self::Nanoseconds,
+        Self::Microseconds,
+        Self::Minutes,
+        Self::Hours,
+        Self::Days,
+    ];
+
+    const fn duration(self, amount: u64) -> Duration {
+        match self {
+            Self::Seconds => Duration::from_secs(amount),
+            Self::Milliseconds => Duration::from_millis(amount),
+            Self::Nanoseconds => Duration::from_nanos(amount),
+            Self::Microseconds => Duration::from_micros(amount),
+            Self::Minutes => Duration::from_secs(amount.saturating_mul(60)),
+            Self::Hours => Duration::from_secs(amount.saturating_mul(60 * 60)),
+            Self::Days => Duration::from_secs(amount.saturating_mul(24 * 60 * 60)),
+        }
+    }
+}
+
+/// One of the two spans.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Span {
+    /// What the server has for it.
+    #[default]
+    Default,
+    /// For ever.
+    Infinite,
+    /// So long.
+    Of(u64, TimeUnit),
+}
+
+const DEFAULT: u8 = 7;
+const INFINITE: u8 = 8;
+
+impl Span {
+    const fn nibble(self) -> u8 {
+        match self {
+            Self::Default => DEFAULT,
+            Self::Infinite => INFINITE,
+            Self::Of(_, unit) => unit as u8,
+        }
+    }
+
+    fn seconds(self) -> u32 {
+        match self {
+            Self::Default | Self::Infinite => 0,
+            Self::Of(amount, unit) => {
+                let duration = unit.duration(amount);
+                let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+                u32::try_from(seconds).unwrap_or(u32::MAX)
+            }
+        }
+    }
+
+    /// How long that is, `None` for ever: `default` is the server's, `unix_time` the time since 1970.
+    pub fn duration(
+        self,
+        version: ProtocolVersion,
+        default: Option<Duration>,
+        unix_time: Duration,
+    ) -> Option<Duration> {
+        match self {
+            Self::Default => default,
+            Self::Infinite | Self::Of(0, _) => None,
+            Self::Of(amount, unit) => {
+                let duration = unit.duration(amount);
+                let is_absolute = version < ProtocolVersion::V3_0 && duration > ABSOLUTE_FROM;
+                Some(if is_absolute { duration.saturating_sub(unix_time) } else { duration })
+            }
+        }
+    }
+}
+
+/// How long an entry lives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Expiration {
+    /// After it was written.
+    pub lifespan: Span,
+    /// After it was last used.
+    pub max_idle: Span,
+}
+
+pub(crate) const FIELD: Field = Field::Sub(layout);
+
+fn layout(asked: Asked) -> Fields {
+    if asked.version < ProtocolVersion::V2_2 {
+        &[Field::VInt("lifespan"), Field::VInt("max idle")]
+    } else {
+        &[Field::Choice("units of time", spans)]
+    }
+}
+
+const fn spans(units: u8) -> Option<Fields> {
+    const BOTH: Fields = &[Field::VLong("lifespan"), Field::VLong("max idle")];
+    match (units >> 4, units & 0xf) {
+        (0..DEFAULT, 0..DEFAULT) => Some(BOTH),
+        (0..DEFAULT, DEFAULT | INFINITE) | (DEFAULT | INFINITE, 0..DEFAULT) => Some(BOTH.split_at(1).0),
+        (DEFAULT | INFINITE, DEFAULT | INFINITE) => Some(&[]),
+        _ => None,
+    }
+}
+
+impl Expiration {
+    /// For ever.
+    pub const INFINITE: Self = Self { lifespan: Span::Infinite, max_idle: Span::Infinite };
+
+    /// What versions before 2.2 say with flags.
+    pub(crate) fn flags(&self, version: ProtocolVersion) -> Flags {
+        let mut flags = Flags::NONE;
+        if version < ProtocolVersion::V2_2 {
+            if self.lifespan == Span::Default {
+                flags |= Flags::DEFAULT_LIFESPAN;
+            }
+            if self.max_idle == Span::Default {
+                flags |= Flags::DEFAULT_MAX_IDLE;
+            }
+        }
+        flags
+    }
+
+    pub(crate) fn read(from: &mut Reader, version: ProtocolVersion, flags: Flags) -> Result<Self> {
+        if version < ProtocolVersion::V2_2 {
+            // Spans of 2^31 seconds and more are negative numbers, which are for ever.
+            let span = |seconds, default| match seconds {
+                0 if flags.contains(default) => Span::Default,
+                0 | 0x8000_0000.. => Span::Infinite,
+                seconds => Span::Of(seconds.into(), TimeUnit::Seconds),
+            };
+            return Ok(Self {
+                lifespan: span(from.vint()?, Flags::DEFAULT_LIFESPAN),
+                max_idle: span(from.vint()?, Flags::DEFAULT_MAX_IDLE),
+            });
+        }
+        let units = from.u8()?;
+        let mut span = |nibble: u8| match nibble {
+            DEFAULT => Ok(Span::Default),
+            INFINITE => Ok(Span::Infinite),
+            _ => match TimeUnit::ALL.get(usize::from(nibble)) {
+                Some(&unit) => Ok(Span::Of(from.vlong()?, unit)),
+                None => from.invalid("unit of time", nibble),
+            },
+        };
+        Ok(Self { lifespan: span(units >> 4)?, max_idle: span(units & 0xf)? })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        if version < ProtocolVersion::V2_2 {
+            out.vint(self.lifespan.seconds());
+            return out.vint(self.max_idle.seconds());
+        }
+        out.u8(self.lifespan.nibble() << 4 | self.max_idle.nibble());
+        for span in [self.lifespan, self.max_idle] {
+            if let Span::Of(amount, _) = span {
+                out.vlong(amount);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Facts 1.7.
+    #[test]
+    fn units_are_nibbles_and_numbers_follow_where_they_are_needed() {
+        let table: [(Expiration, &[u8]); 4] = [
+            (Expiration::default(), b"\x77"),
+            (Expiration::INFINITE, b"\x88"),
+            (Expiration { lifespan: Span::Of(60, TimeUnit::Seconds), max_idle: Span::Default }, b"\x07\x3c"),
+            (
+                Expiration {
+                    lifespan: Span::Of(1_000, TimeUnit::Milliseconds),
+                    max_idle: Span::Of(500, TimeUnit::Milliseconds),
+                },
+                b"\x11\xe8\x07\xf4\x03",
+            ),
+        ];
+        for (expiration, bytes) in table {
+            let mut out = Output::new();
+            expiration.write(&mut out, ProtocolVersion::V2_2);
+            let written = out.into_bytes();
+            assert_eq!(&written[..], bytes);
+            let mut reader = Reader::new(written, 0);
+            assert_eq!(Expiration::read(&mut reader, ProtocolVersion::V4_1, Flags::NONE), Ok(expiration));
+        }
+    }
+
+    /// Facts 1.7.
+    #[test]
+    fn long_spans_are_points_in_time_until_3_0() {
+        let (now, days) = (Duration::from_secs(1_700_000_000), |n: u64| Duration::from_secs(n * 86_400));
+        let span = |n| Span::Of(n, TimeUnit::Seconds);
+        let later = span(1_700_000_060);
+        assert_eq!(later.duration(ProtocolVersion::V2_9, None, now), Some(Duration::from_secs(60)));
+        assert_eq!(
+            later.duration(ProtocolVersion::V3_0, None, now),
+            Some(Duration::from_secs(1_700_000_060))
+        );
+        let month = Span::Of(30, TimeUnit::Days);
+        assert_eq!(month.duration(ProtocolVersion::V2_0, None, now), Some(days(30)));
+        assert_eq!(span(3_000_000).duration(ProtocolVersion::V2_9, None, now), Some(Duration::ZERO));
+        assert_eq!(Span::Default.duration(ProtocolVersion::V2_9, Some(days(1)), now), Some(days(1)));
+    }
+
+    #[test]
+    fn old_versions_say_default_with_flags() {
+        let default_lifespan = Expiration { lifespan: Span::Default, max_idle: Span::Infinite };
+        let flags = default_lifespan.flags(ProtocolVersion::V2_1);
+        assert_eq!(flags, Flags::DEFAULT_LIFESPAN);
+        assert_eq!(default_lifespan.flags(ProtocolVersion::V2_2), Flags::NONE);
+        let read = |bytes, flags| {
+            let mut reader = Reader::new(bytes::Bytes::from_static(bytes), 0);
+            Expiration::read(&mut reader, ProtocolVersion::V2_1, flags).unwrap()
+        };
+        assert_eq!(read(b"\0\0", flags), default_lifespan);
+        assert_eq!(read(b"\xff\xff\xff\xff\x0f\x05", flags).lifespan, Span::Infinite);
+    }
+}

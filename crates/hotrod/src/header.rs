@@ -1,0 +1,230 @@
+//! What every request begins with (facts section 1.2).
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use bytes::Bytes;
+
+use crate::error::{Reason, Result, error};
+use crate::layout::{Asked, Count, Field, Fields, vlong};
+use crate::limits::Kind;
+use crate::media_type::{self, MediaType};
+use crate::opcode::Opcode;
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::text::Text;
+use crate::version::ProtocolVersion;
+
+/// The first byte of requests.
+pub const REQUEST_MAGIC: u8 = 0xA0;
+
+/// What a client asks for with every operation.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// It wants what was there before.
+    pub const FORCE_RETURN_PREVIOUS: Self = Self(0x01);
+    /// Before 2.2: a lifespan of 0 is the server's default.
+    pub const DEFAULT_LIFESPAN: Self = Self(0x02);
+    /// Before 2.2: a max idle of 0 is the server's default.
+    pub const DEFAULT_MAX_IDLE: Self = Self(0x04);
+    /// Stores are not asked.
+    pub const SKIP_CACHE_LOAD: Self = Self(0x08);
+    /// Indexes are not brought up to date.
+    pub const SKIP_INDEXING: Self = Self(0x10);
+    /// Listeners are not told.
+    pub const SKIP_LISTENER_NOTIFICATION: Self = Self(0x20);
+
+    /// Whether all of these are there.
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What a client does with topologies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Intelligence {
+    /// Nothing.
+    Basic = 1,
+    /// It knows all servers.
+    Topology = 2,
+    /// It knows the owners of keys.
+    Hash = 3,
+}
+
+impl Intelligence {
+    /// The one with this byte.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Basic),
+            2 => Some(Self::Topology),
+            3 => Some(Self::Hash),
+            _ => None,
+        }
+    }
+}
+
+/// A request's header but for the opcode, which its body tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestHeader {
+    /// By which the response is found.
+    pub id: u64,
+    /// The protocol's version.
+    pub version: ProtocolVersion,
+    /// The cache, empty if there is none.
+    pub cache: Text,
+    /// What else is asked for.
+    pub flags: Flags,
+    /// What the client does with topologies.
+    pub intelligence: Intelligence,
+    /// The topology that the client has; -1 or -2, or 0 in clients of JavaScript, if it has none.
+    pub topology_id: i32,
+    /// What its keys are, from 2.8 on.
+    pub key_type: MediaType,
+    /// What its values are, from 2.8 on.
+    pub value_type: MediaType,
+    /// Other parameters, from 4.0 on.
+    pub params: Vec<(Text, Bytes)>,
+}
+
+/// What a request begins with, as far as it must be known to find its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestStart {
+    pub(crate) id: u64,
+    pub(crate) version: ProtocolVersion,
+    pub(crate) opcode: Opcode,
+    /// Where it goes on.
+    pub(crate) end: usize,
+}
+
+/// The magic byte and the id with its end, as far as they are there; the id may be known where the rest is wrong.
+pub(crate) fn magic_and_id(bytes: &[u8], magic: u8) -> Result<Option<(u64, usize)>> {
+    match bytes.first() {
+        None => Ok(None),
+        Some(&byte) if byte == magic => vlong(bytes, 1, "id"),
+        Some(&byte) => error(0, Reason::Magic(byte)),
+    }
+}
+
+impl RequestStart {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>> {
+        let Some((id, at)) = magic_and_id(bytes, REQUEST_MAGIC)? else { return Ok(None) };
+        let Some(&version) = bytes.get(at) else { return Ok(None) };
+        let Some(version) = ProtocolVersion::from_byte(version) else {
+            return error(at, Reason::Version(version));
+        };
+        let Some(&opcode) = bytes.get(at + 1) else { return Ok(None) };
+        let Some(opcode) = Opcode::from_request(opcode) else {
+            return error(at + 1, Reason::Opcode(opcode));
+        };
+        Ok(Some(Self { id, version, opcode, end: at + 2 }))
+    }
+}
+
+/// What follows the opcode.
+pub(crate) const LAYOUT: Fields = &[
+    Field::Array(Kind::Text),
+    Field::VInt("flags"),
+    Field::Choice("intelligence", intelligence),
+    Field::VInt("topology id"),
+    Field::Sub(since_2_8),
+    Field::Sub(since_4_0),
+];
+
+const fn intelligence(byte: u8) -> Option<Fields> {
+    if Intelligence::from_byte(byte).is_some() { Some(&[]) } else { None }
+}
+
+fn since_2_8(asked: Asked) -> Fields {
+    let has_types = asked.version >= ProtocolVersion::V2_8;
+    if has_types { &[media_type::FIELD, media_type::FIELD] } else { &[] }
+}
+
+fn since_4_0(asked: Asked) -> Fields {
+    const PARAM: Fields = &[Field::Array(Kind::Text), Field::Array(Kind::Text)];
+    let has_params = asked.version >= ProtocolVersion::V4_0;
+    if has_params { &[Field::Counted("parameters", Count::Params, PARAM)] } else { &[] }
+}
+
+impl RequestHeader {
+    /// A header with nothing but this.
+    pub const fn new(id: u64, version: ProtocolVersion) -> Self {
+        Self {
+            id,
+            version,
+            cache: Text::EMPTY,
+            flags: Flags::NONE,
+            intelligence: Intelligence::Basic,
+            topology_id: -1,
+            key_type: MediaType::Unspecified,
+            value_type: MediaType::Unspecified,
+            params: Vec::new(),
+        }
+    }
+
+    /// What follows the opcode.
+    pub(crate) fn read(from: &mut Reader, start: &RequestStart) -> Result<Self> {
+        let RequestStart { id, version, .. } = *start;
+        let mut header = Self { cache: from.text()?, flags: Flags(from.vint()?), ..Self::new(id, version) };
+        let byte = from.u8()?;
+        header.intelligence = match Intelligence::from_byte(byte) {
+            Some(intelligence) => intelligence,
+            None => return from.invalid("intelligence", byte),
+        };
+        header.topology_id = from.vint()? as i32;
+        if version >= ProtocolVersion::V2_8 {
+            header.key_type = MediaType::read(from)?;
+            header.value_type = MediaType::read(from)?;
+        }
+        if version >= ProtocolVersion::V4_0 {
+            header.params = from.counted(|from| Ok((from.text()?, from.array()?)))?;
+        }
+        Ok(header)
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, opcode: Opcode, flags: Flags) {
+        out.u8(REQUEST_MAGIC);
+        out.vlong(self.id);
+        out.u8(self.version.byte());
+        out.u8(opcode.request());
+        out.text(&self.cache);
+        out.vint((self.flags | flags).0);
+        out.u8(self.intelligence as u8);
+        out.vint(self.topology_id as u32);
+        if self.version >= ProtocolVersion::V2_8 {
+            self.key_type.write(out);
+            self.value_type.write(out);
+        }
+        if self.version >= ProtocolVersion::V4_0 {
+            out.count(self.params.len());
+            for (name, value) in &self.params {
+                out.text(name);
+                out.array(value);
+            }
+        }
+    }
+}

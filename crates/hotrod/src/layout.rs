@@ -1,0 +1,316 @@
+//! The shapes of messages, and how to find a message's end.
+//!
+//! The protocol has no lengths of messages: where one ends is known only to who knows what is in it. So each body has a
+//! layout, a list of fields, beside the code that reads it. A [`Skimmer`] goes along it as far as there are bytes and goes
+//! on from there with the next ones; a byte is looked at once, however they come. It checks every length against its
+//! limit before it waits for what is said to follow. Reading begins once the message is there as a whole.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{Reason, Result, error};
+use crate::header::Intelligence;
+use crate::limits::{Kind, Limits};
+use crate::opcode::Opcode;
+use crate::version::ProtocolVersion;
+
+/// What a response answers, and so decides what it looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// The request's version.
+    pub version: ProtocolVersion,
+    /// The request's operation.
+    pub opcode: Opcode,
+    /// What the request said of its client.
+    pub intelligence: Intelligence,
+}
+
+pub(crate) type Fields = &'static [Field];
+
+/// What counts are held against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Count {
+    Items,
+    Params,
+}
+
+/// A field of a message.
+pub(crate) enum Field {
+    /// So many bytes.
+    Fixed(usize),
+    /// A number of 32 bits in groups of seven.
+    VInt(&'static str),
+    /// A number of 64 bits in groups of seven.
+    VLong(&'static str),
+    /// A length and so many bytes.
+    Array(Kind),
+    /// The same, or nothing: the length is signed.
+    OptionalArray(Kind),
+    /// A count, and so many times these fields.
+    Counted(&'static str, Count, Fields),
+    /// A count in one byte, and so many times these fields.
+    CountedInByte(Fields),
+    /// These fields, each time after a one, until there is a zero.
+    WhileOne(&'static str, Fields),
+    /// Arrays until one is empty.
+    Chunks(Kind),
+    /// An array, and these fields if it is not empty.
+    IfNotEmpty(Kind, Fields),
+    /// An array or nothing, and these fields if there is one.
+    IfPresent(Kind, Fields),
+    /// A byte that decides what follows.
+    Choice(&'static str, fn(u8) -> Option<Fields>),
+    /// Fields that depend on the version, or on the request.
+    Sub(fn(Asked) -> Fields),
+    /// Entries of an iteration: a count, and if there are any the number of values per entry, and so many times these
+    /// fields.
+    Entries(Fields),
+    /// How many values each of them has.
+    Projections,
+    /// The values of such an entry.
+    Projected,
+}
+
+struct Level {
+    fields: Fields,
+    next: usize,
+    /// How often still, this time included.
+    times: u32,
+}
+
+/// How deep layouts go, most of the time.
+const DEPTH: usize = 8;
+
+/// A walk along a message's layout.
+pub(crate) struct Skimmer {
+    levels: SmallVec<[Level; DEPTH]>,
+    /// Where the next field begins, or the message has ended: beyond the bytes that are there if they are to be skipped.
+    at: usize,
+    asked: Asked,
+    /// Values per entry of an iteration.
+    projections: u32,
+}
+
+impl Skimmer {
+    /// Begins there, with one list of fields after the other.
+    pub(crate) fn new(at: usize, asked: Asked, parts: [Fields; 2]) -> Self {
+        let [first, second] = parts.map(|fields| Level { fields, next: 0, times: 1 });
+        Self { levels: smallvec![second, first], at, asked, projections: 1 }
+    }
+
+    /// How long the message is at least.
+    pub(crate) const fn wanted(&self) -> usize {
+        self.at
+    }
+
+    /// The message's length, as soon as it is there as a whole.
+    pub(crate) fn skim(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        loop {
+            if self.at > limits.message {
+                let (length, limit) = (self.at as u64, limits.message as u64);
+                return error(self.at, Reason::TooLong { what: "message", length, limit });
+            }
+            if self.at > bytes.len() {
+                return Ok(None);
+            }
+            let Some(level) = self.levels.last_mut() else { return Ok(Some(self.at)) };
+            let Some(field) = level.fields.get(level.next) else {
+                level.times -= 1;
+                level.next = 0;
+                if level.times == 0 {
+                    self.levels.pop();
+                }
+                continue;
+            };
+            if !self.step(field, bytes, limits)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Goes past the beginning of a field, if that is there.
+    fn step(&mut self, field: &Field, bytes: &[u8], limits: &Limits) -> Result<bool> {
+        match *field {
+            Field::Fixed(length) => {
+                self.at += length;
+                self.done();
+            }
+            Field::VInt(what) => {
+                let Some((_, end)) = vint(bytes, self.at, what)? else { return Ok(false) };
+                self.at = end;
+                self.done();
+            }
+            Field::VLong(what) => {
+                let Some((_, end)) = vlong(bytes, self.at, what)? else { return Ok(false) };
+                self.at = end;
+                self.done();
+            }
+            Field::Array(kind) => {
+                if self.array(kind, bytes, limits)?.is_none() {
+                    return Ok(false);
+                }
+                self.done();
+            }
+            Field::OptionalArray(kind) => {
+                if self.optional_array(kind, bytes, limits)?.is_none() {
+                    return Ok(false);
+                }
+                self.done();
+            }
+            Field::Chunks(kind) => match self.array(kind, bytes, limits)? {
+                Some(0) => self.done(),
+                Some(_) => {}
+                None => return Ok(false),
+            },
+            Field::IfNotEmpty(kind, fields) => {
+                let Some(length) = self.array(kind, bytes, limits)? else { return Ok(false) };
+                self.done();
+                self.push(fields, u32::from(length > 0));
+            }
+            Field::IfPresent(kind, fields) => {
+                let Some(is_present) = self.optional_array(kind, bytes, limits)? else { return Ok(false) };
+                self.done();
+                self.push(fields, is_present.into());
+            }
+            Field::Counted(what, of, fields) => {
+                let Some(count) = self.count(what, of, bytes, limits)? else { return Ok(false) };
+                self.done();
+                self.push(fields, count);
+            }
+            Field::CountedInByte(fields) => {
+                let Some(&count) = bytes.get(self.at) else { return Ok(false) };
+                self.at += 1;
+                self.done();
+                self.push(fields, count.into());
+            }
+            Field::WhileOne(what, fields) => {
+                let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
+                match byte {
+                    0 => self.done(),
+                    1 => self.push(fields, 1),
+                    value => return error(self.at, Reason::Invalid { what, value: value.into() }),
+                }
+                self.at += 1;
+            }
+            Field::Choice(what, choose) => {
+                let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
+                let Some(fields) = choose(byte) else {
+                    return error(self.at, Reason::Invalid { what, value: byte.into() });
+                };
+                self.at += 1;
+                self.done();
+                self.push(fields, 1);
+            }
+            Field::Sub(fields) => {
+                self.done();
+                self.push(fields(self.asked), 1);
+            }
+            Field::Entries(fields) => {
+                let Some(count) = self.count("entries", Count::Items, bytes, limits)? else {
+                    return Ok(false);
+                };
+                self.done();
+                self.push(fields, count);
+                let has_projections = count > 0 && self.asked.version >= ProtocolVersion::V2_4;
+                self.push(&[Field::Projections], has_projections.into());
+            }
+            Field::Projections => {
+                let projections = self.count("values per entry", Count::Params, bytes, limits)?;
+                let Some(projections) = projections else { return Ok(false) };
+                self.projections = projections;
+                self.done();
+            }
+            Field::Projected => {
+                self.done();
+                self.push(&[Field::Array(Kind::Value)], self.projections);
+            }
+        }
+        Ok(true)
+    }
+
+    fn done(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.next += 1;
+        }
+    }
+
+    fn push(&mut self, fields: Fields, times: u32) {
+        if times > 0 && !fields.is_empty() {
+            self.levels.push(Level { fields, next: 0, times });
+        }
+    }
+
+    /// The length of an array, which is skipped.
+    fn array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<u32>> {
+        let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
+        self.check(kind.name(), length, limits.of(kind))?;
+        self.at = end + length as usize;
+        Ok(Some(length))
+    }
+
+    /// Whether there is an array, which is skipped.
+    fn optional_array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<bool>> {
+        let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
+        let Ok(length) = u32::try_from(unzigzag(length)) else {
+            self.at = end;
+            return Ok(Some(false));
+        };
+        self.check(kind.name(), length, limits.of(kind))?;
+        self.at = end + length as usize;
+        Ok(Some(true))
+    }
+
+    fn count(&mut self, what: &'static str, of: Count, bytes: &[u8], limits: &Limits) -> Result<Option<u32>> {
+        let Some((count, end)) = vint(bytes, self.at, what)? else { return Ok(None) };
+        let limit = match of {
+            Count::Items => limits.items,
+            Count::Params => limits.params,
+        };
+        self.check(what, count, limit)?;
+        self.at = end;
+        Ok(Some(count))
+    }
+
+    fn check(&self, what: &'static str, length: u32, limit: u32) -> Result<()> {
+        if length <= limit {
+            return Ok(());
+        }
+        error(self.at, Reason::TooLong { what, length: length.into(), limit: limit.into() })
+    }
+}
+
+/// A number of 64 bits and where it ends, if it is there.
+pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u64, usize)>> {
+    let mut number = 0;
+    for nth in 0..10 {
+        let Some(&byte) = bytes.get(at + nth) else { return Ok(None) };
+        number |= u64::from(byte & 0x7f) << (7 * nth);
+        if byte < 0x80 {
+            if nth == 9 && byte > 1 {
+                break;
+            }
+            return Ok(Some((number, at + nth + 1)));
+        }
+    }
+    error(at, Reason::Number(what))
+}
+
+/// A number of 32 bits and where it ends, if it is there.
+pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u32, usize)>> {
+    let mut number = 0;
+    for nth in 0..5 {
+        let Some(&byte) = bytes.get(at + nth) else { return Ok(None) };
+        number |= u32::from(byte & 0x7f) << (7 * nth);
+        if byte < 0x80 {
+            if nth == 4 && byte > 0x0f {
+                break;
+            }
+            return Ok(Some((number, at + nth + 1)));
+        }
+    }
+    error(at, Reason::Number(what))
+}
+
+/// The signed number that this one stands for.
+pub(crate) const fn unzigzag(number: u32) -> i32 {
+    (number >> 1) as i32 ^ -((number & 1) as i32)
+}

@@ -1,0 +1,75 @@
+//! How long what the other side sends may be. Every length is held against its limit before anything waits for its bytes
+//! or takes memory for them.
+
+/// What a length is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Key,
+    Value,
+    Text,
+    Id,
+    XidPart,
+    Bits,
+}
+
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Value => "value",
+            Self::Text => "text",
+            Self::Id => "id",
+            Self::XidPart => "part of a transaction's id",
+            Self::Bits => "bit set",
+        }
+    }
+}
+
+/// The limits of one side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes of a key: what a cache takes.
+    pub key: u32,
+    /// Bytes of a value, or of something that stands where values do: what a cache takes.
+    pub value: u32,
+    /// Bytes of a name, a type, an error's text.
+    pub text: u32,
+    /// Bytes of a listener's id; Java's have 16.
+    pub id: u32,
+    /// Bytes of a set of bits: segments, or a near cache's filter.
+    pub bits: u32,
+    /// How many entries, keys or names may be in one message.
+    pub items: u32,
+    /// How many parameters a header, a media type or a task may have.
+    pub params: u32,
+    /// Bytes of a whole message.
+    pub message: usize,
+}
+
+impl Limits {
+    pub(crate) const fn of(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Key => self.key,
+            Kind::Value => self.value,
+            Kind::Text => self.text,
+            Kind::Id => self.id,
+            Kind::XidPart => 64,
+            Kind::Bits => self.bits,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key: 64 * 1024,
+            value: 64 * 1024 * 1024,
+            text: 64 * 1024,
+            id: 255,
+            bits: 8 * 1024 * 1024,
+            items: 1024 * 1024,
+            params: 64,
+            message: 128 * 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Authentication by SASL (facts sections 2.6 and 5.1).
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::layout::{Asked, Count, Field, Fields};
+use crate::opcode::Opcode;
+use crate::ops::{NOTHING, TEXT, VALUE};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::text::Text;
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Which mechanisms are there?
+    Mechanisms,
+    /// A step of a mechanism, and what the client has to say in it. Later steps may leave its name out.
+    Step(Text, Bytes),
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// Names.
+    Mechanisms(Vec<Text>),
+    /// What the server has to say.
+    Challenge(Bytes),
+    /// The client is who it says. Clients do not read what a mechanism says with its end: that is a challenge, too.
+    Done,
+}
+
+pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::Auth => &[TEXT, VALUE],
+        _ => NOTHING,
+    }
+}
+
+pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::Auth => &[Field::Fixed(1), VALUE],
+        _ => &[Field::Counted("mechanisms", Count::Params, &[TEXT])],
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Mechanisms => Opcode::AuthMechList,
+            Self::Step(..) => Opcode::Auth,
+        }
+    }
+
+    pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::Auth => Self::Step(from.text()?, from.array()?),
+            _ => Self::Mechanisms,
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output) {
+        if let Self::Step(mechanism, response) = self {
+            out.text(mechanism);
+            out.array(response);
+        }
+    }
+}
+
+impl Response {
+    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
+        if asked.opcode == Opcode::AuthMechList {
+            return Ok(Self::Mechanisms(from.counted(Reader::text)?));
+        }
+        let is_done = from.bool()?;
+        let challenge = from.array()?;
+        Ok(if is_done { Self::Done } else { Self::Challenge(challenge) })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output) {
+        match self {
+            Self::Mechanisms(names) => {
+                out.count(names.len());
+                names.iter().for_each(|name| out.text(name));
+            }
+            Self::Challenge(challenge) => {
+                out.bool(false);
+                out.array(challenge);
+            }
+            Self::Done => {
+                out.bool(true);
+                out.vint(0);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Operations on whole caches and on many keys (facts section 2.4).
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::expiration::{self, Expiration};
+use crate::header::RequestHeader;
+use crate::layout::{Asked, Count, Field, Fields};
+use crate::opcode::Opcode;
+use crate::ops::{KEY, NOTHING, VALUE};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::version::ProtocolVersion;
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// No key is to have anything.
+    Clear,
+    /// How many keys are there?
+    Size,
+    /// Entries, so many at most; all of them if that is zero.
+    BulkGet(u32),
+    /// Keys. The scope says nothing to a server.
+    BulkGetKeys(u32),
+    /// These keys are to have these values.
+    PutAll(Expiration, Vec<(Bytes, Bytes)>),
+    /// What do these keys have?
+    GetAll(Vec<Bytes>),
+}
+
+/// What is answered, if it is something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// SIZE.
+    Size(u64),
+    /// BULK_GET.
+    Entries(Vec<(Bytes, Bytes)>),
+    /// BULK_GET_KEYS.
+    Keys(Vec<Bytes>),
+    /// GET_ALL: those that have something, each once.
+    Found(Vec<(Bytes, Bytes)>),
+}
+
+const ENTRIES: Field = Field::Counted("entries", Count::Items, &[KEY, VALUE]);
+
+pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::BulkGet => &[Field::VInt("count")],
+        Opcode::BulkGetKeys => &[Field::VInt("scope")],
+        Opcode::PutAll => &[expiration::FIELD, ENTRIES],
+        Opcode::GetAll => &[Field::Counted("keys", Count::Items, &[KEY])],
+        _ => NOTHING,
+    }
+}
+
+pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::Size => &[Field::VLong("size")],
+        Opcode::BulkGet => &[Field::WhileOne("entries", &[KEY, VALUE])],
+        Opcode::BulkGetKeys => &[Field::WhileOne("keys", &[KEY])],
+        Opcode::GetAll => &[ENTRIES],
+        _ => NOTHING,
+    }
+}
+
+fn entry(from: &mut Reader) -> Result<(Bytes, Bytes)> {
+    Ok((from.array()?, from.array()?))
+}
+
+fn write_entries(entries: &[(Bytes, Bytes)], out: &mut Output) {
+    out.count(entries.len());
+    for (key, value) in entries {
+        out.array(key);
+        out.array(value);
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Clear => Opcode::Clear,
+            Self::Size => Opcode::Size,
+            Self::BulkGet(_) => Opcode::BulkGet,
+            Self::BulkGetKeys(_) => Opcode::BulkGetKeys,
+            Self::PutAll(..) => Opcode::PutAll,
+            Self::GetAll(_) => Opcode::GetAll,
+        }
+    }
+
+    pub(crate) const fn expiration(&self) -> Option<&Expiration> {
+        match self {
+            Self::PutAll(expiration, _) => Some(expiration),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn read(opcode: Opcode, header: &RequestHeader, from: &mut Reader) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::Size => Self::Size,
+            Opcode::BulkGet => Self::BulkGet(from.vint()?),
+            Opcode::BulkGetKeys => Self::BulkGetKeys(from.vint()?),
+            Opcode::PutAll => {
+                let expiration = Expiration::read(from, header.version, header.flags)?;
+                Self::PutAll(expiration, from.counted(entry)?)
+            }
+            Opcode::GetAll => Self::GetAll(from.counted(Reader::array)?),
+            _ => Self::Clear,
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match self {
+            Self::Clear | Self::Size => {}
+            Self::BulkGet(number) | Self::BulkGetKeys(number) => out.vint(*number),
+            Self::PutAll(expiration, entries) => {
+                expiration.write(out, version);
+                write_entries(entries, out);
+            }
+            Self::GetAll(keys) => {
+                out.count(keys.len());
+                keys.iter().for_each(|key| out.array(key));
+            }
+        }
+    }
+}
+
+impl Response {
+    /// For layouts that are not empty.
+    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
+        Ok(match asked.opcode {
+            Opcode::Size => Self::Size(from.vlong()?),
+            Opcode::BulkGet => Self::Entries(from.while_one(entry)?),
+            Opcode::BulkGetKeys => Self::Keys(from.while_one(Reader::array)?),
+            _ => Self::Found(from.counted(entry)?),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output) {
+        match self {
+            Self::Size(size) => out.vlong(*size),
+            Self::Entries(entries) => {
+                for (key, value) in entries {
+                    out.u8(1);
+                    out.array(key);
+                    out.array(value);
+                }
+                out.u8(0);
+            }
+            Self::Keys(keys) => {
+                for key in keys {
+                    out.u8(1);
+                    out.array(key);
+                }
+                out.u8(0);
+            }
+            Self::Found(entries) => write_entries(entries, out),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Walks over a cache's entries, batch by batch (facts section 2.10).
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::bit_set::BitSet;
+use crate::error::Result;
+use crate::layout::{Asked, Field, Fields};
+use crate::limits::Kind;
+use crate::metadata::{self, Metadata};
+use crate::opcode::Opcode;
+use crate::ops::listener::{FACTORY_PARAMS, Factory};
+use crate::ops::{KEY, NOTHING, TEXT};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::status::Status;
+use crate::text::Text;
+use crate::version::ProtocolVersion;
+
+/// The filter and converter that gives keys with empty values, which servers must know.
+pub const TO_EMPTY_BYTES: &str =
+    "org.infinispan.server.hotrod.HotRodServer$ToEmptyBytesKeyValueFilterConverter";
+
+/// A walk to begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Which segments, all if it does not say.
+    pub segments: Option<BitSet>,
+    /// Decides which entries, and what is said of them.
+    pub filter: Option<Factory>,
+    /// How many entries at a time.
+    pub batch: u32,
+    /// Whether metadata is wanted. From 2.4 on.
+    pub with_metadata: bool,
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// A walk begins.
+    Start(Start),
+    /// Its next batch.
+    Next(Text),
+    /// Its end.
+    End(Text),
+}
+
+/// An entry of a walk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its metadata, if it is wanted. From 2.5 on.
+    pub metadata: Option<Metadata>,
+    /// Its key.
+    pub key: Bytes,
+    /// Its value, or what a converter made of it.
+    pub values: SmallVec<[Bytes; 1]>,
+}
+
+/// A batch of a walk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Segments all of whose entries have been given.
+    pub finished: BitSet,
+    /// Values per entry: one, and another number from 2.4 on. No meaning without entries.
+    pub projections: u32,
+    /// The entries; none at the end.
+    pub entries: Vec<Entry>,
+}
+
+/// What is answered, if it is something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// The walk's id.
+    Started(Text),
+    /// What comes next.
+    Batch(Batch),
+}
+
+pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::IterationStart => &[
+            Field::OptionalArray(Kind::Bits),
+            Field::IfPresent(Kind::Text, FACTORY_PARAMS),
+            Field::VInt("batch"),
+            Field::Sub(with_metadata),
+        ],
+        _ => &[TEXT],
+    }
+}
+
+fn with_metadata(asked: Asked) -> Fields {
+    if asked.version >= ProtocolVersion::V2_4 { &[Field::Fixed(1)] } else { NOTHING }
+}
+
+pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
+    match (opcode, status) {
+        (Opcode::IterationStart, Status::Success) => &[TEXT],
+        (Opcode::IterationNext, _) => {
+            &[Field::Array(Kind::Bits), Field::Entries(&[Field::Sub(of_entry), KEY, Field::Projected])]
+        }
+        _ => NOTHING,
+    }
+}
+
+fn of_entry(asked: Asked) -> Fields {
+    let tells = asked.version >= ProtocolVersion::V2_5;
+    if tells { &[Field::Choice("metadata of an entry", optional_metadata)] } else { NOTHING }
+}
+
+const fn optional_metadata(marker: u8) -> Option<Fields> {
+    match marker {
+        0 => Some(NOTHING),
+        1 => Some(&[metadata::FIELD]),
+        _ => None,
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Start(_) => Opcode::IterationStart,
+            Self::Next(_) => Opcode::IterationNext,
+            Self::End(_) => Opcode::IterationEnd,
+        }
+    }
+
+    pub(crate) fn read(opcode: Opcode, from: &mut Reader, version: ProtocolVersion) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::IterationStart => Self::Start(Start {
+                segments: from.optional_array()?.map(BitSet::from_bytes),
+                filter: from.optional_text()?.map(|name| Factory::read_params(name, from)).transpose()?,
+                batch: from.vint()?,
+                with_metadata: version >= ProtocolVersion::V2_4 && from.bool()?,
+            }),
+            Opcode::IterationNext => Self::Next(from.text()?),
+            _ => Self::End(from.text()?),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        let start = match self {
+            Self::Start(start) => start,
+            Self::Next(id) | Self::End(id) => return out.text(id),
+        };
+        out.optional_array(start.segments.as_ref().map(BitSet::as_bytes));
+        out.optional_array(start.filter.as_ref().map(|filter| filter.name.as_bytes()));
+        if let Some(filter) = &start.filter {
+            filter.write_params(out);
+        }
+        out.vint(start.batch);
+        if version >= ProtocolVersion::V2_4 {
+            out.bool(start.with_metadata);
+        }
+    }
+}
+
+impl Batch {
+    fn read(from: &mut Reader, version: ProtocolVersion) -> Result<Self> {
+        let finished = BitSet::from_bytes(from.array()?);
+        let count = from.vint()?;
+        let tells = count > 0 && version >= ProtocolVersion::V2_4;
+        let projections = if tells { from.vint()? } else { 1 };
+        let entries = from.times(count, |from| {
+            let has_metadata = version >= ProtocolVersion::V2_5 && from.bool()?;
+            Ok(Entry {
+                metadata: has_metadata.then(|| Metadata::read(from)).transpose()?,
+                key: from.array()?,
+                values: (0..projections).map(|_| from.array()).collect::<Result<_>>()?,
+            })
+        })?;
+        Ok(Self { finished, projections, entries })
+    }
+
+    fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        out.array(self.finished.as_bytes());
+        out.count(self.entries.len());
+        if !self.entries.is_empty() && version >= ProtocolVersion::V2_4 {
+            out.vint(self.projections);
+        }
+        for entry in &self.entries {
+            if version >= ProtocolVersion::V2_5 {
+                out.bool(entry.metadata.is_some());
+                entry.metadata.iter().for_each(|metadata| metadata.write(out));
+            }
+            out.array(&entry.key);
+            entry.values.iter().for_each(|value| out.array(value));
+        }
+    }
+}
+
+impl Response {
+    /// For layouts that are not empty.
+    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Self> {
+        Ok(match asked.opcode {
+            Opcode::IterationStart => Self::Started(from.text()?),
+            _ => Self::Batch(Batch::read(from, asked.version)?),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match self {
+            Self::Started(id) => out.text(id),
+            Self::Batch(batch) => batch.write(out, version),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Multimaps: a key has any number of values (facts section 2.15).
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::expiration::{self, Expiration};
+use crate::header::RequestHeader;
+use crate::layout::{Asked, Count, Field, Fields};
+use crate::metadata::{self, Metadata};
+use crate::opcode::Opcode;
+use crate::ops::map::Assignment;
+use crate::ops::{KEY, NOTHING, VALUE};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::status::Status;
+use crate::version::ProtocolVersion;
+
+/// What is asked of a multimap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Which values does a key have?
+    Get(Bytes),
+    /// And how long do they live?
+    GetWithMetadata(Bytes),
+    /// A key has this value, too.
+    Put(Assignment),
+    /// A key has no values.
+    RemoveKey(Bytes),
+    /// A key has this value no more.
+    RemoveEntry(Assignment),
+    /// How many values are there?
+    Size,
+    /// Does this key have this value?
+    ContainsEntry(Assignment),
+    /// Does this key have any?
+    ContainsKey(Bytes),
+    /// Does any key have this value?
+    ContainsValue(Expiration, Bytes),
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub action: Action,
+    /// Whether a key can have a value more than once. From 4.0 on.
+    pub allows_duplicates: bool,
+}
+
+/// What is answered, if it is something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// A key's values.
+    Values(Vec<Bytes>),
+    /// A key's values and how long they live.
+    WithMetadata(Metadata, Vec<Bytes>),
+    /// How many there are.
+    Size(u64),
+    /// Whether it is so, or was done.
+    Is(bool),
+}
+
+const DUPLICATES: Field = Field::Sub(duplicates);
+const VALUES: Field = Field::Counted("values", Count::Items, &[VALUE]);
+
+fn duplicates(asked: Asked) -> Fields {
+    if asked.version >= ProtocolVersion::V4_0 { &[Field::Fixed(1)] } else { NOTHING }
+}
+
+pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::MultimapPut | Opcode::MultimapRemoveEntry | Opcode::MultimapContainsEntry => {
+            &[KEY, expiration::FIELD, VALUE, DUPLICATES]
+        }
+        Opcode::MultimapContainsValue => &[expiration::FIELD, VALUE, DUPLICATES],
+        Opcode::MultimapSize => &[DUPLICATES],
+        _ => &[KEY, DUPLICATES],
+    }
+}
+
+pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
+    match (opcode, status) {
+        (Opcode::MultimapGet, Status::Success) => &[VALUES],
+        (Opcode::MultimapGetWithMetadata, Status::Success) => &[metadata::FIELD, VALUES],
+        (Opcode::MultimapSize, Status::Success) => &[Field::VLong("size")],
+        (
+            Opcode::MultimapRemoveKey
+            | Opcode::MultimapRemoveEntry
+            | Opcode::MultimapContainsEntry
+            | Opcode::MultimapContainsKey
+            | Opcode::MultimapContainsValue,
+            Status::Success,
+        ) => &[Field::Fixed(1)],
+        _ => NOTHING,
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match &self.action {
+            Action::Get(_) => Opcode::MultimapGet,
+            Action::GetWithMetadata(_) => Opcode::MultimapGetWithMetadata,
+            Action::Put(_) => Opcode::MultimapPut,
+            Action::RemoveKey(_) => Opcode::MultimapRemoveKey,
+            Action::RemoveEntry(_) => Opcode::MultimapRemoveEntry,
+            Action::Size => Opcode::MultimapSize,
+            Action::ContainsEntry(_) => Opcode::MultimapContainsEntry,
+            Action::ContainsKey(_) => Opcode::MultimapContainsKey,
+            Action::ContainsValue(..) => Opcode::MultimapContainsValue,
+        }
+    }
+
+    pub(crate) const fn expiration(&self) -> Option<&Expiration> {
+        match &self.action {
+            Action::Put(to) | Action::RemoveEntry(to) | Action::ContainsEntry(to) => Some(&to.expiration),
+            Action::ContainsValue(expiration, _) => Some(expiration),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn read(opcode: Opcode, header: &RequestHeader, from: &mut Reader) -> Result<Self> {
+        let action = match opcode {
+            Opcode::MultimapGetWithMetadata => Action::GetWithMetadata(from.array()?),
+            Opcode::MultimapPut => Action::Put(Assignment::read(from, header)?),
+            Opcode::MultimapRemoveKey => Action::RemoveKey(from.array()?),
+            Opcode::MultimapRemoveEntry => Action::RemoveEntry(Assignment::read(from, header)?),
+            Opcode::MultimapSize => Action::Size,
+            Opcode::MultimapContainsEntry => Action::ContainsEntry(Assignment::read(from, header)?),
+            Opcode::MultimapContainsKey => Action::ContainsKey(from.array()?),
+            Opcode::MultimapContainsValue => {
+                let expiration = Expiration::read(from, header.version, header.flags)?;
+                Action::ContainsValue(expiration, from.array()?)
+            }
+            _ => Action::Get(from.array()?),
+        };
+        let allows_duplicates = header.version >= ProtocolVersion::V4_0 && from.bool()?;
+        Ok(Self { action, allows_duplicates })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match &self.action {
+            Action::Get(key)
+            | Action::GetWithMetadata(key)
+            | Action::RemoveKey(key)
+            | Action::ContainsKey(key) => out.array(key),
+            Action::Put(to) | Action::RemoveEntry(to) | Action::ContainsEntry(to) => to.write(out, version),
+            Action::Size => {}
+            Action::ContainsValue(expiration, value) => {
+                expiration.write(out, version);
+                out.array(value);
+            }
+        }
+        if version >= ProtocolVersion::V4_0 {
+            out.bool(self.allows_duplicates);
+        }
+    }
+}
+
+impl Response {
+    /// For layouts that are not empty.
+    pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::MultimapGet => Self::Values(from.counted(Reader::array)?),
+            Opcode::MultimapGetWithMetadata => {
+                Self::WithMetadata(Metadata::read(from)?, from.counted(Reader::array)?)
+            }
+            Opcode::MultimapSize => Self::Size(from.vlong()?),
+            _ => Self::Is(from.bool()?),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output) {
+        let values = match self {
+            Self::Size(size) => return out.vlong(*size),
+            Self::Is(is) => return out.bool(*is),
+            Self::Values(values) => values,
+            Self::WithMetadata(metadata, values) => {
+                metadata.write(out);
+                values
+            }
+        };
+        out.count(values.len());
+        values.iter().for_each(|value| out.array(value));
+    }
+}

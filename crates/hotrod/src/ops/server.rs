@@ -1,0 +1,110 @@
+//! What is asked of a server as such: is it there, and how has it been (facts sections 2.4 and 2.5)?
+
+use crate::error::Result;
+use crate::layout::{Asked, Count, Field, Fields};
+use crate::media_type::{self, MediaType};
+use crate::opcode::Opcode;
+use crate::ops::{NOTHING, TEXT};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::text::Text;
+use crate::version::ProtocolVersion;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Is the server there, and the cache?
+    Ping,
+    /// How has the cache been?
+    Stats,
+}
+
+/// What is answered, if it is something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// PING from 2.9 on.
+    Pong(Pong),
+    /// STATS: names and numbers.
+    Stats(Vec<(Text, Text)>),
+}
+
+/// What a server says of a cache and of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pong {
+    /// What the cache's keys are.
+    pub key_type: MediaType,
+    /// What its values are.
+    pub value_type: MediaType,
+    /// The newest version that the server speaks: a byte that need not be one of ours. From 3.0 on.
+    pub newest: u8,
+    /// What it can do, each once: request opcodes, which need not be ours. From 3.0 on.
+    pub opcodes: Vec<u16>,
+}
+
+pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::Ping => &[Field::Sub(pong)],
+        _ => &[Field::Counted("statistics", Count::Items, &[TEXT, TEXT])],
+    }
+}
+
+fn pong(asked: Asked) -> Fields {
+    const TYPE: Field = media_type::FIELD;
+    if asked.version < ProtocolVersion::V2_9 {
+        NOTHING
+    } else if asked.version < ProtocolVersion::V3_0 {
+        &[TYPE, TYPE]
+    } else {
+        &[TYPE, TYPE, Field::Fixed(1), Field::Counted("opcodes", Count::Items, &[Field::Fixed(2)])]
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Ping => Opcode::Ping,
+            Self::Stats => Opcode::Stats,
+        }
+    }
+}
+
+impl Response {
+    /// `None` if this version says nothing.
+    pub(crate) fn read(asked: Asked, from: &mut Reader) -> Result<Option<Self>> {
+        if asked.opcode == Opcode::Stats {
+            return Ok(Some(Self::Stats(from.counted(|from| Ok((from.text()?, from.text()?)))?)));
+        }
+        if asked.version < ProtocolVersion::V2_9 {
+            return Ok(None);
+        }
+        let (key_type, value_type) = (MediaType::read(from)?, MediaType::read(from)?);
+        let tells_more = asked.version >= ProtocolVersion::V3_0;
+        let newest = if tells_more { from.u8()? } else { 0 };
+        let opcodes = if tells_more { from.counted(Reader::u16)? } else { Vec::new() };
+        Ok(Some(Self::Pong(Pong { key_type, value_type, newest, opcodes })))
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match self {
+            Self::Stats(stats) => {
+                out.count(stats.len());
+                for (name, value) in stats {
+                    out.text(name);
+                    out.text(value);
+                }
+            }
+            Self::Pong(pong) => {
+                if version >= ProtocolVersion::V2_9 {
+                    pong.key_type.write(out);
+                    pong.value_type.write(out);
+                }
+                if version >= ProtocolVersion::V3_0 {
+                    out.u8(pong.newest);
+                    out.count(pong.opcodes.len());
+                    pong.opcodes.iter().for_each(|opcode| out.u16(*opcode));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Transactions (facts section 2.13).
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::expiration::{self, Expiration};
+use crate::header::RequestHeader;
+use crate::layout::{Count, Field, Fields};
+use crate::limits::Kind;
+use crate::opcode::Opcode;
+use crate::ops::{KEY, NOTHING, VALUE};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::status::Status;
+use crate::version::ProtocolVersion;
+
+/// A transaction's id.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Xid {
+    /// Whose it is.
+    pub format: i32,
+    /// Which transaction, 64 bytes at most.
+    pub global: Bytes,
+    /// Which branch of it, 64 bytes at most.
+    pub branch: Bytes,
+}
+
+/// What a transaction has seen of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It has not read it.
+    NotRead,
+    /// It was absent.
+    Absent,
+    /// It had this version.
+    Version(i64),
+}
+
+/// What a transaction does to a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Modification {
+    /// The key.
+    pub key: Bytes,
+    /// What it has seen.
+    pub seen: Seen,
+    /// What the key is to have and for how long; nothing if it is to be removed.
+    pub change: Option<(Expiration, Bytes)>,
+}
+
+/// A transaction to be prepared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepare {
+    /// Its id.
+    pub xid: Xid,
+    /// Whether it is committed at once.
+    pub is_one_phase: bool,
+    /// What it does.
+    pub modifications: Vec<Modification>,
+}
+
+/// How it goes on if its client does not come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    /// Whether it waits to be recovered.
+    pub is_recoverable: bool,
+    /// After how many milliseconds it may be rolled back.
+    pub timeout: i64,
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Can it be done? Without recovery it is PREPARE_TX, with it PREPARE_TX_2.
+    Prepare(Prepare, Option<Recovery>),
+    /// It is to be done.
+    Commit(Xid),
+    /// It is not to be done.
+    Rollback(Xid),
+    /// Nobody will ask for it again.
+    Forget(Xid),
+    /// Which ones wait to be recovered?
+    FetchRecovery,
+}
+
+/// What is answered, if it is something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// A code of XA.
+    Code(i32),
+    /// Those that wait to be recovered.
+    Prepared(Vec<Xid>),
+}
+
+/// Codes of XA.
+pub mod xa {
+    /// Done.
+    pub const OK: i32 = 0;
+    /// There was nothing to do.
+    pub const READ_ONLY: i32 = 3;
+    /// Some of it was done.
+    pub const HEURISTIC_MIXED: i32 = 5;
+    /// It was rolled back.
+    pub const HEURISTIC_ROLLBACK: i32 = 6;
+    /// It was done.
+    pub const HEURISTIC_COMMIT: i32 = 7;
+    /// It cannot be done, and is rolled back.
+    pub const ROLLBACK: i32 = 100;
+    /// The server has failed.
+    pub const SERVER_ERROR: i32 = -3;
+    /// There is no such transaction.
+    pub const UNKNOWN: i32 = -4;
+}
+
+const NOT_READ: u8 = 1;
+const ABSENT: u8 = 2;
+const REMOVES: u8 = 4;
+
+const FORMAT: Field = Field::VInt("format of a transaction's id");
+const PART: Field = Field::Array(Kind::XidPart);
+const MODIFICATIONS: Field = Field::Counted("modifications", Count::Items, &[KEY, MODIFICATION]);
+const MODIFICATION: Field = Field::Choice("modification", modification);
+
+const fn modification(control: u8) -> Option<Fields> {
+    const CHANGE: Fields = &[Field::Fixed(8), expiration::FIELD, VALUE];
+    match (control & (NOT_READ | ABSENT) == 0, control & REMOVES == 0) {
+        (true, true) => Some(CHANGE),
+        (true, false) => Some(&[Field::Fixed(8)]),
+        (false, true) => Some(CHANGE.split_at(1).1),
+        (false, false) => Some(&[]),
+    }
+}
+
+pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::PrepareTx => &[FORMAT, PART, PART, Field::Fixed(1), MODIFICATIONS],
+        Opcode::PrepareTx2 => &[FORMAT, PART, PART, Field::Fixed(1 + 1 + 8), MODIFICATIONS],
+        Opcode::FetchTxRecovery => NOTHING,
+        _ => &[FORMAT, PART, PART],
+    }
+}
+
+pub(crate) const fn response_layout(opcode: Opcode, status: Status) -> Fields {
+    match (opcode, status) {
+        (Opcode::ForgetTx, _) => NOTHING,
+        (Opcode::FetchTxRecovery, Status::Success) => {
+            &[Field::Counted("transactions", Count::Items, &[FORMAT, PART, PART])]
+        }
+        (_, Status::Success) => &[Field::Fixed(4)],
+        _ => NOTHING,
+    }
+}
+
+impl Xid {
+    fn read(from: &mut Reader) -> Result<Self> {
+        Ok(Self { format: from.signed_vint()?, global: from.array()?, branch: from.array()? })
+    }
+
+    fn write(&self, out: &mut Output) {
+        out.signed_vint(self.format);
+        out.array(&self.global);
+        out.array(&self.branch);
+    }
+}
+
+impl Modification {
+    fn read(from: &mut Reader, header: &RequestHeader) -> Result<Self> {
+        let (key, control) = (from.array()?, from.u8()?);
+        let seen = if control & NOT_READ != 0 {
+            Seen::NotRead
+        } else if control & ABSENT != 0 {
+            Seen::Absent
+        } else {
+            Seen::Version(from.i64()?)
+        };
+        let change = match control & REMOVES {
+            0 => Some((Expiration::read(from, header.version, header.flags)?, from.array()?)),
+            _ => None,
+        };
+        Ok(Self { key, seen, change })
+    }
+
+    fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        out.array(&self.key);
+        let (seen, read) = match self.seen {
+            Seen::NotRead => (NOT_READ, None),
+            Seen::Absent => (ABSENT, None),
+            Seen::Version(version) => (0, Some(version)),
+        };
+        out.u8(seen | if self.change.is_none() { REMOVES } else { 0 });
+        if let Some(read) = read {
+            out.i64(read);
+        }
+        if let Some((expiration, value)) = &self.change {
+            expiration.write(out, version);
+            out.array(value);
+        }
+    }
+}
+
+impl Request {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Prepare(_, None) => Opcode::PrepareTx,
+            Self::Prepare(_, Some(_)) => Opcode::PrepareTx2,
+            Self::Commit(_) => Opcode::CommitTx,
+            Self::Rollback(_) => Opcode::RollbackTx,
+            Self::Forget(_) => Opcode::ForgetTx,
+            Self::FetchRecovery => Opcode::FetchTxRecovery,
+        }
+    }
+
+    pub(crate) fn read(opcode: Opcode, header: &RequestHeader, from: &mut Reader) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::PrepareTx | Opcode::PrepareTx2 => {
+                let (xid, is_one_phase) = (Xid::read(from)?, from.bool()?);
+                let mut recovery = || Ok(Recovery { is_recoverable: from.bool()?, timeout: from.i64()? });
+                let recovery = (opcode == Opcode::PrepareTx2).then(&mut recovery).transpose()?;
+                let modifications = from.counted(|from| Modification::read(from, header))?;
+                Self::Prepare(Prepare { xid, is_one_phase, modifications }, recovery)
+            }
+            Opcode::CommitTx => Self::Commit(Xid::read(from)?),
+            Opcode::RollbackTx => Self::Rollback(Xid::read(from)?),
+            Opcode::ForgetTx => Self::Forget(Xid::read(from)?),
+            _ => Self::FetchRecovery,
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match self {
+            Self::Prepare(prepare, recovery) => {
+                prepare.xid.write(out);
+                out.bool(prepare.is_one_phase);
+                if let Some(recovery) = recovery {
+                    out.bool(recovery.is_recoverable);
+                    out.i64(recovery.timeout);
+                }
+                out.count(prepare.modifications.len());
+                prepare.modifications.iter().for_each(|modification| modification.write(out, version));
+            }
+            Self::Commit(xid) | Self::Rollback(xid) | Self::Forget(xid) => xid.write(out),
+            Self::FetchRecovery => {}
+        }
+    }
+}
+
+impl Response {
+    /// For layouts that are not empty.
+    pub(crate) fn read(opcode: Opcode, from: &mut Reader) -> Result<Self> {
+        Ok(match opcode {
+            Opcode::FetchTxRecovery => Self::Prepared(from.counted(Xid::read)?),
+            _ => Self::Code(from.i32()?),
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut Output) {
+        match self {
+            Self::Code(code) => out.i32(*code),
+            Self::Prepared(xids) => {
+                out.count(xids.len());
+                xids.iter().for_each(|xid| xid.write(out));
+            }
+        }
+    }
+}

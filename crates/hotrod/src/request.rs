@@ -1,0 +1,215 @@
+//! Requests: written by clients, read by servers.
+
+use bytes::BytesMut;
+
+use crate::error::{DecodeError, RequestError, Result};
+use crate::expiration::Expiration;
+use crate::header::{self, Flags, Intelligence, REQUEST_MAGIC, RequestHeader, RequestStart, magic_and_id};
+use crate::layout::{Asked, Fields, Skimmer};
+use crate::limits::Limits;
+use crate::opcode::{Family, Opcode};
+use crate::ops::{
+    NOTHING, auth, bulk, counter, iteration, listener, map, multimap, server, stream, task, transaction,
+};
+use crate::output::Output;
+use crate::reader::Reader;
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What every request begins with.
+    pub header: RequestHeader,
+    /// What is asked.
+    pub body: RequestBody,
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RequestBody {
+    /// Of one key.
+    Map(map::Request),
+    /// Of many keys, or of the whole cache.
+    Bulk(bulk::Request),
+    /// Of the server as such.
+    Server(server::Request),
+    /// By name.
+    Task(task::Request),
+    /// To know who asks.
+    Auth(auth::Request),
+    /// To hear of changes.
+    Listener(listener::Request),
+    /// To walk over the entries.
+    Iteration(iteration::Request),
+    /// Of a value in pieces.
+    Stream(stream::Request),
+    /// Of many changes that are one.
+    Transaction(transaction::Request),
+    /// Of a counter.
+    Counter(counter::Request),
+    /// Of a multimap.
+    Multimap(multimap::Request),
+}
+
+fn layout(opcode: Opcode) -> Fields {
+    match opcode.family() {
+        Family::Map => map::request_layout(opcode),
+        Family::Bulk => bulk::request_layout(opcode),
+        Family::Server => NOTHING,
+        Family::Task => task::request_layout(opcode),
+        Family::Auth => auth::request_layout(opcode),
+        Family::Listener => listener::request_layout(opcode),
+        Family::Iteration => iteration::request_layout(opcode),
+        Family::Stream => stream::request_layout(opcode),
+        Family::Transaction => transaction::request_layout(opcode),
+        Family::Counter => counter::request_layout(opcode),
+        Family::Multimap => multimap::request_layout(opcode),
+    }
+}
+
+impl RequestBody {
+    /// Which operation it is.
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::Map(request) => request.opcode(),
+            Self::Bulk(request) => request.opcode(),
+            Self::Server(request) => request.opcode(),
+            Self::Task(request) => request.opcode(),
+            Self::Auth(request) => request.opcode(),
+            Self::Listener(request) => request.opcode(),
+            Self::Iteration(request) => request.opcode(),
+            Self::Stream(request) => request.opcode(),
+            Self::Transaction(request) => request.opcode(),
+            Self::Counter(request) => request.opcode(),
+            Self::Multimap(request) => request.opcode(),
+        }
+    }
+
+    const fn expiration(&self) -> Option<&Expiration> {
+        match self {
+            Self::Map(request) => request.expiration(),
+            Self::Bulk(request) => request.expiration(),
+            Self::Stream(request) => request.expiration(),
+            Self::Multimap(request) => request.expiration(),
+            _ => None,
+        }
+    }
+
+    fn read(opcode: Opcode, header: &RequestHeader, from: &mut Reader) -> Result<Self> {
+        let version = header.version;
+        Ok(match opcode.family() {
+            Family::Map => Self::Map(map::Request::read(opcode, header, from)?),
+            Family::Bulk => Self::Bulk(bulk::Request::read(opcode, header, from)?),
+            Family::Server if opcode == Opcode::Stats => Self::Server(server::Request::Stats),
+            Family::Server => Self::Server(server::Request::Ping),
+            Family::Task => Self::Task(task::Request::read(opcode, from)?),
+            Family::Auth => Self::Auth(auth::Request::read(opcode, from)?),
+            Family::Listener => Self::Listener(listener::Request::read(opcode, from, version)?),
+            Family::Iteration => Self::Iteration(iteration::Request::read(opcode, from, version)?),
+            Family::Stream => Self::Stream(stream::Request::read(opcode, header, from)?),
+            Family::Transaction => Self::Transaction(transaction::Request::read(opcode, header, from)?),
+            Family::Counter => Self::Counter(counter::Request::read(opcode, from)?),
+            Family::Multimap => Self::Multimap(multimap::Request::read(opcode, header, from)?),
+        })
+    }
+}
+
+impl Request {
+    /// What decides how its response looks.
+    pub const fn asked(&self) -> Asked {
+        Asked {
+            version: self.header.version,
+            opcode: self.body.opcode(),
+            intelligence: self.header.intelligence,
+        }
+    }
+
+    /// Writes it. Before 2.2, default spans set flags.
+    pub fn encode(&self, out: &mut Output) {
+        let version = self.header.version;
+        let flags = self.body.expiration().map_or(Flags::NONE, |expiration| expiration.flags(version));
+        self.header.write(out, self.body.opcode(), flags);
+        match &self.body {
+            RequestBody::Map(request) => request.write(out, version),
+            RequestBody::Bulk(request) => request.write(out, version),
+            RequestBody::Server(_) => {}
+            RequestBody::Task(request) => request.write(out),
+            RequestBody::Auth(request) => request.write(out),
+            RequestBody::Listener(request) => request.write(out, version),
+            RequestBody::Iteration(request) => request.write(out, version),
+            RequestBody::Stream(request) => request.write(out, version),
+            RequestBody::Transaction(request) => request.write(out, version),
+            RequestBody::Counter(request) => request.write(out),
+            RequestBody::Multimap(request) => request.write(out, version),
+        }
+    }
+}
+
+/// Reads requests from a stream, however it is cut.
+#[derive(Default)]
+pub struct RequestDecoder {
+    limits: Limits,
+    /// The request that is not there as a whole yet.
+    begun: Option<(RequestStart, Skimmer)>,
+}
+
+impl RequestDecoder {
+    /// With these limits.
+    pub const fn new(limits: Limits) -> Self {
+        Self { limits, begun: None }
+    }
+
+    /// Other limits from the next field on.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// How many bytes the request has at least that is not there as a whole yet.
+    pub fn wanted(&self) -> usize {
+        self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.wanted())
+    }
+
+    /// Takes the next request out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
+    /// memory. The buffer may only grow between two calls.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
+        let (start, length) = match self.skim(buffer) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
+                let version = self.begun.as_ref().map(|(start, _)| start.version);
+                return Err(RequestError { id, version, error });
+            }
+        };
+        self.begun = None;
+        let mut reader = Reader::new(buffer.split_to(length).freeze(), start.end);
+        let request = Self::read(&start, &mut reader);
+        let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
+        request.map(Some).map_err(told)
+    }
+
+    fn skim(&mut self, bytes: &[u8]) -> Result<Option<(RequestStart, usize)>> {
+        let (start, skimmer) = match &mut self.begun {
+            Some(begun) => begun,
+            None => {
+                let Some(start) = RequestStart::read(bytes)? else { return Ok(None) };
+                let RequestStart { version, opcode, end, .. } = start;
+                let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+                let parts = [header::LAYOUT, layout(opcode)];
+                self.begun.insert((start, Skimmer::new(end, asked, parts)))
+            }
+        };
+        let start = *start;
+        Ok(skimmer.skim(bytes, &self.limits)?.map(|length| (start, length)))
+    }
+
+    fn read(start: &RequestStart, from: &mut Reader) -> Result<Request> {
+        let header = RequestHeader::read(from, start)?;
+        let body = RequestBody::read(start.opcode, &header, from)?;
+        from.end()?;
+        Ok(Request { header, body })
+    }
+}

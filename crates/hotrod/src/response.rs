@@ -1,0 +1,312 @@
+//! Responses and events: written by servers, read by clients.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::{Reason, Result, error};
+use crate::header::{Intelligence, magic_and_id};
+use crate::layout::{Asked, Field, Fields, Skimmer};
+use crate::limits::Limits;
+use crate::opcode::{COUNTER_EVENT, ERROR, EVENTS, Family, Opcode};
+use crate::ops::event::{self, CounterEvent, Event, EventKind};
+use crate::ops::{
+    NOTHING, TEXT, auth, bulk, counter, iteration, map, multimap, server, stream, task, transaction,
+};
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::status::Status;
+use crate::text::Text;
+use crate::topology::{self, CacheTopology};
+use crate::version::ProtocolVersion;
+
+/// The first byte of what a server says.
+pub const RESPONSE_MAGIC: u8 = 0xA1;
+
+/// A response.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Response {
+    /// The request's.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// The cache's topology, if the client has another one.
+    pub topology: Option<Arc<CacheTopology>>,
+    /// What is answered.
+    pub body: ResponseBody,
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ResponseBody {
+    /// Nothing but the status.
+    Empty,
+    /// What went wrong, with a status that says so.
+    Error(Text),
+    /// Of one key.
+    Map(map::Response),
+    /// Of many keys, or of the whole cache.
+    Bulk(bulk::Response),
+    /// Of the server as such.
+    Server(server::Response),
+    /// A task's or a query's result.
+    Result(Bytes),
+    /// To know who asks.
+    Auth(auth::Response),
+    /// To walk over the entries.
+    Iteration(iteration::Response),
+    /// Of a value in pieces.
+    Stream(stream::Response),
+    /// Of many changes that are one.
+    Transaction(transaction::Response),
+    /// Of a counter.
+    Counter(counter::Response),
+    /// Of a multimap.
+    Multimap(multimap::Response),
+}
+
+/// What a server says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Incoming {
+    /// An answer.
+    Response(Response),
+    /// An entry has changed.
+    Event(Event),
+    /// A counter has changed.
+    CounterEvent(CounterEvent),
+}
+
+fn layout(asked: Asked, status: Status) -> Fields {
+    let opcode = asked.opcode;
+    match opcode.family() {
+        Family::Map => map::response_layout(opcode, status),
+        Family::Iteration => iteration::response_layout(opcode, status),
+        Family::Stream => stream::response_layout(opcode, status),
+        Family::Transaction => transaction::response_layout(opcode, status),
+        Family::Counter => counter::response_layout(opcode, status),
+        Family::Multimap => multimap::response_layout(opcode, status),
+        _ if !status.is_success() => NOTHING,
+        Family::Listener => NOTHING,
+        Family::Bulk => bulk::response_layout(opcode),
+        Family::Server => server::response_layout(opcode),
+        Family::Auth => auth::response_layout(opcode),
+        Family::Task => task::RESPONSE,
+    }
+}
+
+impl ResponseBody {
+    fn read(asked: Asked, status: Status, from: &mut Reader) -> Result<Self> {
+        if layout(asked, status).is_empty() {
+            return Ok(Self::Empty);
+        }
+        Ok(match asked.opcode.family() {
+            Family::Map => Self::Map(map::Response::read(asked, from)?),
+            Family::Bulk => Self::Bulk(bulk::Response::read(asked, from)?),
+            Family::Server => server::Response::read(asked, from)?.map_or(Self::Empty, Self::Server),
+            Family::Task => Self::Result(from.array()?),
+            Family::Auth => Self::Auth(auth::Response::read(asked, from)?),
+            Family::Listener => Self::Empty,
+            Family::Iteration => Self::Iteration(iteration::Response::read(asked, from)?),
+            Family::Stream => Self::Stream(stream::Response::read(asked, from)?),
+            Family::Transaction => Self::Transaction(transaction::Response::read(asked.opcode, from)?),
+            Family::Counter => Self::Counter(counter::Response::read(asked.opcode, from)?),
+            Family::Multimap => Self::Multimap(multimap::Response::read(asked.opcode, from)?),
+        })
+    }
+
+    fn write(&self, out: &mut Output, version: ProtocolVersion) {
+        match self {
+            Self::Empty => {}
+            Self::Error(text) => out.text(text),
+            Self::Map(response) => response.write(out, version),
+            Self::Bulk(response) => response.write(out),
+            Self::Server(response) => response.write(out, version),
+            Self::Result(result) => out.array(result),
+            Self::Auth(response) => response.write(out),
+            Self::Iteration(response) => response.write(out, version),
+            Self::Stream(response) => response.write(out, version),
+            Self::Transaction(response) => response.write(out),
+            Self::Counter(response) => response.write(out),
+            Self::Multimap(response) => response.write(out),
+        }
+    }
+}
+
+impl Response {
+    /// Without topology.
+    pub const fn new(id: u64, status: Status, body: ResponseBody) -> Self {
+        Self { id, status, topology: None, body }
+    }
+
+    /// Something went wrong.
+    pub fn error(id: u64, status: Status, text: impl Into<Text>) -> Self {
+        Self::new(id, status, ResponseBody::Error(text.into()))
+    }
+
+    /// Writes it as the answer to such a request. Errors are the same for all.
+    pub fn encode(&self, asked: Asked, out: &mut Output) {
+        let is_error = matches!(self.body, ResponseBody::Error(_));
+        write_start(self.id, if is_error { ERROR } else { asked.opcode.response() }, self.status, out);
+        let topology = self.topology.as_deref().filter(|_| !is_error);
+        CacheTopology::write(topology, out, asked.intelligence);
+        self.body.write(out, asked.version);
+    }
+}
+
+fn write_start(id: u64, opcode: u8, status: Status, out: &mut Output) {
+    out.u8(RESPONSE_MAGIC);
+    out.vlong(id);
+    out.u8(opcode);
+    out.u8(status.byte());
+}
+
+impl Event {
+    /// Writes it.
+    pub fn encode(&self, out: &mut Output) {
+        write_start(self.id, self.kind as u8, Status::Success, out);
+        out.u8(0);
+        self.write(out);
+    }
+}
+
+impl CounterEvent {
+    /// Writes it.
+    pub fn encode(&self, out: &mut Output) {
+        write_start(0, COUNTER_EVENT, Status::Success, out);
+        out.u8(0);
+        self.write(out);
+    }
+}
+
+/// What it is that is being read.
+#[derive(Clone, Copy)]
+enum Expected {
+    Answer(Asked, Status),
+    Error(Asked, Status),
+    Event(EventKind),
+    CounterEvent,
+}
+
+#[derive(Clone, Copy)]
+struct Start {
+    id: u64,
+    expected: Expected,
+    end: usize,
+}
+
+/// What answers nobody: it has no topology.
+const NOBODY: Asked =
+    Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+
+const fn no_topology(marker: u8) -> Option<Fields> {
+    if marker == 0 { Some(NOTHING) } else { None }
+}
+
+impl Start {
+    fn read(bytes: &[u8], asked: impl FnOnce(u64) -> Option<Asked>) -> Result<Option<Self>> {
+        let Some((id, at)) = magic_and_id(bytes, RESPONSE_MAGIC)? else { return Ok(None) };
+        let [Some(&opcode), Some(&status)] = [bytes.get(at), bytes.get(at + 1)] else { return Ok(None) };
+        let Some(status) = Status::from_byte(status) else {
+            return error(at + 1, Reason::Invalid { what: "status", value: status.into() });
+        };
+        let expected = if opcode == ERROR {
+            Expected::Error(asked(id).unwrap_or(NOBODY), status)
+        } else if let Some(kind) = EventKind::from_byte(opcode).filter(|_| EVENTS.contains(&opcode)) {
+            Expected::Event(kind)
+        } else if opcode == COUNTER_EVENT {
+            Expected::CounterEvent
+        } else {
+            let Some(asked) = asked(id) else { return error(1, Reason::UnknownId(id)) };
+            let expected = asked.opcode.response();
+            if opcode != expected {
+                return error(at, Reason::OtherOpcode { found: opcode, expected });
+            }
+            if status.is_error() {
+                let value = status.byte().into();
+                return error(at + 1, Reason::Invalid { what: "status of what is no error", value });
+            }
+            Expected::Answer(asked, status)
+        };
+        Ok(Some(Self { id, expected, end: at + 2 }))
+    }
+
+    fn skimmer(&self) -> Skimmer {
+        const NO_TOPOLOGY: Fields = &[Field::Choice("topology marker", no_topology)];
+        const TOPOLOGY: Fields = &[topology::FIELD];
+        let (asked, parts) = match self.expected {
+            Expected::Answer(asked, status) => (asked, [TOPOLOGY, layout(asked, status)]),
+            Expected::Error(asked, _) => (asked, [TOPOLOGY, &[TEXT][..]]),
+            Expected::Event(kind) => (NOBODY, [NO_TOPOLOGY, event::layout(kind)]),
+            Expected::CounterEvent => (NOBODY, [NO_TOPOLOGY, event::COUNTER]),
+        };
+        Skimmer::new(self.end, asked, parts)
+    }
+
+    fn read_rest(&self, from: &mut Reader) -> Result<Incoming> {
+        let id = self.id;
+        let asked = match self.expected {
+            Expected::Answer(asked, _) | Expected::Error(asked, _) => asked,
+            Expected::Event(_) | Expected::CounterEvent => NOBODY,
+        };
+        let topology = CacheTopology::read(from, asked.intelligence)?.map(Arc::new);
+        let incoming = match self.expected {
+            Expected::Answer(asked, status) => {
+                let body = ResponseBody::read(asked, status, from)?;
+                Incoming::Response(Response { id, status, topology, body })
+            }
+            Expected::Error(_, status) => {
+                let body = ResponseBody::Error(from.text()?);
+                Incoming::Response(Response { id, status, topology, body })
+            }
+            Expected::Event(kind) => Incoming::Event(Event::read(id, kind, from)?),
+            Expected::CounterEvent => Incoming::CounterEvent(CounterEvent::read(from)?),
+        };
+        from.end()?;
+        Ok(incoming)
+    }
+}
+
+/// Reads responses and events from a stream, however it is cut.
+#[derive(Default)]
+pub struct ResponseDecoder {
+    limits: Limits,
+    /// What is not there as a whole yet.
+    begun: Option<(Start, Skimmer)>,
+}
+
+impl ResponseDecoder {
+    /// With these limits.
+    pub const fn new(limits: Limits) -> Self {
+        Self { limits, begun: None }
+    }
+
+    /// How many bytes the message has at least that is not there as a whole yet.
+    pub fn wanted(&self) -> usize {
+        self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.wanted())
+    }
+
+    /// Takes what comes next out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
+    /// memory. The buffer may only grow between two calls. What a response answers is asked for once.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub fn decode(
+        &mut self,
+        buffer: &mut BytesMut,
+        asked: impl FnOnce(u64) -> Option<Asked>,
+    ) -> Result<Option<Incoming>> {
+        let (start, skimmer) = match &mut self.begun {
+            Some(begun) => begun,
+            None => {
+                let Some(start) = Start::read(buffer, asked)? else { return Ok(None) };
+                self.begun.insert((start, start.skimmer()))
+            }
+        };
+        let start = *start;
+        let Some(length) = skimmer.skim(buffer, &self.limits)? else { return Ok(None) };
+        self.begun = None;
+        let mut reader = Reader::new(buffer.split_to(length).freeze(), start.end);
+        start.read_rest(&mut reader).map(Some)
+    }
+}

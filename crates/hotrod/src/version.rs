@@ -1,0 +1,98 @@
+//! Versions of the protocol. Each request has its own, and its response is written for it.
+
+use std::fmt;
+
+/// A version, by its byte on the wire: ten times the major number and the minor one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProtocolVersion(u8);
+
+impl ProtocolVersion {
+    /// The first one spoken here.
+    pub const V2_0: Self = Self(20);
+    /// Tasks, PUT_ALL and GET_ALL, raw events.
+    pub const V2_1: Self = Self(21);
+    /// Units of time.
+    pub const V2_2: Self = Self(22);
+    /// Iteration.
+    pub const V2_3: Self = Self(23);
+    /// Iteration with metadata and projections.
+    pub const V2_4: Self = Self(24);
+    /// Metadata per entry of an iteration.
+    pub const V2_5: Self = Self(25);
+    /// Listeners' interests, streams.
+    pub const V2_6: Self = Self(26);
+    /// Counters, multimaps, transactions.
+    pub const V2_7: Self = Self(27);
+    /// Media types in requests.
+    pub const V2_8: Self = Self(28);
+    /// Media types in the answer to PING.
+    pub const V2_9: Self = Self(29);
+    /// Durations are literal; PING tells version and opcodes.
+    pub const V3_0: Self = Self(30);
+    /// Bloom filters.
+    pub const V3_1: Self = Self(31);
+    /// Other parameters in requests; previous values with metadata.
+    pub const V4_0: Self = Self(40);
+    /// Streams in chunks that can be interleaved.
+    pub const V4_1: Self = Self(41);
+
+    /// All of them, oldest first.
+    pub const ALL: [Self; 14] = [
+        Self::V2_0,
+        Self::V2_1,
+        Self::V2_2,
+        Self::V2_3,
+        Self::V2_4,
+        Self::V2_5,
+        Self::V2_6,
+        Self::V2_7,
+        Self::V2_8,
+        Self::V2_9,
+        Self::V3_0,
+        Self::V3_1,
+        Self::V4_0,
+        Self::V4_1,
+    ];
+
+    /// The newest one.
+    pub const NEWEST: Self = Self::V4_1;
+
+    /// The version with this byte, if it is spoken here.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            20..=31 | 40 | 41 => Some(Self(byte)),
+            _ => None,
+        }
+    }
+
+    /// Its byte.
+    pub const fn byte(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for ProtocolVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 / 10, self.0 % 10)
+    }
+}
+
+impl fmt::Debug for ProtocolVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_by_their_byte() {
+        let known: Vec<_> = (0..=u8::MAX).filter_map(ProtocolVersion::from_byte).collect();
+        assert_eq!(known[..10], ProtocolVersion::ALL[..10]);
+        assert!(ProtocolVersion::ALL.iter().all(|version| known.contains(version)));
+        assert_eq!(known.len(), ProtocolVersion::ALL.len());
+        assert_eq!(ProtocolVersion::V3_1.to_string(), "3.1");
+    }
+}

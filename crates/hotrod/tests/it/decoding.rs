@@ -1,0 +1,99 @@
+//! What decoders refuse, and what they cost.
+
+use bytes::{Bytes, BytesMut};
+use consort_hotrod::ops::{bulk, map};
+use consort_hotrod::*;
+
+fn refused(bytes: &[u8], limits: Limits) -> RequestError {
+    RequestDecoder::new(limits).decode(&mut BytesMut::from(bytes)).unwrap_err()
+}
+
+#[test]
+fn what_is_wrong_is_told_with_the_requests_id_and_a_status() {
+    let cases: [(&[u8], u64, Status); 5] = [
+        (b"GET / HTTP/1.1", 0, Status::InvalidMagic),
+        (b"\xa0\x07\x13\x03", 7, Status::UnknownVersion),
+        (b"\xa0\x08\x29\x02", 8, Status::UnknownOpcode),
+        (b"\xa0\x09\x29\x03\x00\x00\x04", 9, Status::ParseError),
+        (b"\xa0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 0, Status::ParseError),
+    ];
+    for (bytes, id, status) in cases {
+        let error = refused(bytes, Limits::default());
+        assert_eq!((error.id, error.error.status()), (id, status), "{error}");
+    }
+}
+
+#[test]
+fn text_that_is_none_is_refused() {
+    let error = refused(b"\xa0\x01\x1f\x17\x02\xc3\x28\0\x01\0\0\0", Limits::default());
+    assert_eq!((error.id, error.version), (1, Some(ProtocolVersion::V3_1)));
+    assert_eq!(error.error, DecodeError { at: 5, reason: Reason::Text });
+}
+
+#[test]
+fn lengths_are_refused_before_their_bytes_are_there() {
+    let get = b"\xa0\x01\x14\x03\x00\x00\x01\x00\xff\xff\xff\xff\x07";
+    let error = refused(get, Limits::default()).error;
+    let reason = Reason::TooLong { what: "key", length: 0x7fff_ffff, limit: 64 * 1024 };
+    assert_eq!(error, DecodeError { at: 8, reason });
+    // So many keys.
+    let get_all = b"\xa0\x01\x15\x2f\x00\x00\x01\x00\xff\xff\xff\xff\x0f";
+    assert_eq!(refused(get_all, Limits::default()).error.status(), Status::ParseError);
+    // A value that is allowed in a message that is not.
+    let put = b"\xa0\x01\x14\x01\x00\x00\x01\x00\x01k\x00\x00\x80\x80\x04";
+    let limits = Limits { message: 64 * 1024, ..Limits::default() };
+    assert!(matches!(refused(put, limits).error.reason, Reason::TooLong { what: "message", .. }));
+}
+
+#[test]
+fn a_response_nobody_has_asked_for_is_refused() {
+    let mut buffer = BytesMut::from(&b"\xa1\x05\x02\x00\x00"[..]);
+    let error = ResponseDecoder::default().decode(&mut buffer, |_| None).unwrap_err();
+    assert_eq!(error.reason, Reason::UnknownId(5));
+    let get =
+        Asked { version: ProtocolVersion::V4_1, opcode: Opcode::Get, intelligence: Intelligence::Basic };
+    let error = ResponseDecoder::default().decode(&mut buffer, |_| Some(get)).unwrap_err();
+    assert_eq!(error.reason, Reason::OtherOpcode { found: 2, expected: 4 });
+}
+
+#[test]
+fn errors_are_read_whoever_they_answer() {
+    let mut buffer = BytesMut::from(&b"\xa1\x00\x50\x81\x00\x02no"[..]);
+    let read = ResponseDecoder::default().decode(&mut buffer, |_| None).unwrap();
+    assert_eq!(read, Some(Incoming::Response(Response::error(0, Status::InvalidMagic, "no"))));
+}
+
+#[test]
+fn keys_and_values_are_parts_of_what_was_received() {
+    let (key, value) = (Bytes::from_static(b"key"), Bytes::from(vec![7; 10_000]));
+    let assignment = map::Assignment { key, expiration: Expiration::default(), value };
+    let body = RequestBody::Map(map::Request::Put(assignment));
+    let request = Request { header: RequestHeader::new(1, ProtocolVersion::V4_1), body };
+    let mut out = Output::new();
+    request.encode(&mut out);
+    let mut buffer = BytesMut::from(&out.into_bytes()[..]);
+    let received = buffer.as_ptr_range();
+    let read = RequestDecoder::default().decode(&mut buffer).unwrap().unwrap();
+    let RequestBody::Map(map::Request::Put(read)) = read.body else { panic!("{read:?}") };
+    assert!(received.contains(&read.key.as_ptr()) && received.contains(&read.value.as_ptr()));
+}
+
+/// A million entries that come byte by byte would take days if each byte began at the first again.
+#[test]
+fn many_small_pieces_are_read_as_fast_as_one() {
+    let entries = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v")); 200_000];
+    let body = RequestBody::Bulk(bulk::Request::PutAll(Expiration::default(), entries));
+    let request = Request { header: RequestHeader::new(1, ProtocolVersion::V4_1), body };
+    let mut out = Output::new();
+    request.encode(&mut out);
+    let bytes = out.into_bytes();
+    let mut decoder = RequestDecoder::default();
+    let mut buffer = BytesMut::new();
+    let mut read = None;
+    for byte in &bytes {
+        assert_eq!(read, None);
+        buffer.extend_from_slice(&[*byte]);
+        read = decoder.decode(&mut buffer).unwrap();
+    }
+    assert_eq!(read, Some(request));
+}

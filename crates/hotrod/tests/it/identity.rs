@@ -1,0 +1,135 @@
+//! What one side writes the other side reads, in every operation and version, however the bytes are cut.
+
+use bytes::{Bytes, BytesMut};
+use consort_hotrod::*;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::messages;
+
+/// Gives a decoder the bytes in two pieces, at every place where they can be cut, and one by one.
+fn however_cut<T: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    expected: &T,
+    mut decoder: impl FnMut() -> Box<dyn FnMut(&mut BytesMut) -> Option<T>>,
+) {
+    // What follows stays where it is.
+    let followed = [bytes, b"\xa0\xa1"].concat();
+    let cuts = (0..=bytes.len()).step_by(if bytes.len() > 300 { 97 } else { 1 });
+    for cut in cuts {
+        let mut decode = decoder();
+        let mut buffer = BytesMut::from(&followed[..cut]);
+        let early = decode(&mut buffer);
+        assert_eq!(early.is_some(), cut == bytes.len(), "cut at {cut}");
+        let decoded = early.or_else(|| {
+            buffer.extend_from_slice(&followed[cut..]);
+            decode(&mut buffer)
+        });
+        assert_eq!(decoded.as_ref(), Some(expected), "cut at {cut}");
+        assert!(b"\xa0\xa1".starts_with(&buffer[..]), "cut at {cut}");
+    }
+    let mut decode = decoder();
+    let mut buffer = BytesMut::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        buffer.extend_from_slice(&[*byte]);
+        let decoded = decode(&mut buffer);
+        assert_eq!(decoded.is_some(), at + 1 == bytes.len());
+        if let Some(decoded) = decoded {
+            assert_eq!(decoded, *expected);
+        }
+    }
+}
+
+fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
+    let mut out = Output::new();
+    encode(&mut out);
+    out.into_bytes()
+}
+
+/// As the other side reads it: before 2.2 default spans have set flags.
+fn as_read(mut request: Request) -> Request {
+    let bytes = encoded(|out| request.encode(out));
+    let mut decoder = RequestDecoder::default();
+    if request.header.version < ProtocolVersion::V2_2
+        && let Ok(Some(read)) = decoder.decode(&mut BytesMut::from(&bytes[..]))
+    {
+        request.header.flags.0 |= read.header.flags.0 & 6;
+    }
+    request
+}
+
+fn check_request(request: Request) {
+    let request = as_read(request);
+    let bytes = encoded(|out| request.encode(out));
+    however_cut(&bytes, &request, || {
+        let mut decoder = RequestDecoder::default();
+        Box::new(move |buffer| decoder.decode(buffer).unwrap())
+    });
+}
+
+fn check_incoming(bytes: &Bytes, asked: Option<Asked>, expected: &Incoming) {
+    however_cut(bytes, expected, || {
+        let mut decoder = ResponseDecoder::default();
+        Box::new(move |buffer| decoder.decode(buffer, |_| asked).unwrap())
+    });
+}
+
+/// Some of each: one strategy for all operations would draw some of them too rarely.
+fn some<T>(strategy: impl Strategy<Value = T>, mut check: impl FnMut(T)) {
+    let mut runner = TestRunner::new_with_rng(Config::default(), fixed_rng());
+    for _ in 0..12 {
+        check(strategy.new_tree(&mut runner).unwrap().current());
+    }
+}
+
+fn fixed_rng() -> proptest::test_runner::TestRng {
+    proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha)
+}
+
+fn every_operation_and_version() -> impl Iterator<Item = (ProtocolVersion, Opcode)> {
+    ProtocolVersion::ALL
+        .into_iter()
+        .flat_map(|version| Opcode::ALL.iter().map(move |&opcode| (version, opcode)))
+}
+
+#[test]
+fn requests_of_every_operation_and_version_are_read_as_they_were_written() {
+    for (version, opcode) in every_operation_and_version() {
+        some(messages::request(version, opcode), |request| {
+            assert_eq!((request.header.version, request.body.opcode()), (version, opcode));
+            check_request(request);
+        });
+    }
+}
+
+#[test]
+fn responses_to_every_operation_and_version_are_read_as_they_were_written() {
+    for (version, opcode) in every_operation_and_version() {
+        some(messages::response(version, opcode), |(asked, response)| {
+            let bytes = encoded(|out| response.encode(asked, out));
+            check_incoming(&bytes, Some(asked), &Incoming::Response(response));
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn events_are_read_as_they_were_written(event in messages::event(), counter in messages::counter_event()) {
+        check_incoming(&encoded(|out| event.encode(out)), None, &Incoming::Event(event));
+        check_incoming(&encoded(|out| counter.encode(out)), None, &Incoming::CounterEvent(counter));
+    }
+
+    #[test]
+    fn foreign_bytes_are_refused_or_read_and_never_more(bytes: Vec<u8>, start in 0..4_usize) {
+        let starts: [&[u8]; 4] = [b"", b"\xa0\x01\x29", b"\xa0\x01\x14", b"\xa1\x01"];
+        let bytes = [starts[start], &bytes].concat();
+        let _ = RequestDecoder::default().decode(&mut BytesMut::from(&bytes[..]));
+        for &opcode in Opcode::ALL {
+            let asked = Asked { version: ProtocolVersion::V4_1, opcode, intelligence: Intelligence::Hash };
+            let _ = ResponseDecoder::default().decode(&mut BytesMut::from(&bytes[..]), |_| Some(asked));
+        }
+    }
+}
