@@ -64,8 +64,8 @@ pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_grid::{
     CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Guarantee, IterationError, Lifetime,
-    Limit, Location, MemoryBound, OperationError, PartitionHandling, Phase, Progress, ReadFrom, Segment,
-    Stored, Topology, Version, WhenFull, Write, Written,
+    Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
+    ReadFrom, Segment, Stored, Topology, Version, WhenFull, Write, Written,
 };
 pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use error::{CacheError, ManagerError, NotHandedOver, OpenError};

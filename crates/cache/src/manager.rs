@@ -9,7 +9,7 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::ConfigError;
 use consort_grid::{
     CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
-    MemoryBound, Node, Progress, Topology,
+    MemoryBound, MergeFn, Node, Progress, Topology,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -158,6 +158,12 @@ impl CacheManager {
     pub fn make_available(&self, cache: &str) {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, now| node.make_available(now, id));
+    }
+
+    /// Makes a merge policy known on this member, for caches with [`MergePolicy::Custom`](consort_grid::MergePolicy) of this
+    /// name: it is to be known before they are opened.
+    pub fn register_merge(&self, name: &str, merge: Arc<MergeFn>) {
+        self.member.handler.with_node(|node, _| node.register_merge(name, merge));
     }
 
     fn opened(&self, cache: &str) -> Option<Arc<OpenCache>> {

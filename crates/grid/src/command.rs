@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use consort_group::Address;
 
+use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Item, Transform, What};
 use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
@@ -48,7 +49,7 @@ pub(crate) enum Body {
     Handover(Vec<HandedSegment>),
     /// Primary to write owners: of callers that are not members any more, it has sent what it had in these segments.
     Settled(Vec<Segment>),
-    /// Pending owner to an owner that is read.
+    /// Pending owner to an owner that is read, or primary to an owner of a side that is being merged.
     Pull(Pull),
     /// The answer.
     Chunk(Chunk),
@@ -148,6 +149,8 @@ pub(crate) struct HandedRecord {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pull {
     pub(crate) rebalance: u32,
+    /// The side whose entries are wanted, if it is to be merged.
+    pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
     /// Where to go on; `None` = from the beginning.
     pub(crate) cursor: Option<(u64, u64)>,
@@ -157,10 +160,13 @@ pub(crate) struct Pull {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chunk {
     pub(crate) rebalance: u32,
+    pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
     pub(crate) entries: Vec<(Bytes, Stored)>,
     /// Where the next one begins; `None` = that was all.
     pub(crate) next: Option<(u64, u64)>,
+    /// What the giver remembers of the segment; with the last chunk.
+    pub(crate) past: Option<Past>,
     /// The giver does not have the segment: ask somebody else.
     pub(crate) is_refused: bool,
 }
@@ -238,6 +244,8 @@ pub(crate) enum ToCoordinator {
     /// What was lost at once is given up: use what is left.
     MakeAvailable,
     Status(Box<Status>),
+    /// All sides' entries are merged where this member is primary.
+    Merged,
 }
 
 /// All that a coordinator has to know of a member's caches.
@@ -253,6 +261,8 @@ pub(crate) struct CacheStatus {
     pub(crate) member: CacheMember,
     /// The newest topology installed.
     pub(crate) topology: Option<Topology>,
+    /// The topology whose entries it keeps for a merge.
+    pub(crate) frozen: Option<Topology>,
     /// The last rebalance whose segments it has pulled.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,

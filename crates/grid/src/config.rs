@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::command::CacheId;
 use consort_group::Address;
 
+use crate::command::CacheId;
+use crate::merge::MergePolicy;
 use crate::{SEGMENT_COUNT, Segment};
 
 /// How entries are spread over the members.
@@ -51,6 +52,8 @@ pub struct CacheConfig {
     pub segments: u16,
     /// What happens when too many members vanish at once.
     pub partitions: PartitionHandling,
+    /// Who wins if both sides of a partition have changed a key; only with [`PartitionHandling::AllowReadWrites`].
+    pub merge: MergePolicy,
     /// What keys and values are, as a media type: members must mean the same.
     pub encoding: Arc<str>,
 }
@@ -63,6 +66,7 @@ impl CacheConfig {
             mode: CacheMode::default(),
             segments: SEGMENT_COUNT,
             partitions: PartitionHandling::default(),
+            merge: MergePolicy::default(),
             encoding: "application/octet-stream".into(),
         }
     }
@@ -98,6 +102,8 @@ impl CacheConfig {
             ("segments", "0")
         } else if self.mode == (CacheMode::Distributed { owners: 0 }) {
             ("owners", "0")
+        } else if matches!(&self.merge, MergePolicy::Custom(name) if name.is_empty()) {
+            ("merge", "custom without a name")
         } else {
             return Ok(());
         };
@@ -112,6 +118,7 @@ impl CacheConfig {
             ("mode", format!("{:?}", self.mode), format!("{:?}", other.mode)),
             ("segments", self.segments.to_string(), other.segments.to_string()),
             ("partitions", format!("{:?}", self.partitions), format!("{:?}", other.partitions)),
+            ("merge", format!("{:?}", self.merge), format!("{:?}", other.merge)),
             ("encoding", self.encoding.to_string(), other.encoding.to_string()),
         ];
         pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)

@@ -11,6 +11,7 @@ mod consistent_hash;
 mod container;
 mod coordinator;
 mod member;
+mod merge;
 mod node;
 mod operation;
 mod persistence;
@@ -30,6 +31,7 @@ pub use container::{
     SegmentState, Taken, WhenFull,
 };
 pub use member::{CacheMember, Capacity, Location};
+pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};

@@ -33,6 +33,10 @@ pub enum Planted {
     MinorityWrites,
     /// At a merge, the side goes on that has been degraded the longest.
     WrongHistory,
+    /// At a merge of sides that have all gone on, what one of them has is given up.
+    LongestWins,
+    /// Whatever a cache's merge policy is, the preferred side wins.
+    PolicyIgnored,
     /// Nobody succeeds callers that have vanished.
     CallersNotAdopted,
     /// Callers that are away are succeeded as if they had vanished.
@@ -50,7 +54,7 @@ pub enum Planted {
 impl Planted {
     /// All of them.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -65,6 +69,8 @@ impl Planted {
         Self::ReadAfterSurrender,
         Self::MinorityWrites,
         Self::WrongHistory,
+        Self::LongestWins,
+        Self::PolicyIgnored,
         Self::CallersNotAdopted,
         Self::AwayAdopted,
         Self::AcksAddedUp,

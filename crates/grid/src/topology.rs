@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use consort_group::Address;
 
+use crate::merge::{PARTINGS_MAX, Parting, Side};
 use crate::{CacheMember, ConsistentHash, Segment};
 
 /// How far a change of owners is.
@@ -71,6 +72,13 @@ pub struct Topology {
     /// The member that has begun the cache. It stays the same for as long as there is something of it, through all
     /// lives: what another beginner has made is another cache.
     pub origin: Address,
+    /// Which history this is: the first topology, and those that went on without members that may have gone on, too.
+    /// The last ones of many.
+    pub partings: Arc<[Parting]>,
+    /// The last partings of sides that have been merged into this one.
+    pub merged: Arc<[Parting]>,
+    /// Sides whose entries are being merged into this one.
+    pub merging: Arc<[Side]>,
 }
 
 impl Topology {
@@ -78,6 +86,7 @@ impl Topology {
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership { member: member.clone(), since: id };
+        let root = Parting { id, by: member.address.clone() };
         Self {
             origin: member.address.clone(),
             id,
@@ -91,7 +100,34 @@ impl Topology {
             quorum,
             availability: Availability::Available,
             available: id,
+            partings: Arc::from([root]),
+            merged: Arc::from([]),
+            merging: Arc::from([]),
         }
+    }
+
+    /// It goes on without members that may have gone on without it.
+    pub(crate) fn part(&mut self, by: &Address) {
+        let parting = Parting { id: self.id, by: by.clone() };
+        self.partings = last_of(self.partings.iter().cloned().chain([parting]));
+    }
+
+    /// Takes in the members of a side, whose entries are to be merged.
+    pub(crate) fn take_in(&mut self, side: Side, members: Vec<CacheMember>) {
+        let since = side.since;
+        let others = members.into_iter().map(|member| Membership { member, since });
+        self.members = self.members.iter().cloned().chain(others).collect();
+        self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()));
+        self.merging = self.merging.iter().cloned().chain([side]).collect();
+    }
+
+    /// Whether this is of the same history as the other or of one that was merged into it, and older.
+    pub(crate) fn is_behind(&self, other: &Self) -> bool {
+        let Some(last) = self.partings.last() else { return false };
+        if other.partings.last() == Some(last) {
+            return self.id < other.id;
+        }
+        other.partings.contains(last) || other.merged.contains(last)
     }
 
     /// A successor under another id, in which `change` has changed what it likes; the epochs, the reigns and what was
@@ -167,6 +203,12 @@ impl Topology {
             Availability::Degraded { away } => away,
         }
     }
+}
+
+/// The last partings of many.
+fn last_of(all: impl Iterator<Item = Parting>) -> Arc<[Parting]> {
+    let all: Vec<Parting> = all.collect();
+    all[all.len().saturating_sub(PARTINGS_MAX)..].into()
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use consort_group::{Address, Time, View};
 use super::AGAIN_AFTER;
 use super::led::Led;
 use super::restore::Restoring;
+use super::sides;
+use crate::PartitionHandling;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
 use crate::node::Cx;
 use crate::planted::Planted;
@@ -90,6 +92,7 @@ fn is_sound(from: &Address, status: &CacheStatus) -> bool {
         && status.restored.as_ref().is_none_or(is_sound)
         && status.member.address == *from
         && status.topology.as_ref().is_none_or(is_of_it)
+        && status.frozen.as_ref().is_none_or(is_of_it)
 }
 
 /// A cache that nobody has and somebody comes back with.
@@ -110,13 +113,22 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<Restoring> {
 
 /// Goes on with a cache; `None` if nobody uses it any more.
 fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<Led> {
-    let best = found
+    let goes_on = |(_, status): &(Address, CacheStatus)| {
+        status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(Planted::LongestWins)
+    };
+    let merges = found.iter().any(goes_on);
+    let preferred = || {
+        let status = sides::preferred(&found, view)?;
+        Some((status.topology.as_ref()?, &status.config))
+    };
+    let longest = found
         .iter()
         .filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)))
         .max_by_key(|(topology, _)| {
             let rank = rank(topology, view);
             if cx.has(Planted::WrongHistory) { (u32::MAX - rank.0, rank.1, rank.2, rank.3) } else { rank }
         });
+    let best = if merges { preferred() } else { longest };
     let Some((best, config)) = best.map(|(topology, config)| (topology.clone(), config.clone())) else {
         let staying = found.into_iter().filter(|(_, status)| !status.is_leaving);
         return staying.fold(None, |led, (_, status)| match led {
@@ -129,6 +141,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     };
     let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
     let id = ids.max().unwrap_or(0) + 1;
+    let others = if merges { sides::others(&best, &found, id) } else { Vec::new() };
     let mut led = Led::resume(config, best);
     for (member, status) in found {
         led.pulled.insert(member.clone(), status.pulled);
@@ -136,16 +149,16 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
             led.leaving.insert(member.clone());
         }
         led.present.insert(member);
-        if !led.topology.contains(&status.member.address) && !status.is_leaving {
+        let has_more = others.iter().any(|(_, members)| members.contains(&status.member));
+        if !has_more && !led.topology.contains(&status.member.address) && !status.is_leaving {
             led.handle_late(cx, &status.config, status.member, status.restored.as_ref());
         }
     }
-    led.go_on(cx, id, view);
+    led.go_on(cx, id, view, others);
     (!led.is_over()).then_some(led)
 }
 
-/// Which topology to go on from: of that history which was available last; if two sides went on, as some settings allow,
-/// that of the more members; and of one history the newest.
+/// Which topology to go on from: of that history which was available last; of one history the newest.
 fn rank(topology: &Topology, view: &View) -> (u32, bool, usize, u32) {
     let present = topology.addresses().filter(|member| view.contains(member)).count();
     let is_available = topology.availability == Availability::Available;

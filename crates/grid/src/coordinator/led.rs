@@ -7,6 +7,7 @@ use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
 use crate::command::{Body, Restored, ToCoordinator};
+use crate::merge::Side;
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Membership, Phase, Topology};
@@ -20,6 +21,8 @@ pub(super) struct Led {
     confirmed: BTreeSet<Address>,
     /// The last rebalance that each member has pulled.
     pub(super) pulled: BTreeMap<Address, u32>,
+    /// Members that have merged where they are primary in this topology.
+    merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
     published: Time,
@@ -43,6 +46,7 @@ impl Led {
             present: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             pulled: BTreeMap::new(),
+            merged: BTreeSet::new(),
             leaving: BTreeSet::new(),
             joining: Vec::new(),
             published: Time::ZERO,
@@ -59,17 +63,22 @@ impl Led {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        !self.unconfirmed().is_empty() || self.topology.phase != Phase::Stable || !self.joining.is_empty()
+        !self.topology.merging.is_empty()
+            || !self.unconfirmed().is_empty()
+            || self.topology.phase != Phase::Stable
+            || !self.joining.is_empty()
     }
 
     /// What it waits for, for people.
     pub(super) fn describe(&self) -> String {
         format!(
-            "topology {} {:?}, not confirmed by {:?}, pulled {:?}, leaving {:?}, joining {}",
+            "topology {} {:?}, not confirmed by {:?}, pulled {:?}, merging {} merged {:?}, leaving {:?}, joining {}",
             self.topology.id,
             self.topology.phase,
             self.unconfirmed(),
             self.pulled,
+            self.topology.merging.len(),
+            self.merged,
             self.leaving,
             self.joining.len()
         )
@@ -86,6 +95,7 @@ impl Led {
     /// Sends the topology to everybody who is here.
     pub(super) fn publish(&mut self, cx: &mut Cx) {
         self.confirmed.clear();
+        self.merged.clear();
         self.published = cx.now;
         self.send_to_unconfirmed(cx);
     }
@@ -117,13 +127,22 @@ impl Led {
     }
 
     /// Goes on after the coordinator has changed: under a new id for all, and as if all owners had changed, because what
-    /// the others have heard of the last changes may differ.
-    pub(super) fn go_on(&mut self, cx: &mut Cx, id: u32, view: &View) {
+    /// the others have heard of the last changes may differ. `others` are sides that come back with entries of their own.
+    pub(super) fn go_on(&mut self, cx: &mut Cx, id: u32, view: &View, others: Vec<(Side, Vec<CacheMember>)>) {
         self.present.retain(|member| view.contains(member));
+        // Who has gone on elsewhere comes anew, also if it was not missed here.
+        let is_elsewhere = |member: &Address| {
+            others.iter().flat_map(|(_, members)| members).any(|one| one.address == *member)
+        };
+        self.present.retain(|member| !is_elsewhere(member));
         let mut topology = self.without_the_lost(cx, id);
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
         topology.epochs = all.clone();
         topology.reigns = all;
+        for (side, members) in others {
+            self.present.extend(members.iter().map(|member| member.address.clone()));
+            topology.take_in(side, members);
+        }
         self.topology = topology;
         self.publish(cx);
         self.advance(cx);
@@ -152,7 +171,12 @@ impl Led {
             return topology
                 .succeeded(id, |next| next.availability = Availability::Degraded { away: away.into() });
         }
-        topology.succeeded(id, |next| remove(next, &|member| !is_here(member)))
+        topology.succeeded(id, |next| {
+            remove(next, &|member| !is_here(member));
+            if self.config.partitions == PartitionHandling::AllowReadWrites {
+                next.part(&cx.local);
+            }
+        })
     }
 
     pub(super) fn handle(&mut self, cx: &mut Cx, from: &Address, topology: u32, told: ToCoordinator) {
@@ -162,6 +186,9 @@ impl Led {
             }
             ToCoordinator::Pulled { rebalance } => {
                 self.pulled.insert(from.clone(), rebalance);
+            }
+            ToCoordinator::Merged if topology == self.topology.id => {
+                self.merged.insert(from.clone());
             }
             ToCoordinator::Leave => {
                 self.joining.retain(|member| member.address != *from);
@@ -242,6 +269,10 @@ impl Led {
                 next.pending = None;
                 next.quorum = staying(&next.members, &self.leaving);
             })),
+            (Phase::Stable, _) if !self.topology.merging.is_empty() => {
+                let is_merged = self.topology.addresses().all(|member| self.merged.contains(member));
+                is_merged.then(|| self.topology.succeeded(id, |next| next.merging = Arc::from([])))
+            }
             (Phase::Stable, _) => self.rebalance(cx, id),
             (Phase::Restoring, _) if self.is_restored() => Some(self.restored(id)),
             _ => None,

@@ -7,6 +7,7 @@
 mod gather;
 mod led;
 mod restore;
+mod sides;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

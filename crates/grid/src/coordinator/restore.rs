@@ -110,6 +110,9 @@ impl Restoring {
             availability: Availability::Available,
             available: id,
             origin: self.newest.origin.clone(),
+            partings: self.newest.partings.clone(),
+            merged: self.newest.merged.clone(),
+            merging: Arc::from([]),
         };
         let mut led = Led::resume(self.config, topology);
         led.present = view.members().iter().cloned().collect();

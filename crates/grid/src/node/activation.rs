@@ -39,6 +39,7 @@ pub(super) enum Waiting {
     Call { from: Address, topology: u32, call: Call },
     Pull { from: Address, pull: Pull, found: Found },
     Fetch { from: Address, fetch: Fetch },
+    Merge(Segment),
 }
 
 /// Whether an operation has to know a value, rather than whether there is one and of which version.
@@ -111,7 +112,8 @@ impl Cache {
                 }
             }
         }
-        let is_for_calls = waiting.iter().any(|waiting| matches!(waiting, Waiting::Call { .. }));
+        let is_for_calls =
+            waiting.iter().any(|waiting| matches!(waiting, Waiting::Call { .. } | Waiting::Merge(_)));
         if is_for_calls {
             self.activate(cx, &found);
         }
@@ -141,6 +143,7 @@ impl Cache {
             (Waiting::Pull { from, pull, found }, None) => self.give(cx, &from, pull, with(found)),
             // It is asked for again, perhaps from somebody else.
             (Waiting::Pull { from, pull, .. }, Some(_)) => self.refuse(cx, &from, pull),
+            (Waiting::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
             (Waiting::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
             (Waiting::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),
         }

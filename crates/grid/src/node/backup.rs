@@ -66,11 +66,17 @@ impl Cache {
             Effect::Put(_)
                 if self.container.version_of(segment, key).is_none()
                     && self.state(segment).records.has_newer(key, version) => {}
-            Effect::Put(stored) => self.put_copy(cx, segment, key, stored),
+            Effect::Put(stored) => {
+                self.note_put(segment, key, stored.version);
+                self.put_copy(cx, segment, key, stored);
+            }
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
             }
-            Effect::Remove => self.erase(cx, segment, key, version),
+            Effect::Remove => {
+                self.note_removal(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
             Effect::Superseded | Effect::Nothing => {}
         }
     }

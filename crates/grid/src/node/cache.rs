@@ -7,10 +7,12 @@ use consort_group::Address;
 
 use super::cx::Cx;
 use super::iteration::Iteration;
+use super::merging::{Frozen, Merge};
 use super::persistence::Persistence;
 use super::records::Records;
 use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::merge::Past;
 use crate::planted::Planted;
 use crate::publication::{IterationId, TransformFn};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Segment, Topology};
@@ -29,6 +31,9 @@ pub(crate) struct Cache {
     pub(crate) installed: Option<Installed>,
     pub(crate) segments: Vec<SegmentState>,
     pub(crate) transfer: Transfer,
+    pub(crate) merge: Merge,
+    /// What was installed before this member came back with entries of its own, which are kept until they are merged.
+    pub(crate) frozen: Option<Frozen>,
     /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
     pub(crate) is_leaving: bool,
@@ -47,6 +52,8 @@ pub(crate) struct Installed {
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
+    /// What a merge has to know, if one is possible.
+    pub(crate) past: Past,
     /// Writes that this member has ordered.
     pub(crate) count: u64,
     /// The last reign whose primary has been sent our records, or that we have begun ourselves.
@@ -84,6 +91,8 @@ impl Cache {
             installed: None,
             segments,
             transfer: Transfer::default(),
+            merge: Merge::default(),
+            frozen: None,
             deferred: VecDeque::new(),
             is_leaving: false,
             iterations: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! What all caches of a member share: who it is, what it has under way, and what it says to others.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use consort_group::{Address, Time};
 
@@ -8,9 +9,11 @@ use super::calls::Calls;
 use super::records::Watermarks;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
+use crate::merge::{MergeFn, MergePolicy};
 use crate::persistence::StoreRequest;
 use crate::planted::Planted;
 use crate::wire::FrameWriter;
+use crate::{CacheConfig, OpenError};
 
 /// The part of a [`super::Node`] that its caches use.
 pub(crate) struct Cx {
@@ -27,6 +30,8 @@ pub(crate) struct Cx {
     pub(crate) events: VecDeque<NodeEvent>,
     /// What stores are to do.
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
+    /// Custom merge policies by their names.
+    pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
     pub(crate) counters: Counters,
     /// Bytes of a chunk of a transfer.
     pub(crate) chunk_bytes: u32,
@@ -70,6 +75,7 @@ impl Cx {
             inner: VecDeque::new(),
             events: VecDeque::new(),
             store: VecDeque::new(),
+            merges: BTreeMap::new(),
             counters: Counters::default(),
             chunk_bytes: super::transfer::CHUNK_BYTES,
             #[cfg(feature = "planted")]
@@ -105,6 +111,18 @@ impl Cx {
             self.waiting.push(to.clone());
         }
         frame.push(cache, topology, &body);
+    }
+
+    /// Whether a cache's merge policy is known here.
+    pub(crate) fn knows_merge(&self, config: &CacheConfig) -> Result<(), OpenError> {
+        match &config.merge {
+            MergePolicy::Custom(name) if !self.merges.contains_key(name) => Err(OpenError::Invalid {
+                cache: config.name.clone(),
+                setting: "merge".into(),
+                value: format!("{name}, which is not registered").into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// The next frame for somebody.

@@ -10,7 +10,7 @@ use super::cache::Cache;
 use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::Record;
-use crate::command::{Body, HandedRecord, HandedSegment};
+use crate::command::{Body, CacheId, HandedRecord, HandedSegment};
 use crate::operation::{Action, Change, Condition, Write};
 use crate::planted::Planted;
 use crate::{Segment, Version};
@@ -106,6 +106,7 @@ impl Cache {
         self.state(segment).missing.retain(|owner| owner != from);
         if self.state(segment).is_open() {
             self.resend_records(cx);
+            self.look_after_merge(cx);
         }
     }
 
@@ -153,29 +154,17 @@ impl Cache {
             if !is_gone || cx.has(Planted::CallersNotAdopted) {
                 continue;
             }
-            // Sent again as any operation is; wherever it finds no record, it has nothing to do.
-            let nothing = Write {
-                condition: Condition::Version(Version::NONE),
-                change: Change::Remove,
-                wants_previous: false,
-            };
-            let mut call = InFlight::new(
-                id,
-                segment,
-                record.key.clone(),
-                Action::Write(nothing),
-                cx.now,
-                Duration::ZERO,
-            );
-            call.is_awaited = false;
-            call.is_repeated = true;
-            call.target = Some(cx.local.clone());
-            record.operation.number = cx.calls.open(call);
+            record.operation.number = own_call(cx, id, segment, record.key.clone());
             record.operation.caller = cx.local.clone();
             cx.counters.adopted += 1;
             count += 1;
         }
         count
+    }
+
+    /// Begins an operation of this member's own, for a write that it has ordered or is about to order as the primary.
+    pub(super) fn open_own(&self, cx: &mut Cx, segment: Segment, key: &bytes::Bytes) -> u64 {
+        own_call(cx, self.config.id(), segment, key.clone())
     }
 
     /// Calls that have waited are looked at again.
@@ -184,4 +173,16 @@ impl Cache {
             self.handle_call(cx, &from, call);
         }
     }
+}
+
+/// An operation that nobody waits for, so that all owners have a write that has a record. It is sent again as any operation
+/// is; wherever it finds no record, it has nothing to do.
+fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
+    let nothing =
+        Write { condition: Condition::Version(Version::NONE), change: Change::Remove, wants_previous: false };
+    let mut call = InFlight::new(id, segment, key, Action::Write(nothing), cx.now, Duration::ZERO);
+    call.is_awaited = false;
+    call.is_repeated = true;
+    call.target = Some(cx.local.clone());
+    cx.calls.open(call)
 }

@@ -24,7 +24,14 @@ impl Cache {
             return self.tell_coordinator(cx, ToCoordinator::Confirm);
         }
         match topology.membership(&cx.local) {
-            Some(membership) if membership.since > known && known > 0 => self.begin_anew(cx),
+            Some(membership) if membership.since > known && known > 0 => {
+                let since = membership.since;
+                if topology.merging.iter().any(|side| side.since == since) {
+                    self.freeze(cx, since);
+                } else {
+                    self.begin_anew(cx);
+                }
+            }
             Some(_) => {}
             // Left out: what we have is not the cache's any more. Whoever is here joins again.
             None => {
@@ -39,6 +46,8 @@ impl Cache {
             });
         }
         let id = topology.id;
+        self.mark_partings(&topology, installed);
+        self.thaw(&topology);
         self.installed = Some(Installed { writes: topology.write_owners(), topology });
         if cx.has(Planted::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
@@ -48,6 +57,7 @@ impl Cache {
         self.hand_over(cx);
         self.resend_records(cx);
         self.plan_transfer(cx);
+        self.plan_merge(cx);
         self.redirect(cx);
         self.look_after_iterations(cx);
         self.tell_coordinator(cx, ToCoordinator::Confirm);
@@ -65,7 +75,13 @@ impl Cache {
         }
         self.give_up_store();
         self.transfer = Default::default();
+        self.frozen = None;
         self.installed = None;
+        self.give_up_writes(cx);
+    }
+
+    /// Of writes that were sent nobody knows what has become of them.
+    pub(super) fn give_up_writes(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
                 cx.calls.finish(number, Err(OperationError::Uncertain));
@@ -107,6 +123,8 @@ impl Cache {
                 (false, true, ContainerState::Absent) => self.container.receive(segment),
                 (false, true, _) => {}
                 (false, false, ContainerState::Absent) => {}
+                // Kept for a merge.
+                (false, false, _) if self.frozen.is_some() => {}
                 (false, false, _) => {
                     dropped.push(segment);
                     self.container.drop_segment(segment);

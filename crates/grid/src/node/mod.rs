@@ -17,6 +17,7 @@ mod entries;
 mod handover;
 mod install;
 mod iteration;
+mod merging;
 mod persistence;
 mod primary;
 mod publisher;
@@ -32,6 +33,7 @@ use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
 use crate::coordinator::Coordinator;
+use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationError, IterationId, Next, Publication, TransformFn};
 use crate::wire::{FrameError, FrameReader};
@@ -231,6 +233,7 @@ impl Node {
     ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
+        self.cx.knows_merge(&config)?;
         let id = config.id();
         if self.caches.contains_key(&id) {
             return Err(OpenError::IsOpen(config.name));
@@ -360,6 +363,11 @@ impl Node {
         }
     }
 
+    /// Makes a merge policy known here. All members must know it before they open a cache that names it.
+    pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
+        self.cx.merges.insert(name.into(), merge);
+    }
+
     /// The channel has a new view.
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
@@ -461,6 +469,7 @@ impl Node {
             config: cache.config.clone(),
             member: cache.member.clone(),
             topology: cache.topology().cloned(),
+            frozen: cache.frozen.as_ref().map(|frozen| frozen.topology.clone()),
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
             restored: cache.restored().filter(|_| cache.installed.is_none()),
@@ -525,6 +534,7 @@ impl Node {
             cache.installed.is_none()
                 || cache.is_leaving
                 || cache.transfer.is_active()
+                || cache.merge.is_active()
                 || !cache.deferred.is_empty()
                 || cache.has_waiting_reader()
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
@@ -550,6 +560,7 @@ impl Node {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
             cache.look_after_store(&mut self.cx);
+            cache.look_after_merge(&mut self.cx);
             cache.look_after_iterations(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }

@@ -82,7 +82,7 @@ impl Cache {
         }
     }
 
-    fn carry_out(
+    pub(super) fn carry_out(
         &mut self,
         cx: &mut Cx,
         segment: Segment,
@@ -127,6 +127,10 @@ impl Cache {
                 }
             }
             Change::Remove => self.erase(cx, segment, &key, version),
+        }
+        match is_removal {
+            true => self.note_removal(segment, &key, version),
+            false => self.note_put(segment, &key, version),
         }
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);

@@ -15,7 +15,7 @@ use crate::topology::Phase;
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy.
-const PULLS_MAX: usize = 4;
+pub(super) const PULLS_MAX: usize = 4;
 
 /// Bytes of a chunk. With [`PULLS_MAX`] a receiver has a megabyte under way: a millisecond of a fast network, and little
 /// enough to let commands through in between.
@@ -25,7 +25,7 @@ pub(super) const CHUNK_BYTES: u32 = 256 * 1024;
 const CHUNK_ENTRIES: usize = 4_096;
 
 /// How long a chunk may take before it is asked for again.
-const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
+pub(super) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// What a member is pulling.
 #[derive(Default)]
@@ -150,6 +150,7 @@ impl Cache {
     fn ask(&self, cx: &mut Cx, segment: Segment, pull: &ActivePull) {
         let body = Pull {
             rebalance: self.transfer.rebalance,
+            side: None,
             segment,
             cursor: pull.cursor,
             bytes_max: cx.chunk_bytes,
@@ -200,8 +201,12 @@ impl Cache {
 
     /// The same, where some values were loaded.
     pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
-        let Pull { rebalance, segment, cursor, bytes_max } = pull;
-        if self.container.state(segment) != ContainerState::Owned && !self.is_restoring() {
+        let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
+        let is_given = match side {
+            None => self.container.state(segment) == ContainerState::Owned || self.is_restoring(),
+            Some(side) => self.is_kept_for(side),
+        };
+        if !is_given {
             return self.refuse(cx, from, pull);
         }
         let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
@@ -228,14 +233,17 @@ impl Cache {
             segment,
             entries: entries.map(|(key, entry)| (key, super::entries::stored(entry, cx.now))).collect(),
             next: found.next.map(|next| (next.slot.into(), next.before)),
+            past: found.next.is_none().then(|| self.past_of(segment)).flatten(),
+            side,
             is_refused: false,
         };
         self.send(cx, from, Body::Chunk(chunk));
     }
 
     pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        let Pull { rebalance, segment, .. } = pull;
-        let chunk = Chunk { rebalance, segment, entries: Vec::new(), next: None, is_refused: true };
+        let Pull { rebalance, side, segment, .. } = pull;
+        let (entries, next, past) = (Vec::new(), None, None);
+        let chunk = Chunk { rebalance, side, segment, entries, next, past, is_refused: true };
         self.send(cx, from, Body::Chunk(chunk));
     }
 
@@ -249,7 +257,10 @@ impl Cache {
 
     /// A chunk has come.
     pub(super) fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
-        let Chunk { rebalance, segment, entries, next, is_refused } = chunk;
+        if let Some(side) = chunk.side {
+            return self.handle_collected(cx, from, side, chunk);
+        }
+        let Chunk { rebalance, segment, entries, next, past, is_refused, .. } = chunk;
         let transfer = &mut self.transfer;
         if rebalance != transfer.rebalance
             || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
@@ -267,6 +278,9 @@ impl Cache {
                 continue;
             }
             self.put_copy(cx, segment, &key, stored);
+        }
+        if let Some(past) = past {
+            self.state(segment).past.learn(past);
         }
         let next = next.filter(|_| !cx.has(Planted::LastChunkLost));
         match (next, self.transfer.active.get_mut(&segment)) {

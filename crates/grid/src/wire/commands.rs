@@ -7,6 +7,7 @@ use crate::command::{
     Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
     OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
+use crate::merge::{MergePolicy, Parting, Past, Side};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
@@ -86,6 +87,9 @@ impl Wire for Topology {
             availability,
             available,
             origin,
+            partings,
+            merged,
+            merging,
         } = self;
         (*id, *phase).put(out);
         members.put(out);
@@ -98,6 +102,9 @@ impl Wire for Topology {
         availability.put(out);
         available.put(out);
         origin.put(out);
+        partings.put(out);
+        merged.put(out);
+        merging.put(out);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -115,6 +122,9 @@ impl Wire for Topology {
             availability: Wire::read(from)?,
             available: Wire::read(from)?,
             origin: Wire::read(from)?,
+            partings: Wire::read(from)?,
+            merged: Wire::read(from)?,
+            merging: Wire::read(from)?,
         };
         let count = usize::from(topology.current.segment_count());
         let others = [
@@ -126,7 +136,8 @@ impl Wire for Topology {
             // Its writes could not be told apart, nor could there be a next one.
             return Err(FrameError::Invalid { what: "topology", value: topology.id.into() });
         }
-        match others.into_iter().find(|&other| other != count) {
+        let sides = topology.merging.iter().map(|side| usize::from(side.owners.segment_count()));
+        match others.into_iter().chain(sides).find(|&other| other != count) {
             Some(other) => Err(FrameError::Invalid { what: "number of segments", value: other as u64 }),
             None if count == 0 => Err(FrameError::Invalid { what: "number of segments", value: 0 }),
             None => Ok(topology),
@@ -179,7 +190,8 @@ wire_struct!(Location { site, rack, machine });
 wire_struct!(CacheMember { address, capacity, location });
 wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local });
 wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
-wire_struct!(CacheConfig { name, mode, segments, partitions, encoding });
+wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
+wire_struct!(CacheConfig { name, mode, segments, partitions, merge, encoding });
 wire_enum!(OpenError {
     0 = Invalid { cache, setting, value },
     1 = IsOpen(cache),
@@ -206,8 +218,11 @@ wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome });
 wire_struct!(HandedSegment { segment, reign, records });
-wire_struct!(Pull { rebalance, segment, cursor, bytes_max });
-wire_struct!(Chunk { rebalance, segment, entries, next, is_refused });
+wire_struct!(Parting { id, by });
+wire_struct!(Side { since, nth, owners, partings });
+wire_struct!(Past { seen, marks, removals });
+wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
+wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused });
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count });
 wire_struct!(Transform { name, arguments });
 wire_struct!(Item { key, value, version });
@@ -216,7 +231,7 @@ wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
 wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown, failed });
 wire_struct!(Restored { formerly, topology });
-wire_struct!(CacheStatus { config, member, topology, pulled, is_leaving, restored });
+wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, restored });
 wire_struct!(Status { nonce, caches });
 
 impl<T: Wire> Wire for Box<T> {
@@ -236,6 +251,7 @@ wire_enum!(ToCoordinator {
     3 = Pulled { rebalance },
     4 = MakeAvailable,
     5 = Status(status),
+    6 = Merged,
 });
 
 /// What a body is; unknown tags are skipped by the frame's reader.

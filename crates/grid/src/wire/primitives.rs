@@ -1,5 +1,6 @@
 //! How values are written: numbers as LEB128, everything else in the order of its fields.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,6 +217,20 @@ impl<T: Wire, const N: usize> Wire for SmallVec<[T; N]> {
     fn put(&self, out: &mut BytesMut) {
         self.len().put(out);
         self.iter().for_each(|value| value.put(out));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        read_all(from)
+    }
+}
+
+impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        for (key, value) in self {
+            key.put(out);
+            value.put(out);
+        }
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, Backing, CacheConfig, CacheId, Container, ContainerSettings, Node, NodeEvent,
-    OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
+    Action, Availability, Backing, CacheConfig, CacheId, Container, ContainerSettings, MergeFn, Node,
+    NodeEvent, OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 
@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
     pub(crate) config: CacheConfig,
+    /// Merge policies that all members know.
+    pub(crate) merges: Vec<(&'static str, Arc<MergeFn>)>,
     pub(crate) members: Vec<Option<Member>>,
     /// Which side of a partition each is on.
     pub(crate) sides: Vec<u8>,
@@ -88,6 +90,7 @@ impl Cluster {
             now: Time::ZERO + Duration::from_secs(1),
             rng: Rng::new(seed),
             config,
+            merges: Vec::new(),
             members: Vec::new(),
             sides: Vec::new(),
             history: Vec::new(),
@@ -141,6 +144,9 @@ impl Cluster {
     ) -> usize {
         let n = self.members.len();
         let mut node = Node::new(address(n));
+        for (name, merge) in &self.merges {
+            node.register_merge(name, merge.clone());
+        }
         let (beside, backing) = beside.unzip();
         node.open_backed(self.now, config, address(n).into(), container.clone(), backing)
             .expect("a good configuration");

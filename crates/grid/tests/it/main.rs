@@ -5,6 +5,7 @@ mod cluster;
 mod expiry;
 mod iteration;
 mod local;
+mod merging;
 mod persistence;
 mod restart;
 mod swarm;

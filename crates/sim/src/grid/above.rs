@@ -145,6 +145,14 @@ impl World {
         if is_available && grid.newest.as_ref().is_none_or(|newest| rank(newest) < rank(topology)) {
             grid.newest = Some(topology.clone());
         }
+        for parting in topology.partings.iter().skip(1) {
+            grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
+        }
+        for side in topology.merging.iter() {
+            if let Some(last) = side.partings.last() {
+                grid.sides.entry((last.id, last.by.clone())).or_insert(side.since);
+            }
+        }
         let is_first = !grid.clients.iter().any(|client| client.node == node);
         let text = format!(
             "{}: topology {} {:?}, {} members, {}",
@@ -246,6 +254,7 @@ impl World {
             ended: None,
             result: None,
             readers: BTreeSet::new(),
+            partings: None,
             is_excused: false,
         });
         grid.running.push(at);
@@ -274,6 +283,8 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         grid.running.retain(|other| *other != at);
         let operation = &mut grid.history[at];
+        let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
+        operation.partings = topology.map(|topology| topology.partings.clone());
         operation.ended = Some(now);
         operation.result = Some(result);
         if grid.tells_all {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, Change, Condition, Lifetime, Outcome, ReadFrom, Stored, Write};
+use consort_grid::{
+    Action, Change, Condition, Lifetime, Outcome, PartitionHandling, ReadFrom, Stored, Write,
+};
 
-use super::keys::{Keys, Kind};
+use super::keys::{Keys, Kind, private};
 use crate::world::World;
 
 /// How long an operation may take.
@@ -76,6 +78,14 @@ impl World {
     }
 
     fn decide(&mut self, client: usize, keys: Keys) -> (Bytes, Action) {
+        let merges = self
+            .grid
+            .as_ref()
+            .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
+        if merges && self.rng.chance(0.3) {
+            let nth = self.grid.as_ref().map_or(0, |grid| grid.history.len());
+            return (private(client), put(Bytes::from(format!("v{nth}")), Condition::Always, true));
+        }
         let key = keys.any(&mut self.rng);
         let Some(grid) = &self.grid else { return (key, Action::Read(ReadFrom::Primary)) };
         let nth = grid.history.len();
@@ -84,8 +94,8 @@ impl World {
         let read = match Kind::of(&key) {
             Kind::Counter => return (key, Action::Read(ReadFrom::Primary)),
             Kind::Atom => ReadFrom::Primary,
-            Kind::Register if rng.chance(0.2) => ReadFrom::Primary,
-            Kind::Register => ReadFrom::Nearest,
+            Kind::Register | Kind::Private if rng.chance(0.2) => ReadFrom::Primary,
+            Kind::Register | Kind::Private => ReadFrom::Nearest,
         };
         // Some need several packets.
         let size = if rng.chance(0.05) { 2_000 } else { 0 };

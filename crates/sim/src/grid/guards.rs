@@ -56,6 +56,7 @@ impl World {
             && first.members.len() == alive.len()
             && first.phase == Phase::Stable
             && first.availability == Availability::Available
+            && first.merging.is_empty()
             && first.quorum.len() == alive.len()
             && alive.iter().all(|node| first.contains(&node.address))
             && topologies.iter().all(|other| *other == Some(first))

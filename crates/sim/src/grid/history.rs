@@ -1,9 +1,12 @@
 //! Operations as clients saw them: what the checkers judge.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_grid::{Action, Change, OperationError, Outcome, ReadFrom, Stored, Version, Write, Written};
+use consort_grid::{
+    Action, Change, OperationError, Outcome, Parting, ReadFrom, Stored, Version, Write, Written,
+};
 use consort_group::Time;
 
 /// An operation as a client saw it.
@@ -20,6 +23,8 @@ pub(crate) struct Operation {
     pub(crate) result: Option<Result<Outcome, OperationError>>,
     /// Members that may have answered, if it is a read.
     pub(crate) readers: BTreeSet<usize>,
+    /// The history of the topology that its member had when it ended.
+    pub(crate) partings: Option<Arc<[Parting]>>,
     /// Whether one of them was left out meanwhile and did not know it: others may have written without it.
     pub(crate) is_excused: bool,
 }

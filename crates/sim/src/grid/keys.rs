@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Register,
     Atom,
     Counter,
+    /// Put by one client only.
+    Private,
 }
 
 impl Kind {
@@ -27,9 +29,15 @@ impl Kind {
         match key.first() {
             Some(b'a') => Self::Atom,
             Some(b'c') => Self::Counter,
+            Some(b'p') => Self::Private,
             _ => Self::Register,
         }
     }
+}
+
+/// The key of one client.
+pub(crate) fn private(client: usize) -> Bytes {
+    Bytes::from(format!("p{client}"))
 }
 
 impl Keys {

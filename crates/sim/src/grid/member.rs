@@ -3,10 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheId, Container, ContainerSettings, Lookup, Node, Outcome, ReadFrom, Topology,
+    Action, CacheConfig, CacheId, Container, ContainerSettings, Lifetime, Lookup, Node, Outcome, ReadFrom,
+    Stored, Topology,
 };
 use consort_group::{Address, Time};
+
+/// A custom merge policy.
+pub(super) const GREATEST: &str = "greatest";
+
+/// The greatest value there is.
+fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
+    let entries = others.iter().copied().chain([preferred]).flatten();
+    entries
+        .map(|stored| (stored.value.clone(), stored.lifetime))
+        .max_by(|(one, _), (other, _)| one.cmp(other))
+}
 
 /// A member of the grid.
 pub(crate) struct Member {
@@ -26,8 +39,10 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn new(address: Address, config: &CacheConfig, hash_seed: u64) -> Self {
         let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false };
+        let mut node = Node::new(address);
+        node.register_merge(GREATEST, Arc::new(greatest));
         Self {
-            node: Node::new(address),
+            node,
             container: Arc::new(Container::new(&settings, hash_seed)),
             cache: config.id(),
             is_open: false,
@@ -64,7 +79,7 @@ impl Member {
         }
         let segment = self.topology()?.current.segment_of(key);
         match self.container.look_up(segment, key, || own) {
-            Lookup::Hit(entry) => Some(Outcome::Read(Some(consort_grid::Stored {
+            Lookup::Hit(entry) => Some(Outcome::Read(Some(Stored {
                 age: own.since(entry.created),
                 idle: own.since(entry.last_used),
                 value: entry.value,

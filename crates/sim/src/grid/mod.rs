@@ -45,6 +45,10 @@ pub(crate) struct Grid {
     running: Vec<usize>,
     /// The newest topology of an available cache that somebody has installed.
     newest: Option<Topology>,
+    /// Since when topologies have gone on without somebody who may have gone on, too.
+    parted: BTreeMap<(u32, Address), Time>,
+    /// Sides that were merged.
+    sides: checks::merges::Sides,
     /// The last node that has an address.
     indices: BTreeMap<Address, usize>,
     /// Whether clients go on.
@@ -70,6 +74,8 @@ impl Grid {
             history: Vec::new(),
             running: Vec::new(),
             newest: None,
+            parted: BTreeMap::new(),
+            sides: BTreeMap::new(),
             indices: BTreeMap::new(),
             is_busy: true,
             malformed: 0,

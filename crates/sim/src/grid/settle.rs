@@ -9,6 +9,7 @@ use consort_group::Time;
 
 use super::checks::{agreement, bounds};
 use super::client::{TIMEOUT, put};
+use super::keys::private;
 use crate::calm::go_on;
 use crate::checks::{self, Broken};
 use crate::world::World;
@@ -82,7 +83,16 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
 
 /// Everybody reads everything.
 pub(super) fn look(world: &mut World) -> Result<(), Broken> {
-    let keys = world.grid.as_ref().map(|grid| grid.keys.all()).unwrap_or_default();
+    let keys: Vec<Bytes> = world
+        .grid
+        .iter()
+        .flat_map(|grid| {
+            let written = (0..grid.clients.len())
+                .map(private)
+                .filter(|key| grid.history.iter().any(|one| one.key == key));
+            grid.keys.all().into_iter().chain(written)
+        })
+        .collect();
     let mut reads = Vec::new();
     for from in [ReadFrom::Nearest, ReadFrom::Primary] {
         for node in alive(world) {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use consort_grid::{CacheConfig, CacheMode, PartitionHandling};
+use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 
 use super::keys::Keys;
+use super::member::GREATEST;
 use super::{Grid, checks, settle};
 use crate::calm::go_on;
 use crate::checks::{Broken, Violation};
@@ -104,15 +105,15 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     };
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, config, silence);
-    let mut grid = draw(plan, &mut world);
+    let mut grid = draw(&mut world);
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
     {
         grid.planted = plan.planted;
     }
     world.tell_story(format!(
-        "{:?}, {} segments, {:?}, {:?}",
-        grid.config.mode, grid.config.segments, grid.config.partitions, grid.keys
+        "{:?}, {} segments, {:?}, {:?}, {:?}",
+        grid.config.mode, grid.config.segments, grid.config.partitions, grid.config.merge, grid.keys
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
@@ -120,7 +121,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
 }
 
 /// The cache, from the seed.
-fn draw(plan: &Plan, world: &mut World) -> Grid {
+fn draw(world: &mut World) -> Grid {
     let rng = &mut world.rng;
     let mut config = CacheConfig::new("sim");
     config.mode = match rng.below(10) {
@@ -131,10 +132,15 @@ fn draw(plan: &Plan, world: &mut World) -> Grid {
     };
     config.segments = rng.between(1, 16) as u16;
     config.partitions = match rng.below(10) {
-        0..5 => PartitionHandling::DenyReadWrites,
-        // Both sides go on: what their merge policy decides is judged where nothing parts members.
-        9 if plan.mix == Mix::NONE => PartitionHandling::AllowReadWrites,
-        _ => PartitionHandling::AllowReads,
+        0..4 => PartitionHandling::DenyReadWrites,
+        4..7 => PartitionHandling::AllowReads,
+        _ => PartitionHandling::AllowReadWrites,
+    };
+    config.merge = match rng.below(4) {
+        0 => MergePolicy::PreferredAlways,
+        1 => MergePolicy::PreferredNonNull,
+        2 => MergePolicy::RemoveAll,
+        _ => MergePolicy::Custom(GREATEST.into()),
     };
     // Few entries are several chunks, sometimes.
     let chunk_bytes = if rng.chance(0.7) { rng.between(1, 200) as u32 } else { u32::MAX };
@@ -155,6 +161,13 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
             faults.strike(world);
             checks::bounds::load(world)?;
         }
+    }
+    // What is merged is to be seen, sometimes, and not what is written afterwards.
+    if world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
+        && world.rng.chance(0.7)
+        && let Some(grid) = &mut world.grid
+    {
+        grid.is_busy = false;
     }
     Faults::end(world);
     go_on(world, Duration::from_secs(2));

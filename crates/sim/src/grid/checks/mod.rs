@@ -9,12 +9,14 @@
 //! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
-//! What iteration promises gets a module of its own beside these.
+//! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
+//! [`merges`] judges what holds instead.
 
 pub(super) mod agreement;
 pub(super) mod bounds;
 mod counters;
 mod linear;
+pub(super) mod merges;
 mod register;
 mod writes;
 
@@ -37,7 +39,12 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     for operation in &grid.history {
         by_key.entry(&operation.key).or_default().push(operation);
     }
+    let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
+        if has_parted {
+            merges::check(world, key, &operations)?;
+            continue;
+        }
         let of_key = OfKey::new(world, key, operations)?;
         writes::check(&of_key)?;
         register::check(&of_key)?;

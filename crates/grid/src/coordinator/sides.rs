@@ -1,0 +1,76 @@
+//! Sides of a partition that have all gone on, as some caches may: which one the cache goes on from, and what of the others
+//! is merged into it.
+//!
+//! Each topology knows its history: the partings behind it, and those of the sides that were merged into it. A topology
+//! that is in the history of another's is only older; two of which neither is in the other's history are of two sides.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use consort_group::{Address, View};
+
+use crate::CacheMember;
+use crate::command::CacheStatus;
+use crate::merge::{Parting, Side, parted_from};
+use crate::topology::Topology;
+
+/// The topology to go on from: the newest of the preferred side, which has the most members that were members when the
+/// sides parted. Of several such, it is the one with the member that comes first in the view.
+pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) -> Option<&'a CacheStatus> {
+    let statuses = || found.iter().filter_map(|(_, status)| Some((status, status.topology.as_ref()?)));
+    let newest: Vec<(&CacheStatus, &Topology)> =
+        statuses().filter(|(_, topology)| !statuses().any(|(_, other)| topology.is_behind(other))).collect();
+    let partings = newest.iter().flat_map(|(_, one)| {
+        newest.iter().filter_map(|(_, other)| parted_from(&one.partings, &other.partings))
+    });
+    let parted = partings.min().unwrap_or(u32::MAX);
+    // Two caches that have begun apart from each other have no members from before.
+    let is_never = |topology: &Topology| topology.partings.first().is_some_and(|first| first.id >= parted);
+    let rank = |topology: &Topology| {
+        let of_it = || statuses().map(|(status, _)| status).filter(|status| is_in(topology, status));
+        let is_old = |status: &&CacheStatus| {
+            let membership = topology.membership(&status.member.address);
+            is_never(topology) || membership.is_some_and(|one| one.since < parted)
+        };
+        let place =
+            |status: &CacheStatus| view.members().iter().position(|member| *member == status.member.address);
+        (of_it().filter(is_old).count(), Reverse(of_it().filter_map(place).min()), topology.id)
+    };
+    newest.iter().max_by_key(|(_, topology)| rank(topology)).map(|(status, _)| *status)
+}
+
+/// Whether somebody is a member of a topology with what it has; it may not have heard of it yet.
+pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
+    let (Some(membership), Some(own)) =
+        (topology.membership(&status.member.address), status.topology.as_ref())
+    else {
+        return false;
+    };
+    let is_known = own.membership(&status.member.address).is_some_and(|own| own.since == membership.since);
+    let is_taken_in =
+        |side: &Side| side.since == membership.since && side.partings.last() == own.partings.last();
+    is_known && (own == topology || own.is_behind(topology)) || topology.merging.iter().any(is_taken_in)
+}
+
+/// The members that have something of their own, by the sides whose it is. `since` is the topology that takes them in.
+pub(super) fn others(
+    topology: &Topology,
+    found: &[(Address, CacheStatus)],
+    since: u32,
+) -> Vec<(Side, Vec<CacheMember>)> {
+    type Members<'a> = Vec<(&'a Topology, &'a CacheStatus)>;
+    let mut sides: BTreeMap<Option<(u32, &Address)>, Members<'_>> = BTreeMap::new();
+    for (_, status) in found.iter().filter(|(_, status)| !is_in(topology, status)) {
+        let Some(own) = status.frozen.as_ref().or(status.topology.as_ref()) else { continue };
+        let last = own.partings.last().map(|Parting { id, by }| (*id, by));
+        sides.entry(last).or_default().push((own, status));
+    }
+    let side = |(nth, members): (u32, Members<'_>)| {
+        let newest = members.iter().map(|(own, _)| *own).max_by_key(|own| own.id)?;
+        let is_gone = |owner: &Address| !members.iter().any(|(_, status)| status.member.address == *owner);
+        let owners = newest.read_owners().without(is_gone);
+        let side = Side { since, nth, owners, partings: newest.partings.clone() };
+        Some((side, members.iter().map(|(_, status)| status.member.clone()).collect()))
+    };
+    (0..).zip(sides.into_values()).filter_map(side).collect()
+}

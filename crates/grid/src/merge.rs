@@ -1,0 +1,361 @@
+//! What becomes of a key when two or more sides of a partition come together that have all gone on, as
+//! [`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites) lets them.
+//!
+//! Most keys need no decision: what only one side has changed since they parted stands as that side has it, be it a put
+//! or a removal. Where several sides have changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
+//!
+//! Which side has changed what since they parted follows from versions. Writes of a segment have one order up to the
+//! parting, and each side remembers per segment how far it had come then ([`Past`]): what is newer, it has not seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::operation::Stored;
+use crate::{Lifetime, Segment, Topology, Version};
+
+/// Partings that a cache remembers; of more it forgets the oldest. Sides that are merged after that many others were lost
+/// are compared as if they had never had anything in common.
+pub(crate) const PARTINGS_MAX: usize = 16;
+
+/// Removals that are remembered per segment while somebody is parted, in case that the other side changes the same key: a
+/// hundred kilobytes with usual keys. Later ones lose against whatever another side has.
+const REMOVALS_MAX: usize = 1_024;
+
+/// Who wins where several sides of a partition have changed a key. The *preferred* side is the one with the most members
+/// that were members when the sides parted; of several such, the one that has the oldest of all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum MergePolicy {
+    /// What the preferred side has, also if it has removed the key.
+    PreferredAlways,
+    /// What the preferred side has; if it has removed the key, what another one has.
+    #[default]
+    PreferredNonNull,
+    /// The key is removed.
+    RemoveAll,
+    /// What the function says that is registered under this name on every member.
+    Custom(Arc<str>),
+}
+
+/// A custom merge policy: the key, what the preferred side has, and what others have that have changed it, too; `None`
+/// where it was removed. Returns what the key is to have. It is called once per key, on the segment's primary, and must
+/// not use the cache.
+pub type MergeFn =
+    dyn Fn(&[u8], Option<&Stored>, &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> + Send + Sync;
+
+/// What a side has of a key.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Standing {
+    Entry(Stored),
+    /// It was removed, as far as the side remembers.
+    Removed(Version),
+    /// Nothing is known of it.
+    Nothing,
+}
+
+impl Standing {
+    fn version(&self) -> Version {
+        match self {
+            Self::Entry(stored) => stored.version,
+            Self::Removed(version) => *version,
+            Self::Nothing => Version::NONE,
+        }
+    }
+
+    fn entry(&self) -> Option<&Stored> {
+        match self {
+            Self::Entry(stored) => Some(stored),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody who reads could tell the two from each other.
+    fn is_same(&self, other: &Self) -> bool {
+        self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
+    }
+}
+
+/// What becomes of a key.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Verdict {
+    /// The first side's standing stays.
+    Stays,
+    Put(Bytes, Lifetime),
+    Remove,
+}
+
+/// Decides about a key. `standings` are those of the sides, the preferred first; `known(a, b)` is the newest version that
+/// side `a` knew of what it has in common with side `b`.
+pub(crate) fn decide(
+    key: &[u8],
+    standings: &[&Standing],
+    known: impl Fn(usize, usize) -> Version,
+    policy: &MergePolicy,
+    custom: Option<&MergeFn>,
+) -> Verdict {
+    let is_changed = |side: usize, other: usize| {
+        !matches!(standings[side], Standing::Nothing) && standings[side].version() > known(other, side)
+    };
+    // What another side has seen and then changed is over.
+    let is_over = |side: usize| {
+        (0..standings.len()).any(|other| {
+            let (theirs, ours) = (is_changed(other, side), is_changed(side, other));
+            theirs && !ours
+                || theirs == ours && !ours && standings[other].version() > standings[side].version()
+        })
+    };
+    let mut left: Vec<usize> = Vec::new();
+    for side in (0..standings.len()).filter(|&side| !is_over(side)) {
+        if !left.iter().any(|&other| standings[other].is_same(standings[side])) {
+            left.push(side);
+        }
+    }
+    let becomes = |standing: &Standing| match standing.entry() {
+        _ if standing.is_same(standings[0]) => Verdict::Stays,
+        Some(stored) => Verdict::Put(stored.value.clone(), left_of(stored)),
+        None => Verdict::Remove,
+    };
+    let Some((&first, others)) = left.split_first() else { return Verdict::Stays };
+    if others.is_empty() {
+        return becomes(standings[first]);
+    }
+    let entries = || left.iter().filter(|&&side| standings[side].entry().is_some());
+    match policy {
+        MergePolicy::PreferredAlways => becomes(standings[first]),
+        MergePolicy::PreferredNonNull => becomes(standings[entries().next().copied().unwrap_or(first)]),
+        MergePolicy::RemoveAll => becomes(&Standing::Nothing),
+        MergePolicy::Custom(_) => {
+            let others: Vec<Option<&Stored>> = others.iter().map(|&side| standings[side].entry()).collect();
+            let Some(custom) = custom else { return becomes(standings[first]) };
+            match custom(key, standings[first].entry(), &others) {
+                Some((value, lifetime)) => Verdict::Put(value, lifetime),
+                None => becomes(&Standing::Nothing),
+            }
+        }
+    }
+}
+
+/// How long an entry has still to live.
+fn left_of(stored: &Stored) -> Lifetime {
+    let lifespan = stored.lifetime.lifespan.map(|lifespan| lifespan.saturating_sub(stored.age));
+    Lifetime { lifespan, ..stored.lifetime }
+}
+
+/// What a write owner remembers of a segment for the case that sides that have parted come together again.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Past {
+    /// The newest version that was applied.
+    pub(crate) seen: Version,
+    /// The same of what was written before each parting, by the id of its first topology.
+    pub(crate) marks: BTreeMap<u32, Version>,
+    /// Keys that were removed while somebody was parted.
+    pub(crate) removals: BTreeMap<Bytes, Version>,
+}
+
+impl Past {
+    /// A topology is installed: partings that are new are marked.
+    pub(crate) fn mark(&mut self, topology: &Topology, installed: u32) {
+        for parting in topology.partings.iter().filter(|parting| parting.id > installed) {
+            self.marks.entry(parting.id).or_insert(self.seen);
+        }
+        while self.marks.len() > PARTINGS_MAX {
+            self.marks.pop_first();
+        }
+    }
+
+    /// A version was applied.
+    pub(crate) fn note(&mut self, version: Version) {
+        self.seen = self.seen.max(version);
+        let next = version.topology().saturating_add(1);
+        for (_, mark) in self.marks.range_mut(next..) {
+            *mark = version.max(*mark);
+        }
+    }
+
+    pub(crate) fn note_put(&mut self, key: &[u8], version: Version) {
+        self.note(version);
+        if self.removals.get(key).is_some_and(|removed| *removed < version) {
+            self.removals.remove(key);
+        }
+    }
+
+    pub(crate) fn note_removal(&mut self, key: &[u8], version: Version) {
+        self.note(version);
+        if let Some(removed) = self.removals.get_mut(key) {
+            *removed = version.max(*removed);
+        } else if self.removals.len() < REMOVALS_MAX {
+            self.removals.insert(Bytes::copy_from_slice(key), version);
+        }
+    }
+
+    /// What another owner of the same side remembers.
+    pub(crate) fn learn(&mut self, other: Self) {
+        self.seen = self.seen.max(other.seen);
+        for (id, mark) in other.marks {
+            let own = self.marks.entry(id).or_default();
+            *own = mark.max(*own);
+        }
+        while self.marks.len() > PARTINGS_MAX {
+            self.marks.pop_first();
+        }
+        for (key, version) in other.removals {
+            self.note_removal(&key, version);
+        }
+    }
+
+    /// The newest version that was known before that topology's parting; of a parting that was forgotten, of one before.
+    pub(crate) fn known_before(&self, parting: u32) -> Version {
+        self.marks.range(..=parting).next_back().map_or(Version::NONE, |(_, mark)| *mark)
+    }
+}
+
+/// A side that is being merged: the topology with which it came, and its number among those that came with it.
+pub(crate) type SideId = (u32, u32);
+
+/// A side whose entries are to be merged: who has them, and what it has in common with others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Side {
+    /// The id of the topology with which its members came.
+    pub since: u32,
+    /// Which of the sides that came with it.
+    pub nth: u32,
+    /// Its owners that were read, as far as they are here.
+    pub owners: crate::ConsistentHash,
+    /// Where it has parted from others.
+    pub partings: Arc<[Parting]>,
+}
+
+impl Side {
+    pub(crate) fn id(&self) -> SideId {
+        (self.since, self.nth)
+    }
+
+    /// Who has a segment's entries.
+    pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &consort_group::Address> {
+        self.owners.owners(segment)
+    }
+}
+
+/// A topology that goes on without members that may go on without it; also the first topology of a cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parting {
+    /// The topology's id.
+    pub id: u32,
+    /// Who has made it: on another side there may be one with the same id.
+    pub by: consort_group::Address,
+}
+
+/// Where the first history has left what it has in common with the second: `None` if it never has.
+pub(crate) fn parted_from(own: &[Parting], other: &[Parting]) -> Option<u32> {
+    own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn stored(value: &'static str, topology: u32, count: u64) -> Standing {
+        Standing::Entry(Stored {
+            value: Bytes::from_static(value.as_bytes()),
+            version: Version::new(topology, count),
+            lifetime: Lifetime::FOREVER,
+            age: Duration::ZERO,
+            idle: Duration::ZERO,
+        })
+    }
+
+    fn put(value: &'static str) -> Verdict {
+        Verdict::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
+    }
+
+    /// Two sides that parted when the preferred one knew all up to 5.7 and the other all up to 5.4.
+    fn decided(preferred: &Standing, other: &Standing, policy: &MergePolicy) -> Verdict {
+        let known = |side, _| Version::new(5, if side == 0 { 7 } else { 4 });
+        decide(b"k", &[preferred, other], known, policy, None)
+    }
+
+    const ALL: [MergePolicy; 3] =
+        [MergePolicy::PreferredAlways, MergePolicy::PreferredNonNull, MergePolicy::RemoveAll];
+
+    #[test]
+    fn what_one_side_has_changed_stands_whatever_the_policy() {
+        let (old, new) = (stored("old", 5, 3), stored("new", 6, 1));
+        let removed = Standing::Removed(Version::new(6, 1));
+        for policy in &ALL {
+            assert_eq!(decided(&old, &new, policy), put("new"), "the other side has written");
+            assert_eq!(decided(&new, &old, policy), Verdict::Stays, "the preferred side has written");
+            assert_eq!(decided(&old, &removed, policy), Verdict::Remove, "the other side has removed");
+            assert_eq!(decided(&removed, &old, policy), Verdict::Stays, "the preferred side has removed");
+            assert_eq!(decided(&Standing::Nothing, &new, policy), put("new"), "a new key");
+            assert_eq!(decided(&new, &Standing::Nothing, policy), Verdict::Stays, "a new key here");
+        }
+    }
+
+    #[test]
+    fn what_was_under_way_when_they_parted_is_the_change_of_the_side_that_has_it() {
+        let (before, under_way, new) =
+            (stored("before", 5, 3), stored("under way", 5, 6), stored("new", 6, 1));
+        for policy in &ALL {
+            assert_eq!(decided(&under_way, &before, policy), Verdict::Stays);
+        }
+        assert_eq!(decided(&under_way, &new, &MergePolicy::PreferredAlways), Verdict::Stays);
+        assert_eq!(decided(&under_way, &new, &MergePolicy::RemoveAll), Verdict::Remove);
+    }
+
+    #[test]
+    fn the_policy_decides_where_both_have_changed() {
+        let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
+        assert_eq!(decided(&a, &b, &MergePolicy::PreferredAlways), Verdict::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::PreferredNonNull), Verdict::Stays);
+        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Remove);
+        let removed = Standing::Removed(Version::new(6, 3));
+        assert_eq!(decided(&removed, &b, &MergePolicy::PreferredAlways), Verdict::Stays);
+        assert_eq!(decided(&removed, &b, &MergePolicy::PreferredNonNull), put("b"));
+        assert_eq!(decided(&removed, &b, &MergePolicy::RemoveAll), Verdict::Stays);
+        assert_eq!(decided(&a, &removed, &MergePolicy::RemoveAll), Verdict::Remove);
+    }
+
+    #[test]
+    fn equal_values_are_no_conflict() {
+        let (a, b) = (stored("same", 6, 2), stored("same", 6, 1));
+        assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Stays);
+    }
+
+    #[test]
+    fn a_custom_policy_may_make_a_value_of_both() {
+        let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
+        let both = |_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]| {
+            let parts = std::iter::once(preferred).chain(others.iter().copied()).flatten();
+            Some((parts.flat_map(|stored| stored.value.to_vec()).collect(), Lifetime::FOREVER))
+        };
+        let policy = MergePolicy::Custom("both".into());
+        let verdict = decide(b"k", &[&a, &b], |_, _| Version::new(5, 1), &policy, Some(&both));
+        assert_eq!(verdict, put("ab"));
+    }
+
+    #[test]
+    fn a_mark_counts_what_was_written_before_and_comes_after() {
+        let mut past = Past { seen: Version::new(5, 4), ..Past::default() };
+        past.marks.insert(6, past.seen);
+        past.note(Version::new(6, 1));
+        past.note(Version::new(5, 9));
+        assert_eq!(past.known_before(6), Version::new(5, 9), "handed over by another owner of this side");
+        assert_eq!(past.known_before(5), Version::NONE);
+        assert_eq!(past.seen, Version::new(6, 1));
+    }
+
+    #[test]
+    fn a_put_after_a_removal_is_no_removal() {
+        let mut past = Past::default();
+        past.note_removal(b"k", Version::new(2, 1));
+        past.note_put(b"k", Version::new(2, 2));
+        assert!(past.removals.is_empty());
+        for n in 0..2 * REMOVALS_MAX {
+            past.note_removal(&n.to_be_bytes(), Version::new(2, 3));
+        }
+        assert_eq!(past.removals.len(), REMOVALS_MAX);
+    }
+}

@@ -1,0 +1,215 @@
+//! Sides of a partition that have all gone on: what each has written, and what the merge policy makes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Lifetime, MergePolicy,
+    Node, OpenError, Outcome, PartitionHandling, ReadFrom, Stored, Write,
+};
+use consort_group::Time;
+
+use crate::cluster::{Cluster, address};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+fn config(merge: MergePolicy) -> CacheConfig {
+    CacheConfig {
+        segments: 16,
+        // Each side has everything when they part.
+        mode: CacheMode::Replicated,
+        partitions: PartitionHandling::AllowReadWrites,
+        merge,
+        ..CacheConfig::new("parted")
+    }
+}
+
+fn write(cluster: &mut Cluster, member: usize, key: &str, value: Option<&str>) {
+    let change = value.map_or(Change::Remove, |value| Change::Put {
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        lifetime: Lifetime::FOREVER,
+    });
+    let write = Write { condition: Condition::Always, change, wants_previous: false };
+    let at = cluster.submit(member, Bytes::copy_from_slice(key.as_bytes()), Action::Write(write), TIMEOUT);
+    cluster.run(Duration::from_millis(30));
+    assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
+}
+
+fn read(cluster: &mut Cluster, member: usize, key: &str) -> Option<String> {
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    let at = cluster.submit(member, key, Action::Read(ReadFrom::Primary), TIMEOUT);
+    cluster.run(Duration::from_millis(30));
+    match &cluster.history[at].result {
+        Some(Ok(Outcome::Read(found))) => {
+            found.as_ref().map(|stored| String::from_utf8_lossy(&stored.value).into_owned())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Four members with ten keys of each kind; they are parted, each side changes what it changes, and they are merged.
+fn parted_and_merged(merge: MergePolicy, sides: [u8; 4]) -> Cluster {
+    let mut cluster = Cluster::new(11, config(merge));
+    cluster.merges.push(("both", Arc::new(both)));
+    for _ in 0..4 {
+        cluster.start();
+        cluster.run(Duration::from_millis(500));
+    }
+    let kinds = ["both", "ours", "theirs", "ours removed", "theirs removed", "removed here, put there"];
+    for key in kinds.iter().flat_map(|kind| (0..10).map(move |n| format!("{kind} {n}"))) {
+        write(&mut cluster, 0, &key, Some("before"));
+    }
+    cluster.cut(sides.to_vec());
+    cluster.run(Duration::from_secs(2));
+    for n in 0..10 {
+        write(&mut cluster, 0, &format!("both {n}"), Some("ours"));
+        write(&mut cluster, 3, &format!("both {n}"), Some("theirs"));
+        write(&mut cluster, 0, &format!("ours {n}"), Some("ours"));
+        write(&mut cluster, 3, &format!("theirs {n}"), Some("theirs"));
+        write(&mut cluster, 0, &format!("new here {n}"), Some("ours"));
+        write(&mut cluster, 3, &format!("new there {n}"), Some("theirs"));
+        write(&mut cluster, 0, &format!("ours removed {n}"), None);
+        write(&mut cluster, 3, &format!("theirs removed {n}"), None);
+        write(&mut cluster, 0, &format!("removed here, put there {n}"), None);
+        write(&mut cluster, 3, &format!("removed here, put there {n}"), Some("theirs"));
+    }
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}\n{}", cluster.story.join("\n"), cluster.state());
+    cluster.check_agreement();
+    // What only one side has changed.
+    for n in 0..10 {
+        for member in [0, 3] {
+            let mut is = |key: &str, value: Option<&str>| {
+                let key = format!("{key} {n}");
+                assert_eq!(read(&mut cluster, member, &key).as_deref(), value, "{key}");
+            };
+            is("ours", Some("ours"));
+            is("theirs", Some("theirs"));
+            is("new here", Some("ours"));
+            is("new there", Some("theirs"));
+            is("ours removed", None);
+            is("theirs removed", None);
+        }
+    }
+    cluster
+}
+
+/// What became of the keys that both have changed: put by both, and removed here and put there.
+fn conflicts(cluster: &mut Cluster) -> (Option<String>, Option<String>) {
+    let first = read(cluster, 1, "both 0");
+    let second = read(cluster, 1, "removed here, put there 0");
+    for n in 1..10 {
+        assert_eq!(read(cluster, 3, &format!("both {n}")), first);
+        assert_eq!(read(cluster, 3, &format!("removed here, put there {n}")), second);
+    }
+    (first, second)
+}
+
+fn both(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
+    let all = std::iter::once(preferred).chain(others.iter().copied());
+    let texts = all.map(|stored| stored.map_or("-".into(), |one| String::from_utf8_lossy(&one.value)));
+    Some((Bytes::from(texts.collect::<Vec<_>>().join("+")), Lifetime::FOREVER))
+}
+
+const OURS: [u8; 4] = [0, 0, 0, 1];
+const THEIRS: [u8; 4] = [0, 1, 1, 1];
+
+#[test]
+fn preferred_always_takes_what_the_side_with_more_members_has() {
+    let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, OURS);
+    assert_eq!(conflicts(&mut cluster), (Some("ours".into()), None));
+    let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, THEIRS);
+    assert_eq!(conflicts(&mut cluster), (Some("theirs".into()), Some("theirs".into())));
+}
+
+#[test]
+fn of_equal_sides_that_with_the_oldest_member_is_preferred() {
+    let mut cluster = parted_and_merged(MergePolicy::PreferredAlways, [0, 0, 1, 1]);
+    assert_eq!(conflicts(&mut cluster), (Some("ours".into()), None));
+}
+
+#[test]
+fn preferred_non_null_takes_the_others_where_the_preferred_side_has_removed() {
+    let mut cluster = parted_and_merged(MergePolicy::PreferredNonNull, OURS);
+    assert_eq!(conflicts(&mut cluster), (Some("ours".into()), Some("theirs".into())));
+}
+
+#[test]
+fn remove_all_removes_what_both_have_changed() {
+    let mut cluster = parted_and_merged(MergePolicy::RemoveAll, OURS);
+    assert_eq!(conflicts(&mut cluster), (None, None));
+}
+
+#[test]
+fn a_custom_policy_is_asked() {
+    let mut cluster = parted_and_merged(MergePolicy::Custom("both".into()), OURS);
+    assert_eq!(conflicts(&mut cluster), (Some("ours+theirs".into()), Some("-+theirs".into())));
+}
+
+#[test]
+fn a_side_that_had_lost_all_owners_of_a_segment_has_removed_nothing() {
+    let mode = CacheMode::Distributed { owners: 1 };
+    let mut cluster = Cluster::new(5, CacheConfig { mode, ..config(MergePolicy::PreferredAlways) });
+    for _ in 0..4 {
+        cluster.start();
+        cluster.run(Duration::from_millis(500));
+    }
+    let keys: Vec<String> = (0..50).map(|n| format!("k{n}")).collect();
+    keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
+    cluster.cut(OURS.to_vec());
+    cluster.run(Duration::from_secs(2));
+    let lost = keys.iter().filter(|key| read(&mut cluster, 3, key).is_none()).count();
+    assert!(lost > 25, "only {lost}");
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    for key in &keys {
+        assert_eq!(read(&mut cluster, 1, key).as_deref(), Some("before"));
+    }
+}
+
+#[test]
+fn three_sides_are_merged_at_once() {
+    let mut cluster = Cluster::new(3, config(MergePolicy::PreferredAlways));
+    for _ in 0..4 {
+        cluster.start();
+        cluster.run(Duration::from_millis(500));
+    }
+    cluster.cut(vec![0, 1, 1, 2]);
+    cluster.run(Duration::from_secs(2));
+    for (member, value) in [(0, "first"), (1, "second"), (3, "third")] {
+        write(&mut cluster, member, "all", Some(value));
+        write(&mut cluster, member, value, Some(value));
+    }
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    for key in ["first", "second", "third"] {
+        assert_eq!(read(&mut cluster, 0, key).as_deref(), Some(key));
+    }
+    assert_eq!(read(&mut cluster, 0, "all").as_deref(), Some("second"), "two are more than one");
+}
+
+#[test]
+fn a_custom_policy_must_be_registered_before_the_cache_is_opened() {
+    let config = config(MergePolicy::Custom("both".into()));
+    let settings = ContainerSettings { segment_count: config.segments, bound: None };
+    let container = Arc::new(Container::new(&settings, 1));
+    let mut node = Node::new(address(0));
+    let opened = node.open(Time::ZERO, config.clone(), address(0).into(), container.clone());
+    assert!(matches!(opened, Err(OpenError::Invalid { setting, .. }) if *setting == *"merge"));
+    node.register_merge("both", Arc::new(both));
+    assert_eq!(node.open(Time::ZERO, config, address(0).into(), container), Ok(()));
+}
+
+#[test]
+fn who_means_another_merge_policy_does_not_join() {
+    let mut cluster = Cluster::new(1, config(MergePolicy::RemoveAll));
+    cluster.start();
+    cluster.run(Duration::from_millis(500));
+    let other = cluster.start_with(config(MergePolicy::PreferredAlways));
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.members[other].as_ref().is_some_and(|member| member.refused));
+}

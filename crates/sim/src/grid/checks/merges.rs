@@ -1,0 +1,203 @@
+//! A cache whose sides all go on when members are parted (`AllowReadWrites`): what must hold once they are merged.
+//!
+//! Sides acknowledge writes to one key without knowing of each other, so there is no order of all writes. What holds
+//! instead:
+//!
+//! * What is read was written, and after the merge everybody has the same ([`super::agreement`]).
+//! * What an acknowledged write has seen and replaced does not come back. Excepted is what was under way when members
+//!   parted: it may have been sent again, and is then a change of both sides.
+//! * What only one client writes, each time knowing what it wrote before, ends with what it wrote last, whatever the
+//!   policy: nobody else has changed it.
+//! * Of a key that is never removed something is left, unless the policy removes.
+//! * `PreferredAlways`: a write that was acknowledged on the preferred side stands until that side replaces it.
+//! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again.
+//!
+//! Which side a write was acknowledged on is told by the history of the topology that its caller had then.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_grid::{MergePolicy, Parting, PartitionHandling, Stored, Topology, Version};
+
+use super::super::history::Operation;
+use super::super::keys::Kind;
+use crate::checks::Broken;
+use crate::world::World;
+
+/// Whether sides may have gone on without each other in this run.
+pub(super) fn has_parted(world: &World) -> bool {
+    let Some(grid) = &world.grid else { return false };
+    grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
+}
+
+/// A key's operations, in the order in which they began.
+struct Merged<'a> {
+    world: &'a World,
+    key: &'a Bytes,
+    operations: &'a [&'a Operation],
+}
+
+pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
+    let last = operations.iter().rev().find(|one| one.client.is_none() && one.read().is_some());
+    let merged = Merged { world, key, operations };
+    merged.is_written()?;
+    // What everybody has in the end, if it was looked at.
+    let Some((last, _)) = last.and_then(|read| read.read()) else { return Ok(()) };
+    merged.nothing_comes_back(last)?;
+    if Kind::of(key) == Kind::Private {
+        merged.one_writer(last)?;
+    }
+    merged.policy(last)
+}
+
+impl Merged<'_> {
+    fn is_written(&self) -> Result<(), Broken> {
+        for read in self.operations {
+            let Some((Some(stored), ended)) = read.read() else { continue };
+            let mut writes = self.operations.iter();
+            if !writes.any(|write| write.value() == Some(&stored.value) && write.began <= ended) {
+                return Err(("what is read was written", self.tell(read)));
+            }
+        }
+        Ok(())
+    }
+
+    fn nothing_comes_back(&self, last: Option<&Stored>) -> Result<(), Broken> {
+        let Some(last) = last.filter(|_| !self.is_of_both(last)) else { return Ok(()) };
+        if Kind::of(self.key) == Kind::Counter {
+            // Two clients may write one number.
+            return Ok(());
+        }
+        let saw = |write: &&&Operation| {
+            let written = write.acknowledged().and(write.written());
+            let previous = written.and_then(|(written, _)| written.previous.as_ref());
+            previous.is_some_and(|previous| previous.value == last.value)
+        };
+        match self.operations.iter().find(saw) {
+            Some(write) => {
+                Err(("nothing replaced comes back", format!("{last:?} in the end, but {}", self.tell(write))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody else writes it, and nobody removes it.
+    fn one_writer(&self, last: Option<&Stored>) -> Result<(), Broken> {
+        let mut standing: Option<&Operation> = None;
+        let mut uncertain: Vec<&Bytes> = Vec::new();
+        let mut is_unbroken = !self.operations.iter().any(|one| self.spans_a_parting(one));
+        for write in self.operations {
+            if write.is_uncertain() {
+                uncertain.extend(write.value());
+            }
+            let Some((written, _)) = write.acknowledged().and(write.written()) else { continue };
+            let saw = written.previous.as_ref().map(|previous| &previous.value);
+            let is_known = saw == standing.and_then(Operation::value);
+            is_unbroken &= is_known || saw.is_some_and(|value| uncertain.contains(&value));
+            standing = Some(write);
+        }
+        let Some(standing) = standing else { return Ok(()) };
+        let is_lasting = last.map(|last| &last.value) == standing.value();
+        if is_lasting || last.is_some_and(|last| uncertain.contains(&&last.value)) {
+            return Ok(());
+        }
+        let removes =
+            self.world.grid.as_ref().is_some_and(|grid| grid.config.merge == MergePolicy::RemoveAll);
+        // What is uncertain may have been done on another side.
+        if is_unbroken && (uncertain.is_empty() || last.is_some()) || last.is_none() && !removes {
+            let what = format!("{last:?} in the end, but {}", self.tell(standing));
+            return Err(("what one side has written is merged", what));
+        }
+        Ok(())
+    }
+
+    fn policy(&self, last: Option<&Stored>) -> Result<(), Broken> {
+        let Some(grid) = &self.world.grid else { return Ok(()) };
+        let Some(end) = grid.newest.as_ref().filter(|_| self.is_certain() && !self.is_of_both(last)) else {
+            return Ok(());
+        };
+        let acknowledged: Vec<(&Operation, Version, &[Parting])> = (self.operations.iter())
+            .filter_map(|write| Some((*write, write.acknowledged()?.0, write.partings.as_deref()?)))
+            .collect();
+        let of_line = acknowledged.iter().filter(|(_, _, line)| is_line_of(end, line));
+        let Some(&(write, version, _)) = of_line.max_by_key(|(_, version, _)| *version) else {
+            return Ok(());
+        };
+        let is_it = match last {
+            Some(last) => write.value() == Some(&last.value),
+            None => write.is_removal(),
+        };
+        match grid.config.merge {
+            MergePolicy::PreferredAlways if !is_it && write.partings.as_deref() == Some(&*end.partings) => {
+                let what = format!("{last:?} in the end, but {}", self.tell(write));
+                Err(("the preferred side's writes stand", what))
+            }
+            MergePolicy::RemoveAll if last.is_some() => {
+                let conflicts = |other: &&(&Operation, Version, &[Parting])| {
+                    let (other, _, line) = other;
+                    let side = line.last().and_then(|last| grid.sides.get(&(last.id, last.by.clone())));
+                    let parted = end.partings.iter().find(|parting| !line.contains(parting));
+                    !is_line_of(end, line)
+                        && other.value() != write.value()
+                        && side.is_some_and(|since| version.topology() < *since)
+                        && parted.is_some_and(|parting| version.topology() >= parting.id)
+                };
+                match acknowledged.iter().find(conflicts) {
+                    Some((other, ..)) => {
+                        let what = format!(
+                            "{last:?} in the end, but {}\n  and {}",
+                            self.tell(write),
+                            self.tell(other)
+                        );
+                        Err(("what both sides have written is removed", what))
+                    }
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a value was written while members parted.
+    fn is_of_both(&self, last: Option<&Stored>) -> bool {
+        let mut writes = self.operations.iter();
+        last.is_some_and(|last| {
+            writes.any(|write| write.value() == Some(&last.value) && self.spans_a_parting(write))
+        })
+    }
+
+    fn spans_a_parting(&self, operation: &Operation) -> bool {
+        let parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
+        operation.write().is_some()
+            && parted
+                .into_iter()
+                .any(|at| *at >= operation.began && operation.ended.is_none_or(|ended| *at <= ended))
+    }
+
+    /// Whether there is no write of which nobody knows whether it was done.
+    fn is_certain(&self) -> bool {
+        !self.operations.iter().any(|one| one.is_uncertain())
+    }
+
+    fn tell(&self, operation: &Operation) -> String {
+        let line = operation.partings.iter().flat_map(|line| line.iter().map(|parting| parting.id));
+        format!(
+            "{} at {}: {:?} from {:?} to {:?}: {:?}, parted {:?}",
+            String::from_utf8_lossy(self.key),
+            self.world.nodes[operation.node].name,
+            operation.action,
+            operation.began,
+            operation.ended,
+            operation.result,
+            line.collect::<Vec<_>>(),
+        )
+    }
+}
+
+/// Whether a history is that of the topology, or an older part of it.
+fn is_line_of(topology: &Topology, line: &[Parting]) -> bool {
+    line.last().is_some_and(|last| topology.partings.contains(last))
+}
+
+/// With which topology each side came that was merged, by its last parting.
+pub(crate) type Sides = BTreeMap<(u32, consort_group::Address), u32>;
