@@ -135,8 +135,13 @@ mod tests {
 
     #[test]
     fn commands_come_back_in_order() {
-        let pull =
-            Body::Pull(Pull { rebalance: 3, segment: Segment(255), cursor: Some((1, 2)), bytes_max: 9 });
+        let pull = Body::Pull(Pull {
+            rebalance: 3,
+            side: None,
+            segment: Segment(255),
+            cursor: Some((1, 2)),
+            bytes_max: 9,
+        });
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"k"));
         writer.push(CACHE, 6, &pull);
