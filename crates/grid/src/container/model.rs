@@ -209,7 +209,7 @@ impl World {
 
     fn cost(&self, key_len: usize, entry: &Entry) -> u64 {
         let evicts = self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove);
-        (key_len + entry.value.len()) as u64
+        item::allocated(key_len, entry.value.len()) as u64
             + ENTRY_OVERHEAD
             + if entry.lifetime.is_forever() { 0 } else { LIFETIME_OVERHEAD }
             + if evicts { BOUND_OVERHEAD } else { 0 }

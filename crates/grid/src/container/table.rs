@@ -8,8 +8,9 @@ use consort_group::Time;
 use hashbrown::HashTable;
 
 use super::cursor::{Budget, Cursor};
-use super::entry::{Entry, Lifetime, is_passive, right_sized};
+use super::entry::{Entry, Lifetime};
 use super::eviction::Queues;
+use super::item::{self, Item};
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
 use super::{
@@ -70,8 +71,7 @@ struct Place {
 
 #[derive(Clone)]
 pub(super) struct Stored {
-    key: Box<[u8]>,
-    pub(super) value: Bytes,
+    pub(super) item: Item,
     version: Version,
     created: Time,
     /// The number of the insertion of the key.
@@ -95,17 +95,17 @@ impl Stored {
             None => (self.created, Lifetime::FOREVER),
             Some(mortal) => (mortal.last_used, mortal.lifetime),
         };
-        Entry { value: self.value.clone(), version: self.version, created: self.created, last_used, lifetime }
+        Entry { value: self.item.value(), version: self.version, created: self.created, last_used, lifetime }
     }
 
     pub(super) fn into_taken(self, segment: Segment) -> Taken {
         let entry = self.entry();
-        Taken { segment, key: self.key.into(), entry }
+        Taken { segment, key: Bytes::copy_from_slice(self.item.key()), entry }
     }
 
     #[inline]
     pub(super) fn is_passive(&self) -> bool {
-        is_passive(&self.value)
+        self.item.is_passive()
     }
 
     fn expiry(&self) -> Option<Time> {
@@ -133,7 +133,7 @@ impl Stored {
     }
 
     fn data_len(&self) -> usize {
-        self.key.len() + self.value.len()
+        self.item.key().len() + self.item.value_len()
     }
 }
 
@@ -141,7 +141,7 @@ impl Stored {
 pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bound: bool) -> u64 {
     let lifetime = if has_lifetime { LIFETIME_OVERHEAD } else { 0 };
     let bound = if has_bound { BOUND_OVERHEAD } else { 0 };
-    (key_len + value_len) as u64 + ENTRY_OVERHEAD + lifetime + bound
+    item::allocated(key_len, value_len) as u64 + ENTRY_OVERHEAD + lifetime + bound
 }
 
 impl Contents {
@@ -183,13 +183,13 @@ impl Contents {
     }
 
     fn cost_of(&self, stored: &Stored) -> u64 {
-        self.cost(stored.key.len(), stored.value.len(), stored.mortal.is_some())
+        self.cost(stored.item.key().len(), stored.item.value_len(), stored.mortal.is_some())
     }
 
     #[inline]
     fn slot(&self, hash: KeyHash, key: &[u8]) -> Option<u32> {
         let is_it = |place: &Place| {
-            place.hash == hash && self.slab.get(place.slot).is_some_and(|stored| *stored.key == *key)
+            place.hash == hash && self.slab.get(place.slot).is_some_and(|stored| stored.item.key() == key)
         };
         self.index.find(hash.spread(), is_it).map(|place| place.slot)
     }
@@ -218,12 +218,12 @@ impl Contents {
     fn passivate(&mut self, slot: u32) -> Option<Stored> {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
-        stored.value = was.entry().passivated().value;
+        stored.item = Item::passive(was.item.key());
         if let Some(queues) = &mut self.queues {
             queues.remove(slot);
         }
         self.discount(self.cost_of(&was), false);
-        self.count(self.cost(was.key.len(), 0, was.mortal.is_some()), true);
+        self.count(self.cost(was.item.key().len(), 0, was.mortal.is_some()), true);
         Some(was)
     }
 
@@ -344,23 +344,28 @@ impl Table {
         written.max(removed)
     }
 
-    /// Writes an entry and gives the one before it, unless that had expired.
-    pub(super) fn put(&mut self, hash: KeyHash, key: &[u8], entry: Entry, now: Time) -> Option<Entry> {
+    /// Writes an entry, whose key and value are in `item`, and gives the one before it, unless that had expired.
+    pub(super) fn put(&mut self, hash: KeyHash, item: Item, entry: &Entry, now: Time) -> Option<Entry> {
         let contents = &mut self.contents;
-        contents.forget_removal(key);
+        contents.forget_removal(item.key());
         let expiry = entry.expiry();
         let mortal = expiry.map(|deadline| {
             Box::new(Mortal { lifetime: entry.lifetime, last_used: entry.last_used, deadline })
         });
-        let is_passive = entry.is_passive();
-        contents.count(contents.cost(key.len(), entry.value.len(), mortal.is_some()), is_passive);
-        let found = contents.slot(hash, key);
+        let is_passive = item.is_passive();
+        contents.count(contents.cost(item.key().len(), item.value_len(), mortal.is_some()), is_passive);
+        let found = contents.slot(hash, item.key());
         let (slot, previous) = match found {
             Some(slot) => {
                 let has_bound = contents.queues.is_some();
                 let stored = contents.slab.get_mut(slot).expect("the index knows slots that are occupied");
                 let (previous, was_expired) = (stored.entry(), stored.is_expired(now));
-                let before = cost(stored.key.len(), stored.value.len(), stored.mortal.is_some(), has_bound);
+                let before = cost(
+                    stored.item.key().len(),
+                    stored.item.value_len(),
+                    stored.mortal.is_some(),
+                    has_bound,
+                );
                 if let Some(queues) = &mut contents.queues {
                     match (previous.is_passive(), is_passive) {
                         (false, false) => queues.note_use(slot),
@@ -372,7 +377,7 @@ impl Table {
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
-                stored.value = entry.value;
+                stored.item = item;
                 stored.version = entry.version;
                 stored.created = entry.created;
                 stored.mortal = mortal;
@@ -382,9 +387,8 @@ impl Table {
             None => {
                 let number = self.inserted;
                 self.inserted += 1;
-                let Entry { value, version, created, .. } = entry;
-                let slot =
-                    contents.slab.insert(Stored { key: key.into(), value, version, created, number, mortal });
+                let (version, created) = (entry.version, entry.created);
+                let slot = contents.slab.insert(Stored { item, version, created, number, mortal });
                 contents
                     .index
                     .insert_unique(hash.spread(), Place { slot, hash }, |place| place.hash.spread());
@@ -428,7 +432,7 @@ impl Table {
             mortal.deadline = end;
             contents.timers.set(slot, end);
             if end <= now {
-                let hash = hash_of(&contents.slab.get(slot).expect("it was there").key);
+                let hash = hash_of(contents.slab.get(slot).expect("it was there").item.key());
                 give(contents.take(hash, slot).expect("it was there"));
             }
         }
@@ -452,7 +456,7 @@ impl Table {
         let has_bound = contents.queues.is_some();
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
-        stored.value = right_sized(value);
+        stored.item = Item::new(key, value);
         contents.discount(before, true);
         contents.count(after, false);
         if let Some(queues) = &mut contents.queues {
@@ -471,7 +475,7 @@ impl Table {
         let contents = &mut self.contents;
         let kept = kept.and_then(|(hash, key)| contents.slot(hash, key));
         let victim = contents.queues.as_mut()?.victim(kept)?;
-        let hash = hash_of(&contents.slab.get(victim.slot).expect("a victim is an entry").key);
+        let hash = hash_of(contents.slab.get(victim.slot).expect("a victim is an entry").item.key());
         let stored = if is_backed {
             contents.passivate(victim.slot).expect("a victim is an entry")
         } else {
@@ -538,7 +542,7 @@ impl Table {
                 if !budget.admit(stored.data_len()) {
                     return Walk::Spent;
                 }
-                give(&stored.key, stored.entry());
+                give(stored.item.key(), stored.entry());
             }
             cursor.slot += 1;
         }

@@ -315,7 +315,7 @@ fn measured_overhead(bound: Option<MemoryBound>, make: impl Fn(u32) -> Entry) ->
             let used = allocation_counter::measure(|| {
                 (0..len).for_each(|key| drop(put(&container, &key.to_be_bytes(), make(key))));
             });
-            let data = container.len() * (4 + 100);
+            let data = container.len() * item::allocated(4, 100) as u64;
             (used.bytes_current as u64 - data) as f64 / container.len() as f64
         })
         .sum();
@@ -424,9 +424,9 @@ fn entry_larger_than_the_container_is_refused_and_nothing_evicted() {
     let large = Entry::new(Bytes::from(vec![0; 1_000]), Version::new(1, 2), NOW);
     let limit = Limit::Bytes(1_000);
     let error = container.put(SEG, b"k", large.clone(), NOW).unwrap_err();
-    assert_eq!(error, Full { limit, needed: 1_001 + ENTRY_OVERHEAD + BOUND_OVERHEAD });
+    assert_eq!(error, Full { limit, needed: 1_024 + ENTRY_OVERHEAD + BOUND_OVERHEAD });
     assert_eq!(container.peek(SEG, b"k"), Some(entry("1", 1)));
-    assert_eq!(error.to_string(), "the container is full: 1000 bytes are allowed, and the write needs 1157");
+    assert_eq!(error.to_string(), "the container is full: 1000 bytes are allowed, and the write needs 1148");
 }
 
 #[test]

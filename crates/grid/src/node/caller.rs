@@ -45,9 +45,10 @@ impl Cache {
                     Some(&cx.local)
                 } else {
                     // Numbers are spread over the owners, and a repeated read asks the next one.
-                    let present: Vec<&Address> = present(topology, readers.owners(segment)).collect();
+                    let count = present(topology, readers.owners(segment)).count() as u64;
                     let turn = number.wrapping_add(u64::from(call.is_repeated));
-                    (!present.is_empty()).then(|| present[(turn % present.len() as u64) as usize])
+                    let nth = turn.checked_rem(count).unwrap_or_default();
+                    present(topology, readers.owners(segment)).nth(nth as usize)
                 }
             }
             _ => self.primary(segment),

@@ -1,0 +1,212 @@
+//! A key and its value in one allocation, and the count of references to them in front: whoever looks a key up finds all
+//! three in one place of memory.
+
+use bytes::Bytes;
+
+use super::entry::{self, is_passive};
+
+/// What a container keeps of a key and a value: copies in an allocation of the right size, which keeps no buffer that they
+/// came in.
+#[derive(Clone)]
+pub(super) enum Item {
+    /// Both in one place.
+    Together { bytes: Bytes, key_len: u32 },
+    /// The key of a value that only the store has.
+    Passive(Bytes),
+    /// A value that is worth a place of its own: it is not copied if nobody else uses its allocation.
+    Apart(Box<Apart>),
+}
+
+#[derive(Clone)]
+pub(super) struct Apart {
+    key: Box<[u8]>,
+    value: Bytes,
+}
+
+/// What stands before the bytes of an [`Inline`] in its allocation: the count of references, and the length.
+const HEAD: usize = size_of::<usize>() + size_of::<u32>();
+
+/// Bytes in the allocation of their count of references, which [`Bytes::from_owner`] puts before them.
+struct Inline<const SIZE: usize> {
+    length: u32,
+    bytes: [u8; SIZE],
+}
+
+impl<const SIZE: usize> Inline<SIZE> {
+    fn of(key: &[u8], value: &[u8]) -> Bytes {
+        let length = key.len() + value.len();
+        let mut bytes = [0; SIZE];
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()..length].copy_from_slice(value);
+        Bytes::from_owner(Self { length: length as u32, bytes })
+    }
+}
+
+impl<const SIZE: usize> AsRef<[u8]> for Inline<SIZE> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length as usize]
+    }
+}
+
+/// Allocations that hold a key and a value together: four sizes to a doubling, as allocators have them, so that at most an
+/// eighth is lost.
+macro_rules! sizes {
+    ($($size:literal)+) => {
+        const SIZES: &[usize] = &[$($size),+];
+
+        /// Both in the smallest allocation that takes them; none if they are too large for all.
+        fn together(key: &[u8], value: &[u8]) -> Option<Bytes> {
+            let length = key.len() + value.len() + HEAD;
+            $(if length <= $size {
+                return Some(Inline::<{ $size - HEAD }>::of(key, value));
+            })+
+            None
+        }
+    };
+}
+
+sizes!(32 48 64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096);
+
+/// What is asked of the allocator for a key and a value.
+pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
+    let length = key_len + value_len;
+    match SIZES.iter().find(|&&size| length + HEAD <= size) {
+        Some(&size) => size,
+        None => length + size_of::<Apart>() + SHARED,
+    }
+}
+
+/// What `bytes` allocates for the count of references to bytes that stand elsewhere.
+const SHARED: usize = 24;
+
+impl Item {
+    pub(super) fn new(key: &[u8], value: Bytes) -> Self {
+        if is_passive(&value) {
+            return Self::passive(key);
+        }
+        match together(key, &value) {
+            Some(bytes) => Self::Together { bytes, key_len: key.len() as u32 },
+            None => Self::Apart(Box::new(Apart { key: key.into(), value: right_sized(value) })),
+        }
+    }
+
+    /// What is left of an item whose value is in the store.
+    pub(super) fn passive(key: &[u8]) -> Self {
+        Self::Passive(together(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key)))
+    }
+
+    #[inline]
+    pub(super) fn is_passive(&self) -> bool {
+        matches!(self, Self::Passive(_))
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            Self::Together { bytes, key_len } => &bytes[..*key_len as usize],
+            Self::Passive(key) => key,
+            Self::Apart(apart) => &apart.key,
+        }
+    }
+
+    /// The value; whoever has it keeps the item's memory.
+    #[inline]
+    pub(super) fn value(&self) -> Bytes {
+        match self {
+            Self::Together { bytes, key_len } => bytes.slice(*key_len as usize..),
+            Self::Passive(_) => entry::passive(),
+            Self::Apart(apart) => apart.value.clone(),
+        }
+    }
+
+    pub(super) fn value_len(&self) -> usize {
+        match self {
+            Self::Together { bytes, key_len } => bytes.len() - *key_len as usize,
+            Self::Passive(_) => 0,
+            Self::Apart(apart) => apart.value.len(),
+        }
+    }
+}
+
+/// The bytes in an allocation that is exactly theirs. It is the allocation that they come in if nobody else uses that and
+/// it is the right size; else they are copied.
+fn right_sized(value: Bytes) -> Bytes {
+    let value = Bytes::from(Vec::from(value).into_boxed_slice());
+    // The first clone of such bytes allocates their count of references. Better here than under the lock of a read.
+    drop(value.clone());
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_value_come_back_whatever_their_size() {
+        for length in (0..300).chain([1_000, 4_000, 4_084, 4_085, 5_000]) {
+            for key_len in [0, 1, 9, length / 2] {
+                let (key, value) = (vec![1; key_len.min(length)], vec![2; length - key_len.min(length)]);
+                let item = Item::new(&key, value.clone().into());
+                assert_eq!(
+                    (item.key(), item.value(), item.value_len()),
+                    (&key[..], value.clone().into(), value.len())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn allocation_is_what_is_said_and_at_most_an_eighth_larger_than_needed() {
+        for length in (0..300).chain([1_000, 1_012, 1_013, 4_084]) {
+            let value = vec![2; length - length / 3];
+            let key = vec![1; length / 3];
+            let mut kept = None;
+            let used = allocation_counter::measure(|| {
+                kept = Some(Item::new(&key, Bytes::from_static(Box::leak(value.clone().into_boxed_slice()))));
+            });
+            let leaked = if value.is_empty() { 0 } else { value.len() as i64 };
+            assert_eq!(used.bytes_current - leaked, allocated(key.len(), value.len()) as i64, "{length}");
+            assert!(used.bytes_current - leaked <= (length + HEAD).max(64) as i64 * 5 / 4);
+        }
+    }
+
+    #[test]
+    fn clone_of_a_value_allocates_nothing() {
+        for length in [100, 10_000] {
+            let item = Item::new(b"key", vec![7; length].into());
+            let used = allocation_counter::measure(|| drop(std::hint::black_box(item.value())));
+            assert_eq!(used.count_total, 0);
+        }
+    }
+
+    #[test]
+    fn value_does_not_keep_the_buffer_that_it_came_in() {
+        for length in [100, 10_000] {
+            let buffer = Bytes::from(vec![7; 100_000]);
+            for value in [buffer.slice(100..100 + length), buffer.slice(..length)] {
+                let mut kept = None;
+                let used = allocation_counter::measure(|| kept = Some(Item::new(b"k", value)));
+                assert!(used.bytes_current < length as i64 + 100, "{used:?}");
+            }
+            // The last slice of a buffer that is otherwise gone has all of it for itself, and still must not keep it.
+            let last = buffer.slice(100_000 - length..);
+            drop(buffer);
+            let mut kept = None;
+            let used = allocation_counter::measure(|| kept = Some(Item::new(b"k", last)));
+            assert!(used.bytes_current <= length as i64 + 100 - 100_000, "{used:?}");
+            drop(kept);
+        }
+    }
+
+    #[test]
+    fn large_value_that_nobody_else_uses_is_not_copied() {
+        let value = Bytes::from(vec![7; 100_000]);
+        let place = value.as_ptr();
+        assert_eq!(Item::new(b"k", value).value().as_ptr(), place);
+    }
+
+    #[test]
+    fn item_is_no_larger_than_its_bytes_and_a_length() {
+        assert_eq!(size_of::<Item>(), size_of::<Bytes>() + size_of::<usize>());
+    }
+}
