@@ -183,6 +183,11 @@ impl Options {
         self.sizes.first().copied().unwrap_or(1_000)
     }
 
+    /// Megabytes that one more member gets.
+    pub(crate) fn moved_mb(&self) -> u64 {
+        if self.quick { 20 } else { self.moved_mb }
+    }
+
     pub(crate) fn runs(&self) -> usize {
         if self.quick { 1 } else { self.runs.max(1) }
     }

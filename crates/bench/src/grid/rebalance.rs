@@ -41,7 +41,7 @@ fn once(options: &Options, run: usize, streams: &mut Runs, said: &mut [Vec<Value
         Progress::result(&format!("rebalance with {invokers} readers per member, run {run}"));
         let figures = tools::grid(&[
             "rebalance".to_owned(),
-            format!("--megabytes={}", if options.quick { 20 } else { options.moved_mb }),
+            format!("--megabytes={}", options.moved_mb()),
             format!("--invokers={invokers}"),
             format!("--time={}", options.time().as_secs_f64()),
             "--json".to_owned(),
@@ -54,8 +54,8 @@ fn once(options: &Options, run: usize, streams: &mut Runs, said: &mut [Vec<Value
 
 fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Runs) -> Vec<Row> {
     let subject = match invokers {
-        0 => format!("rebalance, {} MB", options.moved_mb),
-        _ => format!("rebalance, {} MB, {invokers} readers per member", options.moved_mb),
+        0 => format!("rebalance, {} MB", options.moved_mb()),
+        _ => format!("rebalance, {} MB, {invokers} readers per member", options.moved_mb()),
     };
     let figures = |path: &str| Runs(said.iter().filter_map(|said| said.pointer(path)?.as_f64()).collect());
     let of = |figure: &'static str| (subject.clone(), figure);
