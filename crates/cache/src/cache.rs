@@ -63,8 +63,14 @@ impl<K, V, KE, VE> fmt::Debug for Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    pub(crate) fn new(handler: Arc<GridHandler>, opened: Arc<OpenCache>, keys: KE, values: VE) -> Self {
-        Self { handler, opened, keys, values, options: CacheOptions::default(), types: PhantomData }
+    pub(crate) fn new(
+        handler: Arc<GridHandler>,
+        opened: Arc<OpenCache>,
+        keys: KE,
+        values: VE,
+        options: CacheOptions,
+    ) -> Self {
+        Self { handler, opened, keys, values, options, types: PhantomData }
     }
 
     /// The cache's name.

@@ -71,6 +71,16 @@ pub enum OpenError {
         /// How long that was.
         after: Duration,
     },
+    /// The manager's file does not know it.
+    #[error("{file} has no cache {cache}; it has {known}")]
+    Undefined {
+        /// The cache.
+        cache: Arc<str>,
+        /// The file.
+        file: Arc<str>,
+        /// The caches that it has.
+        known: String,
+    },
     /// The manager is closed.
     #[error("the manager is closed")]
     Closed,
@@ -83,6 +93,9 @@ pub enum ManagerError {
     /// The channel could not.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// No file says which cluster to join.
+    #[error("no cluster is named: give the transport of the configuration a `cluster`")]
+    NoCluster,
 }
 
 /// A cache was closed here before all that depended on this member was elsewhere: what only this member had is lost.

@@ -49,6 +49,8 @@ pub(crate) struct State {
 /// The handler.
 pub(crate) struct GridHandler {
     clock: Clock,
+    /// What the node may pull at a time.
+    transfer_budget: u32,
     bell: OnceLock<Bell>,
     state: Mutex<State>,
     /// Locked after `state`, if both are.
@@ -83,9 +85,10 @@ impl Said {
 }
 
 impl GridHandler {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(transfer_budget: u32) -> Self {
         Self {
             clock: Clock::start(),
+            transfer_budget,
             bell: OnceLock::new(),
             state: Mutex::new(State { node: None, lanes: Lanes::default(), traffic: Traffic::default() }),
             waiters: Mutex::default(),
@@ -275,7 +278,9 @@ impl GridHandler {
 
 impl UpHandler for GridHandler {
     fn opened(&self, channel: WeakChannel) {
-        self.state().node = Some(Node::new(channel.address().clone()));
+        let mut node = Node::new(channel.address().clone());
+        node.set_transfer_budget(self.transfer_budget);
+        self.state().node = Some(node);
         let _ = self.bell.set(channel.bell());
     }
 

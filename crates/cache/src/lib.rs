@@ -51,6 +51,7 @@ mod cache;
 mod compute;
 mod encoding;
 mod error;
+mod file;
 mod handler;
 mod iteration;
 mod lanes;
@@ -65,10 +66,11 @@ pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_grid::{
     CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Guarantee, IterationError, Lifetime,
     Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
-    ReadFrom, Segment, Stored, Topology, Version, WhenFull, Write, Written,
+    ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use error::{CacheError, ManagerError, NotHandedOver, OpenError};
+pub use file::CacheSettings;
 pub use handler::Traffic;
 pub use iteration::Walk;
 pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};

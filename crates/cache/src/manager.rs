@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
-use consort_conf::ConfigError;
+use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
-    MemoryBound, MergeFn, Node, Progress, Topology,
+    MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,7 +19,9 @@ use tokio::time::timeout;
 use crate::cache::{Cache, RawCache};
 use crate::encoding::{Encoding, Postcard, Raw};
 use crate::error::{ManagerError, NotHandedOver, OpenError};
+use crate::file::{self, CacheSettings, ManagerFile};
 use crate::handler::{GridHandler, Traffic};
+use crate::options::CacheOptions;
 use crate::standing::{OpenCache, Standing};
 
 /// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
@@ -33,6 +36,8 @@ pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 pub struct ManagerBuilder {
     channel: ChannelBuilder,
     location: Location,
+    transfer_budget: u32,
+    file: Option<Arc<ManagerFile>>,
 }
 
 impl ManagerBuilder {
@@ -50,16 +55,34 @@ impl ManagerBuilder {
         self
     }
 
+    /// How many bytes of segments may be on their way to this member at a time while owners change, for each cache: 1 MiB
+    /// by default, and at most ([`TRANSFER_BUDGET`]). Less leaves more of a slow network to calls, and takes longer.
+    #[must_use]
+    pub fn transfer_budget(mut self, bytes: u32) -> Self {
+        self.transfer_budget = bytes;
+        self
+    }
+
+    /// Opens the channel and joins the cluster that the file names ([`CacheManager::from_file`]).
+    ///
+    /// # Errors
+    ///
+    /// [`ManagerError`]; nothing is left open.
+    pub async fn start(self) -> Result<CacheManager, ManagerError> {
+        let cluster = self.file.as_ref().and_then(|file| file.cluster.clone());
+        self.connect(&cluster.ok_or(ManagerError::NoCluster)?).await
+    }
+
     /// Opens the channel and joins the cluster.
     ///
     /// # Errors
     ///
     /// [`ManagerError`]; nothing is left open.
     pub async fn connect(self, cluster: &str) -> Result<CacheManager, ManagerError> {
-        let handler = Arc::new(GridHandler::new());
+        let handler = Arc::new(GridHandler::new(self.transfer_budget));
         let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
-        let location = self.location;
-        Ok(CacheManager { member: Arc::new(Member { handler, channel, location }) })
+        let (location, file) = (self.location, self.file);
+        Ok(CacheManager { member: Arc::new(Member { handler, channel, location, file }) })
     }
 }
 
@@ -68,6 +91,7 @@ struct Member {
     handler: Arc<GridHandler>,
     channel: Channel,
     location: Location,
+    file: Option<Arc<ManagerFile>>,
 }
 
 /// A member of a grid. Cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves
@@ -84,18 +108,46 @@ impl fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// A manager over a channel's configuration file, or the name of one that comes along (`tcp.xml`, `udp.xml`, …).
+    /// A manager by a file: one with the settings of caches, as `crates/cache/examples/caches.xml` is, or a channel's
+    /// configuration, or the name of one that comes along (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
     ///
     /// # Errors
     ///
     /// If the configuration cannot be read or names what nobody knows.
     pub fn from_file(name: &str) -> Result<ManagerBuilder, ConfigError> {
-        Channel::from_file(name).map(Self::from_channel)
+        Self::from_file_with(name, &Variables::from_env())
+    }
+
+    /// The same with other variables.
+    ///
+    /// # Errors
+    ///
+    /// As [`CacheManager::from_file`].
+    pub fn from_file_with(name: &str, variables: &Variables) -> Result<ManagerBuilder, ConfigError> {
+        let text = std::fs::read_to_string(name).unwrap_or_default();
+        // What is not there, or is something else, the channel knows, or says what is wrong with it.
+        if consort_conf::root_name(&text).as_deref() != Some(file::ROOT) {
+            return Channel::from_file_with(name, variables).map(Self::from_channel);
+        }
+        let file = ManagerFile::load(Path::new(name), variables)?;
+        let mut builder = Self::from_channel(Channel::from_file_with(&file.stack, variables)?);
+        if let Some(name) = &file.name {
+            builder = builder.name(name);
+        }
+        builder.location = file.location.clone();
+        builder.transfer_budget = file.transfer_budget;
+        builder.file = Some(Arc::new(file));
+        Ok(builder)
     }
 
     /// A manager over a channel that is to be opened. The channel is its own.
     pub fn from_channel(channel: ChannelBuilder) -> ManagerBuilder {
-        ManagerBuilder { channel, location: Location::default() }
+        ManagerBuilder {
+            channel,
+            location: Location::default(),
+            transfer_budget: TRANSFER_BUDGET,
+            file: None,
+        }
     }
 
     /// Our member address.
@@ -171,18 +223,46 @@ impl CacheManager {
         (*opened.config.name == *cache).then_some(opened)
     }
 
-    /// A cache of serde's values with the default settings ([`CacheConfig::new`]), which is opened unless it is open.
+    /// A cache of serde's values with the settings that the manager's file has for it, without a file the default ones
+    /// ([`CacheConfig::new`]). It is opened unless it is open.
     ///
     /// # Errors
     ///
     /// [`OpenError`]; the cluster's cache is not touched.
     pub async fn cache<K, V>(&self, name: &str) -> Result<Cache<K, V>, OpenError> {
-        self.open(CacheConfig::new(name)).cache().await
+        self.named(name)?.cache().await
+    }
+
+    /// A cache with the settings that the manager's file has for it, without a file the default ones.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Undefined`] if there is a file, and it does not have the cache.
+    pub fn named(&self, name: &str) -> Result<CacheBuilder<'_>, OpenError> {
+        let settings = match &self.member.file {
+            None => CacheSettings::new(name),
+            Some(file) => file.caches.get(name).cloned().ok_or_else(|| {
+                let known: Vec<&str> = file.caches.keys().map(String::as_str).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                OpenError::Undefined { cache: name.into(), file: file.source.as_str().into(), known }
+            })?,
+        };
+        Ok(self.open_with(settings))
+    }
+
+    /// The names of the caches that the manager's file has.
+    pub fn defined_caches(&self) -> impl Iterator<Item = &str> {
+        self.member.file.iter().flat_map(|file| file.caches.keys().map(String::as_str))
     }
 
     /// A cache with these settings. What comes next says what only this member is to know.
     pub fn open(&self, config: CacheConfig) -> CacheBuilder<'_> {
-        CacheBuilder { manager: self, config, capacity: Capacity::default(), memory: None }
+        self.open_with(config.into())
+    }
+
+    /// A cache with these settings, those that only this member is to know among them.
+    pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
+        CacheBuilder { manager: self, settings }
     }
 
     /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
@@ -246,21 +326,19 @@ impl Member {
 #[must_use]
 pub struct CacheBuilder<'a> {
     manager: &'a CacheManager,
-    config: CacheConfig,
-    capacity: Capacity,
-    memory: Option<MemoryBound>,
+    settings: CacheSettings,
 }
 
 impl CacheBuilder<'_> {
     /// How much this member takes of the cache, relative to the others. [`Capacity::ZERO`] owns nothing.
     pub fn capacity(mut self, capacity: Capacity) -> Self {
-        self.capacity = capacity;
+        self.settings.capacity = capacity;
         self
     }
 
     /// How much memory this member has for it; by default what there is.
     pub fn memory(mut self, bound: MemoryBound) -> Self {
-        self.memory = Some(bound);
+        self.settings.memory = Some(bound);
         self
     }
 
@@ -292,16 +370,17 @@ impl CacheBuilder<'_> {
         keys: KE,
         values: VE,
     ) -> Result<Cache<K, V, KE, VE>, OpenError> {
-        let mut config = self.config;
+        let CacheSettings { mut config, capacity, memory, lifetime } = self.settings;
         config.encoding = match (keys.media_type(), values.media_type()) {
             (keys, values) if keys == values => keys.into(),
             (keys, values) => format!("{keys}, {values}").into(),
         };
         config.check()?;
         let member = &self.manager.member;
-        let opened = member.open(config, self.capacity, self.memory)?;
+        let opened = member.open(config, capacity, memory)?;
         member.until_open(&opened).await?;
-        Ok(Cache::new(member.handler.clone(), opened, keys, values))
+        let options = CacheOptions { lifetime, ..CacheOptions::default() };
+        Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
     }
 }
 

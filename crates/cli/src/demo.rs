@@ -132,7 +132,7 @@ async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>>
     Ok(figures)
 }
 
-const HEAD: &str = "   time  members  requests/s  segments left  MB received";
+const HEAD: &str = "   time  members  requests/s  segments left   MB left  MB received";
 
 /// How far the cluster was when it was looked at last.
 struct Watch {
@@ -180,11 +180,13 @@ impl Watch {
         let rate = self.rate(&states);
         let members = states.iter().map(|state| state.members).min().unwrap_or(0);
         let segments: usize = states.iter().map(|state| state.segments_left).sum();
+        let left: u64 = states.iter().map(|state| state.bytes_left).sum();
         let received: u64 = states.iter().map(|state| state.bytes_pulled).sum();
         println!(
-            "{:>5.1} s {members:>8} {:>11} {segments:>14} {:>12.1}",
+            "{:>5.1} s {members:>8} {:>11} {segments:>14} {:>9.1} {:>12.1}",
             self.begin.elapsed().as_secs_f64(),
             grouped(rate),
+            left as f64 / 1e6,
             received as f64 / 1e6
         );
         Ok(states)

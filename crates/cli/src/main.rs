@@ -2,7 +2,9 @@
 
 mod chat;
 mod demo;
+mod ending;
 mod join;
+mod live;
 mod parse;
 mod perf;
 mod probe;
@@ -39,6 +41,8 @@ enum Command {
     Demo(demo::Demo),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
     Perf(Box<perf::grid::Perf>),
+    /// Members under load that are killed, stopped, cut off and restarted; counts what is lost, and tells how long it took.
+    Live(live::Live),
     /// Performance of going through everything in a cache, over sizes, batches and ways.
     Iterate(Box<perf::grid::Iterate>),
     /// Performance of a rebalance: one more member joins a cache that is read meanwhile.
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
     // What a simulation loses, it loses on purpose; and a demo kills.
     let level = match arguments.command {
         Command::Sim(_) => "off",
-        Command::Demo(_) => "error",
+        Command::Demo(_) | Command::Live(_) => "error",
         _ => "warn",
     };
     // Layers have switches of their own for what they trace, to be used while the program runs.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         .init();
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
+        Command::Live(live) => on_one_thread(live.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),
@@ -98,7 +103,11 @@ fn main() -> ExitCode {
 /// One thread serves sockets, stack and application: on loopback and in most deployments a wake-up of another thread
 /// costs more than what it would do.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // Not to wait for a thread that reads standard input, until somebody types something.
+    runtime.shutdown_background();
+    result
 }
 
 /// The standard library ignores SIGPIPE, which turns a closed pipe into a panic of `println!`.

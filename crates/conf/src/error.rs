@@ -64,6 +64,16 @@ pub enum Fault {
         /// The known name that is nearest to it.
         nearest: Option<&'static str>,
     },
+    /// An element that cannot stand where it does.
+    #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
+    UnknownElement {
+        /// The element around it.
+        parent: String,
+        /// The name as written.
+        element: String,
+        /// The known name that is nearest to it.
+        nearest: Option<&'static str>,
+    },
     /// A protocol is to use another number on the wire than its own.
     #[error(
         "attribute id of {protocol}: `{id}` is not its number, which is {own} and cannot be changed here"

@@ -54,7 +54,7 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
 }
 
 /// The name among `names` that is closest to `wrong`, unless all are far from it.
-fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, name) =
         names.map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name)).min()?;

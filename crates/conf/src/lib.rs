@@ -1,5 +1,5 @@
 //! Configuration files: JGroups' XML stacks with `${name:default}` substitution, read into a description with the
-//! place of every attribute (facts sections 1.5 and 9).
+//! place of every attribute (facts sections 1.5 and 9); and any XML as a [`Tree`], from which others read their own.
 //!
 //! ```
 //! use consort_conf::{Variables, load_stack};
@@ -16,10 +16,14 @@
 mod error;
 mod known;
 mod stacks;
+mod tree;
 mod variables;
 mod xml;
 
 pub use error::{ConfigError, Fault};
 pub use known::{Ignored, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
+
+pub use tree::{Node, Tree, root_name};
 pub use variables::Variables;
+pub use xml::Attribute;

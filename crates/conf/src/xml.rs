@@ -8,10 +8,10 @@ use crate::error::{ConfigError, Fault};
 use crate::variables::Variables;
 
 /// Elements of a file at most. The longest stack has a tenth of it.
-const ELEMENTS_MAX: usize = 1_000;
+pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
 /// An attribute's name, value and place.
-pub(crate) type Attribute = (String, String, Position);
+pub type Attribute = (String, String, Position);
 
 /// What stands in a file, in order.
 pub(crate) enum Element {
@@ -24,16 +24,16 @@ pub(crate) enum Element {
     },
 }
 
-struct Source<'t> {
-    name: &'t str,
+pub(crate) struct Source<'t> {
+    pub(crate) name: &'t str,
     /// Its number in positions.
-    file: u16,
-    text: &'t str,
-    variables: &'t Variables,
+    pub(crate) file: u16,
+    pub(crate) text: &'t str,
+    pub(crate) variables: &'t Variables,
 }
 
 impl Source<'_> {
-    fn position(&self, offset: usize) -> Position {
+    pub(crate) fn position(&self, offset: usize) -> Position {
         let mut end = offset.min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end -= 1;
@@ -44,11 +44,11 @@ impl Source<'_> {
         Position { file: self.file, line, column }
     }
 
-    fn fault(&self, offset: usize, fault: Fault) -> ConfigError {
+    pub(crate) fn fault(&self, offset: usize, fault: Fault) -> ConfigError {
         ConfigError::new(self.name, self.position(offset), fault)
     }
 
-    fn fail(&self, offset: usize, what: impl Into<String>) -> ConfigError {
+    pub(crate) fn fail(&self, offset: usize, what: impl Into<String>) -> ConfigError {
         self.fault(offset, Fault::Structure(what.into()))
     }
 
@@ -57,7 +57,7 @@ impl Source<'_> {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
 
-    fn attributes(&self, tag: &BytesStart<'_>, at: usize) -> Result<Vec<Attribute>, ConfigError> {
+    pub(crate) fn attributes(&self, tag: &BytesStart<'_>, at: usize) -> Result<Vec<Attribute>, ConfigError> {
         let mut attributes: Vec<Attribute> = Vec::new();
         for attribute in tag.attributes() {
             let attribute =

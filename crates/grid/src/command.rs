@@ -169,6 +169,8 @@ pub(crate) struct Chunk {
     pub(crate) past: Option<Past>,
     /// The giver does not have the segment: ask somebody else.
     pub(crate) is_refused: bool,
+    /// What keys and values of the whole segment take at the giver, about.
+    pub(crate) segment_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]

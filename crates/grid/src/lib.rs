@@ -32,7 +32,7 @@ pub use container::{
 };
 pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
-pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress};
+pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
 pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};
 #[cfg(feature = "planted")]

@@ -55,7 +55,7 @@ pub struct Links {
 pub struct Hosts {
     hosts: Vec<Host>,
     /// The ports are in a namespace of their own, not to be seen where the caller runs.
-    _switch: Namespace,
+    switch: Namespace,
 }
 
 impl Hosts {
@@ -93,12 +93,31 @@ impl Hosts {
             ))?;
             hosts.push(host);
         }
-        Ok(Self { hosts, _switch: switch })
+        Ok(Self { hosts, switch })
     }
 
     /// All of them.
     pub fn all(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// Takes a host's plug out of the switch: what it sends and what others send it is lost, and nobody is told. Hosts
+    /// count from 0.
+    ///
+    /// # Errors
+    ///
+    /// If the switch does not do it.
+    pub fn cut(&self, nth: usize) -> Result<(), HostsError> {
+        self.switch.shell(&format!("ip link set port{} nomaster", nth + 1))
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    ///
+    /// If the switch does not do it.
+    pub fn heal(&self, nth: usize) -> Result<(), HostsError> {
+        self.switch.shell(&format!("ip link set port{} master switch", nth + 1))
     }
 }
 

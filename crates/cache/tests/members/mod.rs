@@ -17,7 +17,7 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 pub struct Cluster {
     pub name: String,
     text: String,
-    variables: Variables,
+    pub variables: Variables,
 }
 
 impl Cluster {

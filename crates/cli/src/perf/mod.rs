@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-pub(crate) use self::cluster::Cluster;
+pub(crate) use self::cluster::{Cluster, member_name};
 use crate::join::Join;
 
 /// What both tests can be told.

@@ -45,6 +45,7 @@ use calls::InFlight;
 
 pub use cx::Counters;
 pub(crate) use cx::Cx;
+pub use transfer::TRANSFER_BUDGET;
 
 /// How often what should have been answered is looked after.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -103,6 +104,10 @@ pub enum NodeEvent {
 pub struct Progress {
     /// Segments that are still to come.
     pub segments_left: usize,
+    /// Bytes of keys and values that are still to come, about: what the givers say of segments that have begun to come,
+    /// and as much for each of the others as those have on average. 0 before the first has begun. Values that a giver has
+    /// in its store only do not count.
+    pub bytes_left: u64,
     /// Bytes of keys and values that have come in this rebalance.
     pub bytes_pulled: u64,
 }
@@ -155,6 +160,12 @@ impl Node {
         self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
     }
 
+    /// How many bytes of segments may be on their way to this member at a time, for each cache: [`TRANSFER_BUDGET`] by
+    /// default and at most.
+    pub fn set_transfer_budget(&mut self, bytes: u32) {
+        self.set_chunk_bytes(bytes / transfer::PULLS_MAX as u32);
+    }
+
     /// Gives this member a bug.
     #[cfg(feature = "planted")]
     pub fn plant(&mut self, bug: crate::Planted) {
@@ -180,6 +191,7 @@ impl Node {
     pub fn progress(&self, cache: CacheId) -> Progress {
         self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
             segments_left: cache.transfer.segments_left(),
+            bytes_left: cache.transfer.bytes_left(),
             bytes_pulled: cache.transfer.bytes,
         })
     }

@@ -21,6 +21,9 @@ pub(super) const PULLS_MAX: usize = 4;
 /// enough to let commands through in between.
 pub(super) const CHUNK_BYTES: u32 = 256 * 1024;
 
+/// Bytes of segments that are on their way to a member at a time, unless it wants less.
+pub const TRANSFER_BUDGET: u32 = PULLS_MAX as u32 * CHUNK_BYTES;
+
 /// Entries of a chunk: a giver's walk holds nobody up for longer.
 const CHUNK_ENTRIES: usize = 4_096;
 
@@ -40,18 +43,38 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     /// With what was restored: the other owners of segments that are still to be pulled from, one after the other.
     others: BTreeMap<Segment, Vec<Address>>,
+    /// Segments that have begun to come in this rebalance, and what the givers say they have.
+    begun: (u64, u64),
 }
 
 struct ActivePull {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
+    /// What has come of the segment, and what it has, once the giver has said that.
+    bytes: (u64, Option<u64>),
 }
 
 impl Transfer {
     /// Segments that have not come yet.
     pub(crate) fn segments_left(&self) -> usize {
         self.todo.len() + self.active.len()
+    }
+
+    /// Bytes that have not come yet, about.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        let left = |pull: &ActivePull| match pull.bytes {
+            (come, Some(all)) => all.saturating_sub(come),
+            (_, None) => self.average(),
+        };
+        let active = self.active.values().map(left).fold(0, u64::saturating_add);
+        active.saturating_add(self.average().saturating_mul(self.todo.len() as u64))
+    }
+
+    /// What a segment has that has not begun to come.
+    fn average(&self) -> u64 {
+        let (segments, bytes) = self.begun;
+        bytes.checked_div(segments).unwrap_or(0)
     }
 
     pub(crate) fn is_active(&self) -> bool {
@@ -142,7 +165,7 @@ impl Cache {
             // By turns, so that givers share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
-        let pull = ActivePull { from, cursor: None, asked: cx.now };
+        let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
     }
@@ -236,6 +259,7 @@ impl Cache {
             past: found.next.is_none().then(|| self.past_of(segment)).flatten(),
             side,
             is_refused: false,
+            segment_bytes: self.container.segment_content_bytes(segment),
         };
         self.send(cx, from, Body::Chunk(chunk));
     }
@@ -243,7 +267,8 @@ impl Cache {
     pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
         let Pull { rebalance, side, segment, .. } = pull;
         let (entries, next, past) = (Vec::new(), None, None);
-        let chunk = Chunk { rebalance, side, segment, entries, next, past, is_refused: true };
+        let chunk =
+            Chunk { rebalance, side, segment, entries, next, past, is_refused: true, segment_bytes: 0 };
         self.send(cx, from, Body::Chunk(chunk));
     }
 
@@ -260,7 +285,7 @@ impl Cache {
         if let Some(side) = chunk.side {
             return self.handle_collected(cx, from, side, chunk);
         }
-        let Chunk { rebalance, segment, entries, next, past, is_refused, .. } = chunk;
+        let Chunk { rebalance, segment, entries, next, past, is_refused, segment_bytes, .. } = chunk;
         let transfer = &mut self.transfer;
         if rebalance != transfer.rebalance
             || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
@@ -271,8 +296,16 @@ impl Cache {
             // It will be asked for again, after a while: whoever refuses lacks a topology or has a later one.
             return;
         }
+        let come: u64 = entries.iter().map(|(key, stored)| (key.len() + stored.value.len()) as u64).sum();
+        transfer.bytes += come;
+        if let Some(pull) = transfer.active.get_mut(&segment) {
+            pull.bytes.0 += come;
+            if pull.bytes.1.replace(segment_bytes).is_none() {
+                let (segments, bytes) = &mut transfer.begun;
+                (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
+            }
+        }
         for (key, stored) in entries {
-            self.transfer.bytes += (key.len() + stored.value.len()) as u64;
             if cx.has(Planted::ChunkOverwrites) {
                 let _ = self.container.put(segment, &key, super::entries::unpacked(stored, cx.now), cx.now);
                 continue;

@@ -222,7 +222,7 @@ wire_struct!(Parting { id, by });
 wire_struct!(Side { since, nth, owners, partings });
 wire_struct!(Past { seen, marks, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
-wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused });
+wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused, segment_bytes });
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count });
 wire_struct!(Transform { name, arguments });
 wire_struct!(Item { key, value, version });

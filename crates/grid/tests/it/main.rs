@@ -7,5 +7,6 @@ mod iteration;
 mod local;
 mod merging;
 mod persistence;
+mod progress;
 mod restart;
 mod swarm;

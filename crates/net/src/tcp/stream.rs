@@ -12,6 +12,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::patience;
 use crate::tls::Tls;
 
 /// An attempt to open a connection, or to shake hands on an accepted one.
@@ -34,6 +35,7 @@ impl SocketOptions {
             socket.set_keepalive(true),
             socket.set_tcp_nodelay(self.nodelay),
             if self.linger.is_some() { socket.set_linger(self.linger) } else { Ok(()) },
+            patience::apply(&socket),
         ];
         for error in results.into_iter().filter_map(Result::err) {
             tracing::debug!(%error, "socket option refused");

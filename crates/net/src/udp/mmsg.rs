@@ -1,9 +1,9 @@
 //! Many datagrams per system call: `recvmmsg`, which neither socket2 nor rustix has, and `sendmmsg`, which rustix has,
 //! but with addresses and control buffers of its own to be made for every datagram.
 //!
-//! The only `unsafe` code of this crate. Each block states why it is sound; what all rely on: the arrays handed to the
-//! kernel live on this function's stack or in the caller's buffers, are not moved between being pointed at and the
-//! call, and the kernel keeps no pointer after it returns.
+//! Each `unsafe` block states why it is sound; what all rely on: the arrays handed to the kernel live on this function's
+//! stack or in the caller's buffers, are not moved between being pointed at and the call, and the kernel keeps no pointer
+//! after it returns.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) is_stable: bool,
     /// Segments that are to come.
     pub(crate) segments_left: usize,
+    /// Bytes that are to come, about.
+    pub(crate) bytes_left: u64,
     /// Bytes that have come in this rebalance.
     pub(crate) bytes_pulled: u64,
     /// What its process has used so far.

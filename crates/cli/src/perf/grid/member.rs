@@ -9,8 +9,7 @@ use consort_cache::{CacheConfig, CacheManager, CacheMode, Phase, RawCache};
 use consort_channel::rpc::{Responder, RpcDispatcher, RpcHandler};
 use consort_channel::{Message, Payload};
 use consort_measure::{grouped, process};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::SetOnce;
+use tokio::sync::{Mutex as AsyncMutex, SetOnce};
 
 use super::channels::{banner, control, control_cluster};
 use super::control::{self, ORDER_TIME_MAX, Order, SETTLE_TIME_MAX, State, Used, answer, no_answer};
@@ -19,6 +18,7 @@ use super::figures::Figures;
 use super::load::{self, Run, Test};
 use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
 use super::settings::Settings;
+use crate::ending::{Signals, hand_over};
 use crate::join::Join;
 
 /// The cache of the test.
@@ -33,6 +33,8 @@ pub(crate) struct Member {
     run: Mutex<(Arc<Run>, bool)>,
     /// Set when somebody has ended everything.
     quit: SetOnce<()>,
+    /// Whoever waits for a signal holds it.
+    signals: AsyncMutex<Signals>,
 }
 
 /// Why a member ends.
@@ -110,6 +112,7 @@ impl Member {
             settings: Mutex::new(settings),
             run: Mutex::default(),
             quit: SetOnce::new(),
+            signals: AsyncMutex::new(Signals::listen()?),
         });
         let _ = ready.set(member.clone());
         Ok((member, dispatcher))
@@ -194,6 +197,7 @@ impl Member {
             members: topology.as_ref().map_or(0, |topology| topology.members.len()),
             is_stable: topology.is_some_and(|topology| topology.phase == Phase::Stable),
             segments_left: progress.segments_left,
+            bytes_left: progress.bytes_left,
             bytes_pulled: progress.bytes_pulled,
             used: Used { cpu_s: process::cpu().as_secs_f64(), rss_mb: process::peak_memory_mb() },
         }
@@ -229,30 +233,48 @@ impl Member {
     }
 
     /// Waits until somebody has ended everything, or a signal ends this member.
-    pub(crate) async fn until_told(&self) -> anyhow::Result<End> {
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(tokio::select! {
+    pub(crate) async fn until_told(&self) -> End {
+        tokio::select! {
             () = async { let _ = self.quit.wait().await; } => End::Together,
-            _ = term.recv() => End::Alone,
-            _ = int.recv() => End::Alone,
-        })
+            name = self.signalled() => {
+                println!("-- {name}");
+                End::Alone
+            }
+        }
     }
 
-    /// Leaves both channels.
+    async fn signalled(&self) -> &'static str {
+        self.signals.lock().await.next().await
+    }
+
+    /// Leaves both channels. `at_once` says that nobody waits for others to have everything any more, as a signal does.
     ///
     /// # Errors
     ///
     /// If others do not have everything that this member had and nobody else.
-    pub(crate) async fn end(&self, dispatcher: RpcDispatcher, end: End) -> anyhow::Result<()> {
+    pub(crate) async fn end(
+        &self,
+        dispatcher: RpcDispatcher,
+        end: End,
+        at_once: impl Future<Output = &'static str>,
+    ) -> anyhow::Result<()> {
         let handed_over = match end {
-            End::Alone => self.manager.clone().close().await,
+            End::Alone => {
+                let at_once = async {
+                    tokio::select! {
+                        name = self.signalled() => name,
+                        why = at_once => why,
+                    }
+                };
+                hand_over(self.manager.clone(), at_once, |line| println!("{line}")).await
+            }
             End::Together => {
                 self.manager.clone().abort().await;
                 Ok(())
             }
         };
         dispatcher.channel().clone().close().await;
-        Ok(handed_over?)
+        handed_over
     }
 }
 

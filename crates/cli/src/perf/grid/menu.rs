@@ -61,7 +61,7 @@ impl Menu {
         loop {
             println!("{}", text(&self.member.settings()));
             let line = tokio::select! {
-                end = member.until_told() => return Ok((end?, self.is_good)),
+                end = member.until_told() => return Ok((end, self.is_good)),
                 line = self.next() => line?,
             };
             let Some(line) = line else { return Ok((End::Alone, self.is_good)) };
@@ -76,7 +76,7 @@ impl Menu {
                 _ => {
                     // A signal, or the end of everything, is not waited for until a test is over.
                     let acted = tokio::select! {
-                        end = member.until_told() => return Ok((end?, self.is_good)),
+                        end = member.until_told() => return Ok((end, self.is_good)),
                         acted = self.act(key, value.trim()) => acted,
                     };
                     if let Err(error) = acted {

@@ -24,7 +24,7 @@ use tokio::io::AsyncReadExt;
 pub(crate) use self::control::State;
 pub(crate) use self::figures::{Figures, Total};
 pub(crate) use self::iterate::Iterate;
-pub(crate) use self::load::Test;
+pub(crate) use self::load::{Test, key};
 use self::member::{End, Member};
 use self::menu::Menu;
 pub(crate) use self::rebalance::Rebalance;
@@ -45,6 +45,7 @@ use crate::join::Join;
     Example, by hand, in as many terminals or on as many hosts as you like:\n  consort perf\n  consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     Example, on one host, for scripts:\n  consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
     The control channel uses the ports 50 above the grid's, unless --control-config says otherwise.\n\
+    SIGTERM and Ctrl-C end a member: others get first what it has. A second one ends it at once.\n\
     The exit code is 1 if something has failed, and with --spawn also if a key lacks a copy or has copies that differ."
 )]
 pub(crate) struct Perf {
@@ -90,14 +91,21 @@ impl Perf {
             Member::join(&self.join, self.control_config.as_deref(), self.owners, self.settings).await?;
         let (end, is_good) = if self.nohup {
             let end = tokio::select! {
-                end = member.until_told() => end?,
+                end = member.until_told() => end,
                 () = end_of_input(), if self.with_parent => End::Together,
             };
             (end, true)
         } else {
             Menu::new(member.clone(), dispatcher.clone()).serve().await?
         };
-        member.end(dispatcher, end).await?;
+        let parent_gone = async {
+            if !self.with_parent {
+                std::future::pending::<()>().await;
+            }
+            end_of_input().await;
+            "its parent has ended"
+        };
+        member.end(dispatcher, end, parent_gone).await?;
         Ok(is_good)
     }
 

@@ -1,0 +1,457 @@
+//! A manager's file: the cluster to join, this member's place, and the settings of caches by name, in the elements and
+//! attributes of Infinispan's XML.
+//!
+//! What nobody knows is refused, with file, line and the nearest name that is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use consort_conf::{ConfigError, Node, Tree, Variables};
+use consort_grid::{
+    CacheConfig, CacheMode, Capacity, Lifetime, Limit, Location, MemoryBound, PartitionHandling,
+    TRANSFER_BUDGET, WhenFull,
+};
+use consort_group::config::{Position, parse_bytes, parse_duration};
+
+/// The outermost element.
+pub(crate) const ROOT: &str = "infinispan";
+
+/// The settings of one cache: what all members share, and what each has for itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheSettings {
+    /// What all members must agree on.
+    pub config: CacheConfig,
+    /// How much this member takes of it.
+    pub capacity: Capacity,
+    /// How much memory this member has for it; what there is, unless it is said.
+    pub memory: Option<MemoryBound>,
+    /// How long entries live that are written without saying so.
+    pub lifetime: Lifetime,
+}
+
+impl CacheSettings {
+    /// The settings of a cache of which nothing is said.
+    pub fn new(name: &str) -> Self {
+        Self::from(CacheConfig::new(name))
+    }
+}
+
+impl From<CacheConfig> for CacheSettings {
+    fn from(config: CacheConfig) -> Self {
+        Self { config, capacity: Capacity::default(), memory: None, lifetime: Lifetime::FOREVER }
+    }
+}
+
+/// What a file says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ManagerFile {
+    /// The file.
+    pub(crate) source: String,
+    /// The channel's stack: a file, or the name of one that comes along.
+    pub(crate) stack: String,
+    pub(crate) cluster: Option<String>,
+    /// This member's name.
+    pub(crate) name: Option<String>,
+    pub(crate) location: Location,
+    pub(crate) transfer_budget: u32,
+    pub(crate) caches: BTreeMap<String, CacheSettings>,
+}
+
+/// Kinds of caches: element, element of a template, mode.
+const KINDS: &[(&str, &str, CacheMode)] = &[
+    ("local-cache", "local-cache-configuration", CacheMode::Local),
+    ("replicated-cache", "replicated-cache-configuration", CacheMode::Replicated),
+    ("distributed-cache", "distributed-cache-configuration", CacheMode::Distributed { owners: 2 }),
+];
+
+const IN_ROOT: &[&str] = &["jgroups", "cache-container"];
+const IN_CONTAINER: &[&str] = &[
+    "transport",
+    "local-cache",
+    "local-cache-configuration",
+    "replicated-cache",
+    "replicated-cache-configuration",
+    "distributed-cache",
+    "distributed-cache-configuration",
+];
+const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration"];
+const OF_TRANSPORT: &[&str] =
+    &["cluster", "stack", "node-name", "site", "rack", "machine", "transfer-budget"];
+
+/// The values of `when-split`.
+const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
+    ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
+    ("ALLOW_READS", PartitionHandling::AllowReads),
+    ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
+];
+
+/// The values of `when-full`.
+const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];
+
+impl ManagerFile {
+    pub(crate) fn load(path: &Path, variables: &Variables) -> Result<Self, ConfigError> {
+        Self::read(&Tree::load(path, variables)?)
+    }
+
+    pub(crate) fn read(tree: &Tree) -> Result<Self, ConfigError> {
+        let root = &tree.root;
+        if root.name != ROOT {
+            return Err(tree.wrong(root.position, format!("<{}> where <{ROOT}> was expected", root.name)));
+        }
+        tree.check_attributes(root, &[])?;
+        let mut stacks: BTreeMap<String, String> = BTreeMap::new();
+        let mut container = None;
+        for node in &root.children {
+            match node.name.as_str() {
+                "jgroups" => read_stacks(tree, node, &mut stacks)?,
+                "cache-container" if container.is_none() => container = Some(node),
+                "cache-container" => {
+                    return Err(tree.wrong(node.position, "a second <cache-container>: a manager has one"));
+                }
+                _ => return Err(tree.unknown_element(root, node, IN_ROOT)),
+            }
+        }
+        let container =
+            container.ok_or_else(|| tree.wrong(root.position, "there is no <cache-container>"))?;
+        tree.check_attributes(container, &["name"])?;
+        let mut file = Self {
+            source: tree.file.clone(),
+            stack: "tcp.xml".to_owned(),
+            cluster: container.get("name").map(|(name, _)| name.to_owned()),
+            name: None,
+            location: Location::default(),
+            transfer_budget: TRANSFER_BUDGET,
+            caches: BTreeMap::new(),
+        };
+        let mut templates: BTreeMap<String, (usize, CacheSettings)> = BTreeMap::new();
+        for node in &container.children {
+            let name = node.name.as_str();
+            if name == "transport" {
+                file.read_transport(tree, node, &stacks)?;
+            } else if let Some(kind) = KINDS.iter().position(|(_, template, _)| *template == name) {
+                let settings = read_cache(tree, node, kind, &templates)?;
+                let name = settings.config.name.to_string();
+                if templates.insert(name.clone(), (kind, settings)).is_some() {
+                    return Err(tree.wrong(node.position, format!("a second template `{name}`")));
+                }
+            } else if !KINDS.iter().any(|(cache, ..)| *cache == name) {
+                return Err(tree.unknown_element(container, node, IN_CONTAINER));
+            }
+        }
+        // Caches may stand above their templates.
+        for node in &container.children {
+            let Some(kind) = KINDS.iter().position(|(cache, ..)| *cache == node.name) else { continue };
+            let settings = read_cache(tree, node, kind, &templates)?;
+            let name = settings.config.name.to_string();
+            if file.caches.insert(name.clone(), settings).is_some() {
+                return Err(tree.wrong(node.position, format!("a second cache `{name}`")));
+            }
+        }
+        Ok(file)
+    }
+
+    fn read_transport(
+        &mut self,
+        tree: &Tree,
+        node: &Node,
+        stacks: &BTreeMap<String, String>,
+    ) -> Result<(), ConfigError> {
+        tree.check_attributes(node, OF_TRANSPORT)?;
+        leaf(tree, node)?;
+        let text = |name: &str| node.get(name).map(|(value, _)| value.to_owned());
+        self.cluster = text("cluster").or_else(|| self.cluster.take());
+        self.name = text("node-name");
+        self.location = Location {
+            site: text("site").map(Into::into),
+            rack: text("rack").map(Into::into),
+            machine: text("machine").map(Into::into),
+        };
+        if let Some(stack) = text("stack") {
+            // As in Infinispan, stock stacks go by their names without `.xml`, too.
+            let stock = format!("{stack}.xml");
+            let is_stock = consort_conf::STOCK.iter().any(|(name, _)| *name == stock);
+            self.stack = match stacks.get(&stack) {
+                Some(path) => path.clone(),
+                None if is_stock => stock,
+                None => stack,
+            };
+        }
+        if let Some(bytes) = parsed(tree, node, "transfer-budget", parse_bytes)? {
+            self.transfer_budget = u32::try_from(bytes).unwrap_or(TRANSFER_BUDGET).min(TRANSFER_BUDGET);
+        }
+        Ok(())
+    }
+}
+
+/// `<stack-file name="…" path="…"/>`: relative to the file that names it.
+fn read_stacks(tree: &Tree, node: &Node, stacks: &mut BTreeMap<String, String>) -> Result<(), ConfigError> {
+    tree.check_attributes(node, &[])?;
+    for child in &node.children {
+        if child.name != "stack-file" {
+            return Err(tree.unknown_element(node, child, &["stack-file"]));
+        }
+        tree.check_attributes(child, &["name", "path"])?;
+        leaf(tree, child)?;
+        let (name, path) = (required(tree, child, "name")?, required(tree, child, "path")?);
+        let beside = Path::new(&tree.file).parent().map(|directory| directory.join(path));
+        let path = beside
+            .filter(|beside| beside.exists())
+            .map_or_else(|| path.to_owned(), |beside| beside.display().to_string());
+        stacks.insert(name.to_owned(), path);
+    }
+    Ok(())
+}
+
+fn read_cache(
+    tree: &Tree,
+    node: &Node,
+    kind: usize,
+    templates: &BTreeMap<String, (usize, CacheSettings)>,
+) -> Result<CacheSettings, ConfigError> {
+    let (_, _, mode) = KINDS[kind];
+    tree.check_attributes(
+        node,
+        match mode {
+            CacheMode::Local => &["name", "configuration"],
+            CacheMode::Replicated => &["name", "configuration", "segments", "capacity-factor"],
+            CacheMode::Distributed { .. } => {
+                &["name", "configuration", "owners", "segments", "capacity-factor"]
+            }
+        },
+    )?;
+    let name = required(tree, node, "name")?;
+    let mut settings = match node.get("configuration") {
+        Some((template, position)) => template_of(tree, (template, position), kind, templates)?,
+        None => CacheSettings::from(CacheConfig { mode, ..CacheConfig::new(name) }),
+    };
+    settings.config.name = name.into();
+    if let Some(owners) = parsed(tree, node, "owners", whole::<u16>)? {
+        settings.config.mode = CacheMode::Distributed { owners };
+    }
+    if let Some(segments) = parsed(tree, node, "segments", whole::<u16>)? {
+        settings.config.segments = segments;
+    }
+    if let Some(capacity) = parsed(tree, node, "capacity-factor", capacity)? {
+        settings.capacity = capacity;
+    }
+    for child in &node.children {
+        match child.name.as_str() {
+            "partition-handling" => {
+                tree.check_attributes(child, &["when-split"])?;
+                if let Some(partitions) = parsed(tree, child, "when-split", |text| one_of(text, WHEN_SPLIT))?
+                {
+                    settings.config.partitions = partitions;
+                }
+            }
+            "memory" => settings.memory = read_memory(tree, child)?,
+            "expiration" => {
+                tree.check_attributes(child, &["lifespan", "max-idle"])?;
+                if let Some(lifespan) = parsed(tree, child, "lifespan", span)? {
+                    settings.lifetime.lifespan = lifespan;
+                }
+                if let Some(max_idle) = parsed(tree, child, "max-idle", span)? {
+                    settings.lifetime.max_idle = max_idle;
+                }
+            }
+            _ => return Err(tree.unknown_element(node, child, IN_CACHE)),
+        }
+        leaf(tree, child)?;
+    }
+    settings.config.check().map_err(|error| tree.wrong(node.position, error.to_string()))?;
+    Ok(settings)
+}
+
+fn template_of(
+    tree: &Tree,
+    (name, position): (&str, Position),
+    kind: usize,
+    templates: &BTreeMap<String, (usize, CacheSettings)>,
+) -> Result<CacheSettings, ConfigError> {
+    let Some((own, settings)) = templates.get(name) else {
+        let all: Vec<&str> = templates.keys().map(String::as_str).collect();
+        let all =
+            if all.is_empty() { "there is none".to_owned() } else { format!("there are {}", all.join(", ")) };
+        return Err(tree.wrong(position, format!("no template `{name}` so far; {all}")));
+    };
+    if *own != kind {
+        let what = format!("template `{name}` is a <{}>, not a <{}>", KINDS[*own].1, KINDS[kind].1);
+        return Err(tree.wrong(position, what));
+    }
+    Ok(settings.clone())
+}
+
+fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigError> {
+    tree.check_attributes(node, &["max-count", "max-size", "when-full"])?;
+    let entries = parsed(tree, node, "max-count", whole::<u64>)?.map(Limit::Entries);
+    let bytes = parsed(tree, node, "max-size", parse_bytes)?.map(Limit::Bytes);
+    let when_full = parsed(tree, node, "when-full", |text| one_of(text, WHEN_FULL))?;
+    let limit = match (entries, bytes) {
+        (Some(_), Some(_)) => {
+            return Err(tree.wrong(node.position, "either max-count or max-size limits <memory>, not both"));
+        }
+        (None, None) if when_full.is_some() => {
+            return Err(tree.wrong(node.position, "when-full needs max-count or max-size"));
+        }
+        (entries, bytes) => entries.or(bytes),
+    };
+    Ok(limit.map(|limit| MemoryBound { limit, when_full: when_full.unwrap_or(WhenFull::Remove) }))
+}
+
+/// Nothing stands within it.
+fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
+    node.children.first().map_or(Ok(()), |child| Err(tree.unknown_element(node, child, &[])))
+}
+
+fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'n str, ConfigError> {
+    match node.get(name) {
+        Some((value, _)) if !value.is_empty() => Ok(value),
+        _ => Err(tree.wrong(node.position, format!("<{}> needs the attribute `{name}`", node.name))),
+    }
+}
+
+/// An attribute's value, if it is there.
+fn parsed<V>(
+    tree: &Tree,
+    node: &Node,
+    name: &str,
+    parse: impl Fn(&str) -> Result<V, String>,
+) -> Result<Option<V>, ConfigError> {
+    let Some((text, position)) = node.get(name) else { return Ok(None) };
+    let wrong = |why: String| tree.wrong(position, format!("attribute {name} of {}: {why}", node.name));
+    parse(text).map(Some).map_err(wrong)
+}
+
+fn whole<V: std::str::FromStr>(text: &str) -> Result<V, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
+}
+
+fn one_of<V: Copy>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
+    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        format!("`{text}` is none of {}", names.join(", "))
+    })
+}
+
+/// A span; -1 is for ever, as in Infinispan.
+fn span(text: &str) -> Result<Option<Duration>, String> {
+    if text == "-1" { Ok(None) } else { parse_duration(text).map(Some) }
+}
+
+fn capacity(text: &str) -> Result<Capacity, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (0.0..=1e6).contains(&factor) => {
+            Ok(Capacity::from_thousandths((factor * 1e3).round() as u32))
+        }
+        _ => Err(format!("`{text}` is not from 0 to 1000000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ManagerFile, ConfigError> {
+        ManagerFile::read(&Tree::parse("caches.xml", text, &Variables::new())?)
+    }
+
+    fn within(caches: &str) -> Result<ManagerFile, ConfigError> {
+        read(&format!("<infinispan><cache-container>\n{caches}\n</cache-container></infinispan>"))
+    }
+
+    #[test]
+    fn a_cache_is_like_its_template_but_for_what_it_says_itself() {
+        let file = within(
+            "<distributed-cache name=\"orders\" configuration=\"safe\"><memory max-count=\"10\"/></distributed-cache>\n\
+             <distributed-cache-configuration name=\"safe\" owners=\"3\" segments=\"64\" capacity-factor=\"0.5\">\
+               <partition-handling when-split=\"DENY_READ_WRITES\"/><expiration lifespan=\"5m\" max-idle=\"-1\"/>\
+             </distributed-cache-configuration>\n\
+             <replicated-cache name=\"rates\"/><local-cache name=\"own\"/>",
+        );
+        let file = file.unwrap();
+        let orders = &file.caches["orders"];
+        let wanted = CacheConfig {
+            mode: CacheMode::Distributed { owners: 3 },
+            segments: 64,
+            partitions: PartitionHandling::DenyReadWrites,
+            ..CacheConfig::new("orders")
+        };
+        assert_eq!(orders.config, wanted);
+        assert_eq!(orders.capacity, Capacity::from_thousandths(500));
+        assert_eq!(
+            orders.memory,
+            Some(MemoryBound { limit: Limit::Entries(10), when_full: WhenFull::Remove })
+        );
+        assert_eq!(orders.lifetime, Lifetime { lifespan: Some(Duration::from_secs(300)), max_idle: None });
+        assert_eq!(file.caches["rates"].config.mode, CacheMode::Replicated);
+        assert_eq!(file.caches["own"].config.mode, CacheMode::Local);
+        assert_eq!(file.caches.len(), 3, "a template is no cache");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_line_and_setting() {
+        let error = |caches: &str| within(caches).unwrap_err().to_string();
+        for (caches, wanted) in [
+            (
+                "<distributed-cache name=\"a\" owner=\"3\"/>",
+                "caches.xml:2:29: unknown attribute `owner` of distributed-cache; did you mean `owners`?",
+            ),
+            (
+                "<distributed-cach name=\"a\"/>",
+                "caches.xml:2:1: unknown element `distributed-cach` in cache-container; did you mean `distributed-cache`?",
+            ),
+            (
+                "<replicated-cache name=\"a\"><memory max-size=\"lots\"/></replicated-cache>",
+                "attribute max-size of memory: ",
+            ),
+            (
+                "<replicated-cache name=\"a\"><memory when-full=\"WAIT\" max-count=\"1\"/></replicated-cache>",
+                "attribute when-full of memory: `WAIT` is none of REMOVE, EXCEPTION",
+            ),
+            ("<replicated-cache name=\"a\"/><local-cache name=\"a\"/>", "a second cache `a`"),
+            ("<local-cache/>", "<local-cache> needs the attribute `name`"),
+            ("<distributed-cache name=\"a\" owners=\"0\"/>", "owners cannot be 0"),
+            ("<distributed-cache name=\"a\" owners=\"-1\"/>", "`-1` is not a whole number"),
+            ("<local-cache name=\"a\" configuration=\"t\"/>", "no template `t` so far; there is none"),
+            (
+                "<local-cache-configuration name=\"t\"/><replicated-cache name=\"a\" configuration=\"t\"/>",
+                "template `t` is a <local-cache-configuration>, not a <replicated-cache-configuration>",
+            ),
+            ("<local-cache name=\"a\"><memory><x/></memory></local-cache>", "unknown element `x` in memory"),
+            (
+                "<replicated-cache name=\"a\"><memory max-count=\"1\" max-size=\"1\"/></replicated-cache>",
+                "either max-count or max-size",
+            ),
+        ] {
+            let said = error(caches);
+            assert!(said.starts_with("caches.xml:2:") && said.contains(wanted), "{said}\nnot {wanted}");
+        }
+        assert!(read("<infinispan/>").unwrap_err().to_string().contains("there is no <cache-container>"));
+    }
+
+    #[test]
+    fn the_transport_says_which_cluster_and_who_and_where_we_are() {
+        let file = read(
+            "<infinispan xmlns=\"urn:infinispan:config:16.0\"><jgroups><stack-file name=\"own\" path=\"no.xml\"/></jgroups>\
+             <cache-container name=\"shop\"><transport stack=\"own\" node-name=\"A\" site=\"S\" rack=\"R\" machine=\"M\" \
+             transfer-budget=\"64k\"/></cache-container></infinispan>",
+        );
+        let file = file.unwrap();
+        assert_eq!(
+            (file.stack.as_str(), file.cluster.as_deref(), file.name.as_deref()),
+            ("no.xml", Some("shop"), Some("A"))
+        );
+        assert_eq!(file.location.rack.as_deref(), Some("R"));
+        assert!(
+            file.transfer_budget < TRANSFER_BUDGET && file.transfer_budget >= 64_000,
+            "{}",
+            file.transfer_budget
+        );
+        let stock = read(
+            "<infinispan><cache-container><transport stack=\"udp\" cluster=\"c\"/></cache-container></infinispan>",
+        );
+        let stock = stock.unwrap();
+        assert_eq!((stock.stack.as_str(), stock.cluster.as_deref()), ("udp.xml", Some("c")));
+    }
+}

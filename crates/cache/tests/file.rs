@@ -1,0 +1,63 @@
+//! A manager by a file.
+
+use std::time::Duration;
+
+use consort_cache::{CacheManager, CacheMode, Capacity, Lifetime, OpenError, PartitionHandling, RawCache};
+use consort_conf::Variables;
+
+mod members;
+use members::{Cluster, soon};
+
+fn example() -> String {
+    format!("{}/examples/caches.xml", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The example that the documentation names: it loads, a member starts by it, and its caches are as it says.
+#[tokio::test]
+async fn a_manager_starts_by_its_file() {
+    let variables = Cluster::tcp("file").variables.with("shop.cluster", "file-test");
+    let manager = CacheManager::from_file_with(&example(), &variables).unwrap().start();
+    let manager = soon("start", manager).await.unwrap();
+    assert_eq!(manager.name(), "A");
+    assert!(manager.defined_caches().eq(["orders", "parsed", "rates", "sessions"]));
+    let orders: RawCache = soon("orders", manager.named("orders").unwrap().raw()).await.unwrap();
+    assert_eq!(orders.config().mode, CacheMode::Distributed { owners: 3 });
+    assert_eq!(orders.config().partitions, PartitionHandling::DenyReadWrites);
+    let sessions = soon("sessions", manager.cache::<String, String>("sessions")).await.unwrap();
+    assert_eq!(sessions.config().mode, CacheMode::Distributed { owners: 2 });
+    let hours = |hours: u64| Some(Duration::from_secs(hours * 3_600));
+    let lifetime = Lifetime { lifespan: hours(12), max_idle: Some(Duration::from_secs(1_800)) };
+    assert_eq!(sessions.options().lifetime, lifetime);
+    let topology = sessions.topology().unwrap();
+    assert_eq!(topology.members[0].member.capacity, Capacity::from_thousandths(2_000));
+    assert_eq!(topology.members[0].member.location.rack.as_deref(), Some("r1"));
+    soon("put", sessions.put("id", "Ada")).await.unwrap();
+    let entry = soon("get", sessions.get_with_metadata("id")).await.unwrap().unwrap();
+    assert_eq!(entry.lifetime, lifetime);
+    let unknown = manager.cache::<String, String>("session").await.unwrap_err();
+    assert!(matches!(&unknown, OpenError::Undefined { .. }));
+    let said = unknown.to_string();
+    assert!(said.ends_with("has no cache session; it has orders, parsed, rates, sessions"), "{said}");
+    soon("close", manager.close()).await.unwrap();
+}
+
+#[test]
+fn a_file_that_is_wrong_starts_nothing() {
+    let text = std::fs::read_to_string(example()).unwrap();
+    let path = std::env::temp_dir().join(format!("consort-caches-{}.xml", std::process::id()));
+    let load = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let loaded = CacheManager::from_file_with(path.to_str().unwrap(), &Variables::new());
+        loaded.err().map(|error| error.to_string())
+    };
+    let wrong_name = load(&text.replace("when-split", "when-splitt"));
+    let wrong_value = load(&text.replace("owners=\"3\"", "owners=\"many\""));
+    let right = load(&text);
+    std::fs::remove_file(&path).unwrap();
+    let line = "caches-";
+    let said = wrong_name.unwrap();
+    assert!(said.contains(line) && said.contains(".xml:18:33: unknown attribute `when-splitt`"), "{said}");
+    let said = wrong_value.unwrap();
+    assert!(said.contains("attribute owners of distributed-cache-configuration: `many`"), "{said}");
+    assert_eq!(right, None);
+}

@@ -1,0 +1,66 @@
+//! How our programs end by a signal: a member gives others what it has, and leaves. That takes no longer than it may, and a
+//! second signal ends it at once.
+
+use std::time::{Duration, Instant};
+
+use consort_cache::{CacheManager, LEAVE_TIMEOUT};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that end a program: SIGTERM, and SIGINT (Ctrl-C). From the moment this is made they no longer end the
+/// process by themselves.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The next one's name.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Closes a manager: others get first what only this member has. `at_once` says that nobody waits for it any more, and
+/// why. `tell` hears what happens.
+///
+/// # Errors
+///
+/// If others may not have everything.
+pub(crate) async fn hand_over(
+    manager: CacheManager,
+    at_once: impl Future<Output = &'static str>,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<()> {
+    let others = manager.view().map_or(0, |view| view.len().saturating_sub(1));
+    if others > 0 {
+        tell(&format!(
+            "-- leaving: what is here goes to others first, which may take {} s; another signal ends it at once",
+            LEAVE_TIMEOUT.as_secs()
+        ));
+    }
+    let begin = Instant::now();
+    let closing = manager.clone().close();
+    tokio::select! {
+        closed = closing => closed?,
+        why = at_once => {
+            tell(&format!("-- {why}: ending at once"));
+            manager.abort().await;
+            anyhow::bail!("{why} before others had everything that was here");
+        }
+    }
+    if others > 0 {
+        tell(&format!("-- left: others have everything, after {}", seconds(begin.elapsed())));
+    }
+    Ok(())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

@@ -1,0 +1,253 @@
+//! Member processes on hosts of their own: network namespaces that a switch joins.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use consort_jgroups::{Hosts, Killed, Links};
+use tokio::sync::{mpsc, oneshot};
+
+use super::member::{Line, Order, Said, State};
+use crate::perf::member_name;
+
+/// How often it is looked how far members are.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a member may take to tell: one that is stopped never does.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long a member may take to join.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long an order may take.
+pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a member may take to end once it was told: as long as its channel and its caches may, and its calls.
+const END_TIME_MAX: Duration = Duration::from_secs(150);
+
+/// A process, and how it is talked to.
+struct Process {
+    child: Killed,
+    input: ChildStdin,
+    answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>,
+    /// What it says without being asked.
+    unasked: mpsc::UnboundedReceiver<Said>,
+}
+
+/// The cluster. All of it is gone when dropped.
+pub(crate) struct Cluster {
+    members: Vec<Option<Process>>,
+    hosts: Hosts,
+    /// Where the members' ledgers are.
+    directory: Directory,
+    /// What every member is told.
+    arguments: Vec<String>,
+    next_order: u64,
+}
+
+/// A directory that goes with whoever made it.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Cluster {
+    /// Hosts for so many members, and no member yet.
+    pub(crate) fn new(places: usize, mut arguments: Vec<String>) -> anyhow::Result<Self> {
+        let hosts = Hosts::start(places, Links { mtu: 1_500, limit: None }).context(
+            "hosts are network namespaces, for which one has to be root: `unshare -rn consort live` may do",
+        )?;
+        let directory = std::env::temp_dir().join(format!("consort-live-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        let all: Vec<String> = hosts.all().iter().map(|host| format!("{}[7800]", host.address())).collect();
+        arguments.push(format!("-Djgroups.tcpping.initial_hosts={}", all.join(",")));
+        arguments.push("-Djgroups.tcp.port_range=0".to_owned());
+        arguments.push(format!("--directory={}", directory.display()));
+        let members = (0..places).map(|_| None).collect();
+        Ok(Self { members, hosts, directory: Directory(directory), arguments, next_order: 1 })
+    }
+
+    /// Where the ledgers are.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory.0
+    }
+
+    /// Places whose members live.
+    pub(crate) fn living(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|&place| self.members[place].is_some()).collect()
+    }
+
+    fn process(&mut self, place: usize) -> anyhow::Result<&mut Process> {
+        self.members[place].as_mut().with_context(|| format!("{} does not live", member_name(place)))
+    }
+
+    /// Starts a member, and waits until it has the cache open.
+    pub(crate) async fn start(&mut self, place: usize) -> anyhow::Result<()> {
+        let name = member_name(place);
+        let host = &self.hosts.all()[place];
+        let program = std::env::current_exe().context("where is this program?")?;
+        let mut command: Command = host.command(program);
+        command
+            .arg("live")
+            .args(&self.arguments)
+            .arg(format!("--place={place}"))
+            .arg(format!("--name={name}"))
+            .arg(format!("--bind={}", host.address()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Killed(command.spawn().with_context(|| format!("starting member {name}"))?);
+        let input = child.0.stdin.take().context("its input")?;
+        let output = BufReader::new(child.0.stdout.take().context("its output")?);
+        let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>> = Arc::default();
+        let (say, unasked) = mpsc::unbounded_channel();
+        let waiting = answers.clone();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let Ok(Line { number, said }) = serde_json::from_str(&line) else { continue };
+                let asked = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+                match asked {
+                    Some(asked) => drop(asked.send(said)),
+                    None if number == 0 => drop(say.send(said)),
+                    None => {}
+                }
+            }
+            // Whoever waits for an answer hears that there is none.
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        });
+        let mut process = Process { child, input, answers, unasked };
+        match tokio::time::timeout(JOIN_TIME_MAX, process.unasked.recv()).await {
+            Ok(Some(Said::Ready)) => {}
+            Ok(other) => bail!("{name} ends instead of joining: {other:?}"),
+            Err(_) => bail!("{name} has not joined within {JOIN_TIME_MAX:?}"),
+        }
+        self.members[place] = Some(process);
+        Ok(())
+    }
+
+    /// Gives a member an order.
+    pub(crate) fn order(
+        &mut self,
+        place: usize,
+        order: Order,
+        limit: Duration,
+    ) -> impl Future<Output = anyhow::Result<Said>> + use<> {
+        let number = self.next_order;
+        self.next_order += 1;
+        let (asked, answer) = oneshot::channel();
+        let line = serde_json::to_string(&(number, order));
+        let sent = self.process(place).and_then(|process| {
+            process.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(number, asked);
+            Ok(writeln!(process.input, "{}", line?)?)
+        });
+        let name = member_name(place);
+        async move {
+            sent.with_context(|| format!("{name} reads nothing"))?;
+            match tokio::time::timeout(limit, answer).await {
+                Ok(Ok(Said::Failed(why))) => bail!("{name}: {why}"),
+                Ok(Ok(said)) => Ok(said),
+                Ok(Err(_)) => bail!("{name} has ended instead of an answer to {order:?}"),
+                Err(_) => bail!("{name} does not answer to {order:?} within {limit:?}"),
+            }
+        }
+    }
+
+    /// Gives all that live an order at once. Returns their answers by place.
+    pub(crate) async fn order_all(&mut self, order: Order) -> anyhow::Result<Vec<(usize, Said)>> {
+        let mut asked = Vec::new();
+        for place in self.living() {
+            asked.push((place, self.order(place, order, ORDER_TIME_MAX)));
+        }
+        let mut answers = Vec::new();
+        for (place, answer) in asked {
+            answers.push((place, answer.await?));
+        }
+        Ok(answers)
+    }
+
+    /// How far those are that answer at once.
+    async fn look(&mut self) -> Vec<(usize, State)> {
+        let mut asked = Vec::new();
+        for place in self.living() {
+            asked.push((place, self.order(place, Order::Look, LOOK_TIME_MAX)));
+        }
+        let mut states = Vec::new();
+        for (place, answer) in asked {
+            if let Ok(Said::State(state)) = answer.await {
+                states.push((place, state));
+            }
+        }
+        states
+    }
+
+    /// Who makes the topologies, as the member of the first place sees it that answers.
+    pub(crate) async fn coordinator(&mut self) -> anyhow::Result<usize> {
+        let states = self.look().await;
+        let (_, state) = states.first().context("nobody answers")?;
+        let is_it = |place: &usize| member_name(*place) == state.coordinator;
+        self.living().into_iter().find(is_it).with_context(|| format!("no member `{}`", state.coordinator))
+    }
+
+    /// Waits until every member that lives knows of so many and nothing is missing anywhere. Returns how long that took.
+    pub(crate) async fn until_whole(&mut self, members: usize, limit: Duration) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        loop {
+            let states = self.look().await;
+            let is_whole =
+                |state: &State| state.members == members && state.is_stable && state.segments_left == 0;
+            if states.len() == self.living().len() && states.iter().all(|(_, state)| is_whole(state)) {
+                return Ok(begin.elapsed());
+            }
+            if begin.elapsed() > limit {
+                bail!("no {members} members that have everything within {limit:?}: {states:?}");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Ends a process as `kill -9` does.
+    pub(crate) fn kill(&mut self, place: usize) -> anyhow::Result<()> {
+        let mut process = self.members[place].take().context("no member")?;
+        process.child.0.kill()?;
+        process.child.0.wait()?;
+        Ok(())
+    }
+
+    /// Sends a signal, by name.
+    pub(crate) fn signal(&mut self, place: usize, name: &str) -> anyhow::Result<()> {
+        let id = self.process(place)?.child.0.id();
+        let status = Command::new("kill").args(["-s", name, &id.to_string()]).status().context("kill")?;
+        if !status.success() {
+            bail!("kill -s {name}: {status}");
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a member that was told to end. Returns what its clients have seen, and whether it ended well.
+    pub(crate) async fn until_ended(&mut self, place: usize) -> anyhow::Result<(Option<Said>, bool)> {
+        let mut process = self.members[place].take().context("no member")?;
+        let mut last = None;
+        let ended = async {
+            // Its output ends with it.
+            while let Some(said) = process.unasked.recv().await {
+                last = Some(said);
+            }
+        };
+        if tokio::time::timeout(END_TIME_MAX, ended).await.is_err() {
+            bail!("{} has not ended within {END_TIME_MAX:?}", member_name(place));
+        }
+        Ok((last, process.child.0.wait()?.success()))
+    }
+
+    /// Takes the plug of a member's host out of the switch.
+    pub(crate) fn cut(&self, place: usize) -> anyhow::Result<()> {
+        Ok(self.hosts.cut(place)?)
+    }
+
+    /// Puts it back.
+    pub(crate) fn heal(&self, place: usize) -> anyhow::Result<()> {
+        Ok(self.hosts.heal(place)?)
+    }
+}

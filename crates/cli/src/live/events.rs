@@ -1,0 +1,175 @@
+//! What happens to the members while they are under load, and what comes of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::ValueEnum;
+
+use super::clients::Tally;
+use super::cluster::Cluster;
+use super::member::{Found, Order, Said};
+use crate::perf::member_name;
+
+/// What happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Event {
+    /// kill -9 of a member.
+    Kill,
+    /// kill -9 of the coordinator.
+    KillCoordinator,
+    /// SIGSTOP of a member, and SIGCONT after a while.
+    Pause,
+    /// The link of a member's host is cut, and healed after a while.
+    Cut,
+    /// Every member is ended by SIGTERM and started anew, one after the other.
+    Restart,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Load before an event, and after it.
+    pub(crate) calm: Duration,
+    pub(crate) pause: Duration,
+    pub(crate) cut: Duration,
+    /// How long a cluster may take until all owners are there again.
+    pub(crate) whole_max: Duration,
+}
+
+/// What came of an event.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    /// What the clients have seen of members to which nothing was done.
+    pub(crate) others: Tally,
+    /// What those have seen to which it was done.
+    pub(crate) touched: Tally,
+    /// What is there at the end.
+    pub(crate) found: Found,
+    /// From the event, or from its end if it lasts, until every key has all its owners.
+    pub(crate) whole: Duration,
+    /// What else there is to say.
+    pub(crate) note: String,
+}
+
+impl Row {
+    /// Whether nothing was lost and nothing hung, and reads gave what they have to.
+    pub(crate) fn is_good(&self) -> bool {
+        let Found { lost, wrong, failed, .. } = self.found;
+        let both = [&self.others, &self.touched];
+        lost + wrong + failed == 0
+            && self.others.stale == 0
+            && both.iter().all(|tally| tally.hung + tally.wrong == 0)
+            && self.others.reads > 0
+            && self.others.writes > 0
+    }
+}
+
+/// What was done.
+struct Done {
+    touched: Vec<usize>,
+    tally: Tally,
+    whole: Duration,
+    note: String,
+}
+
+impl Event {
+    /// The event as the table names it.
+    fn text(self, times: &Times) -> String {
+        match self {
+            Self::Kill => "kill -9 of a member".to_owned(),
+            Self::KillCoordinator => "kill -9 of the coordinator".to_owned(),
+            Self::Pause => format!("SIGSTOP of a member for {} s", times.pause.as_secs()),
+            Self::Cut => format!("links of a member cut for {} s", times.cut.as_secs()),
+            Self::Restart => "rolling restart of all".to_owned(),
+        }
+    }
+
+    /// Lets it happen under load, then looks at everything.
+    pub(crate) async fn happen(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Row> {
+        cluster.order_all(Order::Work).await?;
+        tokio::time::sleep(times.calm).await;
+        let done = self.act(cluster, times).await?;
+        tokio::time::sleep(times.calm).await;
+        let (mut others, mut touched) = (Tally::default(), done.tally);
+        for (place, said) in cluster.order_all(Order::Stop).await? {
+            let Said::Tally(tally) = said else { bail!("no tally") };
+            if done.touched.contains(&place) { &mut touched } else { &mut others }.add(&tally);
+        }
+        let mut found = Found::default();
+        for (place, said) in cluster.order_all(Order::Read).await? {
+            let Said::Found(own) = said else { bail!("nothing found") };
+            found.lost = found.lost.max(own.lost);
+            found.wrong = found.wrong.max(own.wrong);
+            found.failed = found.failed.max(own.failed);
+            let example = own.example.map(|example| format!("at {}: {example}", member_name(place)));
+            found.example = found.example.or(example);
+        }
+        let (what, whole, note) = (self.text(times), done.whole, done.note);
+        Ok(Row { what, others, touched, found, whole, note })
+    }
+
+    async fn act(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
+        let all = cluster.living();
+        let coordinator = cluster.coordinator().await?;
+        let other = *all.iter().rev().find(|place| **place != coordinator).unwrap_or(&coordinator);
+        let mut done = Done {
+            touched: vec![other],
+            tally: Tally::default(),
+            whole: Duration::ZERO,
+            note: String::new(),
+        };
+        match self {
+            Self::Kill | Self::KillCoordinator => {
+                let place = if self == Self::Kill { other } else { coordinator };
+                cluster.kill(place)?;
+                done.touched = vec![place];
+                done.whole = cluster.until_whole(all.len() - 1, times.whole_max).await?;
+                tokio::time::sleep(times.calm).await;
+                let begin = Instant::now();
+                cluster.start(place).await?;
+                cluster.until_whole(all.len(), times.whole_max).await?;
+                let joined = begin.elapsed().as_secs_f64();
+                done.note =
+                    format!("a new {} has its share {joined:.1} s after its start", member_name(place));
+            }
+            Self::Pause => {
+                cluster.signal(other, "STOP")?;
+                tokio::time::sleep(times.pause).await;
+                cluster.signal(other, "CONT")?;
+                done.whole = cluster.until_whole(all.len(), times.whole_max).await?;
+            }
+            Self::Cut => {
+                cluster.cut(other)?;
+                tokio::time::sleep(times.cut).await;
+                cluster.heal(other)?;
+                done.whole = cluster.until_whole(all.len(), times.whole_max).await?;
+            }
+            Self::Restart => {
+                done.touched.clear();
+                let (mut left, mut joined) = (Duration::ZERO, Duration::ZERO);
+                for place in all.clone() {
+                    let begin = Instant::now();
+                    cluster.signal(place, "TERM")?;
+                    let (last, is_good) = cluster.until_ended(place).await?;
+                    left = left.max(begin.elapsed());
+                    if !is_good {
+                        bail!("{} has not ended well", member_name(place));
+                    }
+                    if let Some(Said::Last(tally)) = last {
+                        done.tally.add(&tally);
+                    }
+                    let begin = Instant::now();
+                    cluster.start(place).await?;
+                    cluster.until_whole(all.len(), times.whole_max).await?;
+                    joined = joined.max(begin.elapsed());
+                    cluster.order(place, Order::Work, times.whole_max).await?;
+                }
+                done.whole = joined;
+                let left = left.as_secs_f64();
+                done.note = format!("a member has ended at most {left:.1} s after SIGTERM");
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,218 @@
+//! XML whose elements stand within each other, as a tree with the place of everything: what configurations of caches are
+//! read from.
+
+use std::path::Path;
+
+use consort_group::config::Position;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::error::{ConfigError, Fault};
+use crate::known::nearest;
+use crate::variables::Variables;
+use crate::xml::{Attribute, ELEMENTS_MAX, Source};
+
+/// Elements within each other at most: cache configurations have five.
+const DEPTH_MAX: usize = 32;
+
+/// A file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// Its name, for messages.
+    pub file: String,
+    /// Its one outermost element.
+    pub root: Node,
+}
+
+/// An element.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its name, without namespace.
+    pub name: String,
+    /// Name, value and place of every attribute, variables replaced.
+    pub attributes: Vec<Attribute>,
+    /// What stands within it.
+    pub children: Vec<Self>,
+    /// Where it stands.
+    pub position: Position,
+}
+
+impl Node {
+    /// An attribute's value, and its place.
+    pub fn get(&self, name: &str) -> Option<(&str, Position)> {
+        let found = self.attributes.iter().find(|(own, ..)| own == name);
+        found.map(|(_, value, position)| (value.as_str(), *position))
+    }
+}
+
+impl Tree {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, is not XML, or asks for a variable that is not set.
+    pub fn load(path: &Path, variables: &Variables) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| {
+            ConfigError::new(&file, None, Fault::Structure(format!("cannot be read: {error}")))
+        })?;
+        Self::parse(&file, &text, variables)
+    }
+
+    /// Reads a text; `file` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// If it is not XML with one outermost element, or asks for a variable that is not set.
+    pub fn parse(file: &str, text: &str, variables: &Variables) -> Result<Self, ConfigError> {
+        let source = Source { name: file, file: 0, text, variables };
+        let mut reader = Reader::from_str(text);
+        // Elements that have begun, the innermost last; the first is where the root goes when it has ended.
+        let mut open: Vec<Node> = Vec::new();
+        let mut root: Option<Node> = None;
+        let mut count = 0;
+        loop {
+            let at = reader.buffer_position() as usize;
+            let event = reader.read_event().map_err(|error| {
+                source.fault(reader.error_position() as usize, Fault::NotXml(error.to_string()))
+            })?;
+            let is_empty = matches!(event, Event::Empty(_));
+            match event {
+                Event::Start(tag) | Event::Empty(tag) => {
+                    count += 1;
+                    if count > ELEMENTS_MAX || open.len() >= DEPTH_MAX {
+                        return Err(source.fail(at, "too many elements"));
+                    }
+                    if open.is_empty() && root.is_some() {
+                        return Err(source.fail(at, "a second outermost element"));
+                    }
+                    let node = Node {
+                        name: tag.local_name().as_ref().to_owned(),
+                        attributes: source.attributes(&tag, at)?,
+                        children: Vec::new(),
+                        position: source.position(at),
+                    };
+                    if is_empty {
+                        close(node, &mut open, &mut root);
+                    } else {
+                        open.push(node);
+                    }
+                }
+                Event::End(_) => {
+                    if let Some(node) = open.pop() {
+                        close(node, &mut open, &mut root);
+                    }
+                }
+                Event::Text(text) if !text.trim().is_empty() => {
+                    return Err(source.fail(at, "text outside of attributes is not understood"));
+                }
+                Event::CData(_) | Event::GeneralRef(_) => {
+                    return Err(source.fail(at, "text outside of attributes is not understood"));
+                }
+                Event::Eof => break,
+                _ => {}
+            }
+        }
+        if !open.is_empty() {
+            return Err(source.fail(text.len(), "the file ends within an element"));
+        }
+        let root = root.ok_or_else(|| source.fail(0, "there is no element"))?;
+        Ok(Self { file: file.to_owned(), root })
+    }
+
+    /// The first attribute that is none of these is an error.
+    ///
+    /// # Errors
+    ///
+    /// The attribute, with the nearest name that is one of them.
+    pub fn check_attributes(&self, node: &Node, known: &[&'static str]) -> Result<(), ConfigError> {
+        let unknown = node.attributes.iter().find(|(name, ..)| !known.contains(&name.as_str()));
+        let Some((name, _, position)) = unknown else { return Ok(()) };
+        let fault = Fault::UnknownAttribute {
+            protocol: node.name.clone(),
+            attribute: name.clone(),
+            nearest: nearest(name, known.iter().copied()),
+        };
+        Err(ConfigError::new(&self.file, *position, fault))
+    }
+
+    /// That an element cannot stand where it does.
+    pub fn unknown_element(&self, parent: &Node, node: &Node, known: &[&'static str]) -> ConfigError {
+        let fault = Fault::UnknownElement {
+            parent: parent.name.clone(),
+            element: node.name.clone(),
+            nearest: nearest(&node.name, known.iter().copied()),
+        };
+        ConfigError::new(&self.file, node.position, fault)
+    }
+
+    /// That something at a place is wrong.
+    pub fn wrong(&self, position: Position, what: impl Into<String>) -> ConfigError {
+        ConfigError::new(&self.file, position, Fault::Structure(what.into()))
+    }
+}
+
+/// An element has ended: it belongs to the one around it.
+fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {
+    match open.last_mut() {
+        Some(parent) => parent.children.push(node),
+        None => *root = Some(node),
+    }
+}
+
+/// The name of a text's outermost element, if it begins like XML.
+pub fn root_name(text: &str) -> Option<String> {
+    let mut reader = Reader::from_str(text);
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(tag) | Event::Empty(tag) => return Some(tag.local_name().as_ref().to_owned()),
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Tree, ConfigError> {
+        Tree::parse("my.xml", text, &Variables::new().with("size", "7"))
+    }
+
+    #[test]
+    fn elements_stand_where_they_stand() {
+        let text = "<?xml version=\"1.0\"?>\n<a xmlns=\"urn:x\">\n  <b n=\"${size}\"><c/></b>\n  <b/>\n</a>";
+        let root = parse(text).unwrap().root;
+        assert_eq!((root.name.as_str(), root.children.len()), ("a", 2));
+        assert_eq!(root.children[0].get("n").unwrap().0, "7");
+        assert_eq!(root.children[0].children[0].name, "c");
+        assert_eq!(root.children[1].position, Position { file: 0, line: 4, column: 3 });
+        assert_eq!(root_name(text).as_deref(), Some("a"));
+        assert_eq!(root_name("TCP(bind_port=1)"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error("<a/>\n<b/>"), "my.xml:2:1: a second outermost element");
+        assert_eq!(error("<a>\nx</a>"), "my.xml:1:4: text outside of attributes is not understood");
+        assert!(error("<a><b></a>").starts_with("my.xml:1:"));
+        assert!(error("<a n=\"${none}\"/>").contains("attribute n"));
+        assert!(error("").contains("there is no element"));
+        let deep = "<a>".repeat(DEPTH_MAX + 1);
+        assert!(error(&deep).contains("too many elements"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_markup_makes_it_panic(parts in prop::collection::vec(
+            prop::sample::select(vec!["<a>", "</a>", "<b ", "a=\"${b}\"", "/>", "<!--", "-->", "&x;",
+                "<![CDATA[", "]]>", ">", "\"", "x", " "]), 0..30)) {
+            let _ = parse(&parts.concat());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! How far a rebalance is, as the member says it that waits for segments.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Progress, Write};
+
+use crate::cluster::Cluster;
+
+const VALUE: usize = 1_000;
+const KEYS: u32 = 400;
+
+fn put_all(cluster: &mut Cluster) {
+    for number in 0..KEYS {
+        let change = Change::Put { value: Bytes::from(vec![7; VALUE]), lifetime: Lifetime::FOREVER };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        let key = Bytes::copy_from_slice(&number.to_be_bytes());
+        cluster.submit(0, key, Action::Write(write), Duration::from_secs(10));
+    }
+    cluster.run(Duration::from_secs(1));
+}
+
+fn progress(cluster: &Cluster, n: usize) -> Progress {
+    let node = &cluster.members[n].as_ref().expect("alive").node;
+    node.progress(cluster.cache())
+}
+
+/// Issue 3: segments and bytes left. With a small budget little comes at a time, so the estimate is seen often.
+#[test]
+fn what_is_left_of_a_rebalance_is_told_in_segments_and_bytes() {
+    let mode = CacheMode::Distributed { owners: 1 };
+    let mut cluster = Cluster::new(1, CacheConfig { mode, segments: 32, ..CacheConfig::new("c") });
+    cluster.start();
+    cluster.run(Duration::from_secs(1));
+    put_all(&mut cluster);
+    assert_eq!(progress(&cluster, 0), Progress::default());
+    cluster.start();
+    let budget = 8 * VALUE as u32;
+    cluster.with(1, |node, _| node.set_transfer_budget(budget));
+    let until = cluster.now + Duration::from_secs(5);
+    let mut seen: Vec<Progress> = Vec::new();
+    while cluster.step(until) {
+        let now = progress(&cluster, 1);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    assert_eq!(seen.last(), Some(&Progress::default()), "all is here, and the next rebalance has not begun");
+    let most = seen.iter().map(|now| now.bytes_pulled).max().expect("some");
+    assert!(most > 100 * VALUE as u64, "half of the keys: {most}");
+    let mut before = 0;
+    for now in seen.iter().filter(|now| now.bytes_pulled > 0) {
+        let all = now.bytes_pulled + now.bytes_left;
+        assert!((most / 2..most * 2).contains(&all), "{now:?} of {most}");
+        assert!(now.segments_left > 0 || now.bytes_left == 0, "{now:?}");
+        // A chunk is a quarter of the budget, and one entry more at most; a frame may have several.
+        let come = now.bytes_pulled - before;
+        assert!(come <= u64::from(budget) + 4 * (VALUE as u64 + 4), "{come} bytes at once");
+        before = now.bytes_pulled;
+    }
+}
