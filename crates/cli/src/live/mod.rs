@@ -51,8 +51,8 @@ pub(crate) struct Live {
         default_value = "kill,kill-coordinator,pause,cut,restart"
     )]
     events: Vec<Event>,
-    /// Members, each a process on a host of its own.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=50))]
+    /// Members, each a process on a host of its own. One of two could not go on alone: it is no majority.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(3..=50))]
     members: u16,
     /// Keys that each member's clients write.
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
