@@ -102,6 +102,8 @@ pub(crate) struct Backup {
 pub(crate) enum Effect {
     /// It has this entry.
     Put(Stored),
+    /// It has this entry, which another side of a partition had: no write of this one.
+    Copy(Stored),
     /// It is absent.
     Remove,
     /// What it did was done and undone by later writes. It is remembered, and acknowledged.

@@ -63,13 +63,14 @@ impl Cache {
     ) {
         match effect {
             // Owners do not remember removals; their records do.
-            Effect::Put(_)
+            Effect::Put(_) | Effect::Copy(_)
                 if self.container.version_of(segment, key).is_none()
                     && self.state(segment).records.has_newer(key, version) => {}
             Effect::Put(stored) => {
                 self.note_put(segment, key, stored.version);
                 self.put_copy(cx, segment, key, stored);
             }
+            Effect::Copy(stored) => self.put_copy(cx, segment, key, stored),
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
             }

@@ -13,11 +13,12 @@ use consort_group::{Address, Time};
 use super::activation::{LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
+use super::records::Record;
 use super::transfer::{PULL_AGAIN_AFTER, PULLS_MAX};
-use crate::command::{Body, Chunk, OperationId, Pull, ToCoordinator};
+use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
 use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, decide, parted_from};
-use crate::operation::{Change, Condition, Stored, Write};
+use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::planted::Planted;
 use crate::{PartitionHandling, Segment, Topology, Version};
 
@@ -403,14 +404,53 @@ impl Cache {
             MergePolicy::Custom(name) => cx.merges.get(name).cloned(),
             _ => None,
         };
-        let change = match decide(key, &standings, known, policy, custom.as_deref()) {
+        let verdict = decide(key, &standings, known, policy, custom.as_deref());
+        let copied = theirs.iter().filter_map(|standing| match (&own, standing, &verdict) {
+            (Standing::Nothing, Standing::Entry(stored), Verdict::Put(value, _)) if stored.value == value => {
+                Some(stored)
+            }
+            _ => None,
+        });
+        let copied = copied.max_by_key(|stored| stored.version).cloned();
+        let change = match verdict {
             Verdict::Stays => return,
             Verdict::Put(value, lifetime) => Change::Put { value, lifetime },
             Verdict::Remove => Change::Remove,
         };
         let number = self.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
+        if let Some(stored) = copied {
+            return self.copy(cx, segment, operation, key, stored);
+        }
         let write = Write { condition: Condition::Always, change, wants_previous: false };
         self.carry_out(cx, segment, operation, key.clone(), write);
+    }
+
+    /// Takes over an entry that this side lacks, as it is: with a version of this side's it would count as its change
+    /// when others come back later.
+    fn copy(&mut self, cx: &mut Cx, segment: Segment, operation: OperationId, key: &Bytes, stored: Stored) {
+        self.put_copy(cx, segment, key, stored.clone());
+        let written = Written { is_done: true, was_present: false, version: stored.version, previous: None };
+        let (version, outcome) = (stored.version, Outcome::Written(written));
+        let record = Record {
+            operation: operation.clone(),
+            key: key.clone(),
+            version,
+            is_removal: false,
+            outcome: outcome.clone(),
+        };
+        self.state(segment).records.push(record, &cx.watermarks);
+        let backup = Backup {
+            segment,
+            finished: cx.watermarks.of(&operation.caller),
+            operation,
+            key: key.clone(),
+            version,
+            effect: Effect::Copy(stored),
+            acks: 0,
+            tells: false,
+            outcome: Some(outcome),
+        };
+        self.back_up(cx, backup);
     }
 }

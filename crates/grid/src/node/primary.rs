@@ -183,7 +183,7 @@ impl Cache {
     }
 
     /// One of the other write owners tells the caller the outcome; all of a write's remember it.
-    fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
+    pub(super) fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
         let others: Vec<Address> = self
             .write_owners(backup.segment)
             .filter(|owner| **owner != cx.local)

@@ -212,7 +212,7 @@ wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
 wire_struct!(Call { number, is_repeated, key, action });
-wire_enum!(Effect { 0 = Put(entry), 1 = Remove, 2 = Superseded, 3 = Nothing });
+wire_enum!(Effect { 0 = Put(entry), 1 = Remove, 2 = Superseded, 3 = Nothing, 4 = Copy(entry) });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error) });

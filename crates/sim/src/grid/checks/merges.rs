@@ -127,8 +127,11 @@ impl Merged<'_> {
             Some(last) => write.value() == Some(&last.value),
             None => write.is_removal(),
         };
+        // What is older than the parting may have been known to the others, who then changed it.
+        let is_of_the_last = write.partings.as_deref() == Some(&*end.partings)
+            && end.partings.last().is_some_and(|last| version.topology() >= last.id);
         match grid.config.merge {
-            MergePolicy::PreferredAlways if !is_it && write.partings.as_deref() == Some(&*end.partings) => {
+            MergePolicy::PreferredAlways if !is_it && is_of_the_last => {
                 let what = format!("{last:?} in the end, but {}", self.tell(write));
                 Err(("the preferred side's writes stand", what))
             }
