@@ -8,6 +8,7 @@ mod live;
 mod parse;
 mod perf;
 mod probe;
+mod server;
 mod sim;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ struct Arguments {
 enum Command {
     /// Four members on this host share 100,000 keys under load; one is killed, and nothing is lost.
     Demo(demo::Demo),
+    /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
+    Server(server::Server),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
     Perf(Box<perf::grid::Perf>),
     /// Members under load that are killed, stopped, cut off and restarted; counts what is lost, and tells how long it took.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),
+        Command::Server(server) => on_all_threads(server.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),
@@ -108,6 +112,11 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
     // Not to wait for a thread that reads standard input, until somebody types something.
     runtime.shutdown_background();
     result
+}
+
+/// Clients are served beside each other.
+fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
 /// The standard library ignores SIGPIPE, which turns a closed pipe into a panic of `println!`.

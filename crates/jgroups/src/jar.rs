@@ -78,7 +78,7 @@ pub(crate) struct JavaTree {
 }
 
 impl JavaTree {
-    fn open() -> Result<Self, JarError> {
+    pub(crate) fn open() -> Result<Self, JarError> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.canonicalize().map_err(in_file(&root))?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -188,7 +188,7 @@ pub(crate) fn finish(mut command: Command, package: &'static str) -> Result<(), 
     })
 }
 
-fn in_file(path: &Path) -> impl FnOnce(io::Error) -> JarError + use<> {
+pub(crate) fn in_file(path: &Path) -> impl FnOnce(io::Error) -> JarError + use<> {
     let path = path.to_owned();
     move |error| JarError::File { path, error }
 }

@@ -1,0 +1,53 @@
+//! Caches that clients make, remove and list (facts section 2.8).
+
+use bytes::Bytes;
+use consort_hotrod::{ResponseBody, Status, Text};
+
+use crate::answer::Answer;
+use crate::caches::{AdminError, Caches};
+use crate::definition::{self, DefinitionError};
+
+/// What a task is given.
+struct Params(Vec<(Text, Bytes)>);
+
+impl Params {
+    fn get(&self, name: &str) -> Option<String> {
+        let (_, value) = self.0.iter().find(|(own, _)| own.as_str() == name)?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+}
+
+/// Runs a task.
+pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
+    let params = Params(params);
+    let result = match task {
+        "@@cache@names" => caches.names().await.map(|names| serde_json::json!(names).to_string()),
+        "@@cache@create" => create(caches, &params, false).await,
+        "@@cache@getorcreate" => create(caches, &params, true).await,
+        "@@cache@remove" => {
+            let name = params.get("name").unwrap_or_default();
+            caches.remove(&name).await.map(|()| String::new())
+        }
+        other => {
+            return Answer::error(Status::ServerError, format!("ISPN027002: Unknown task '{other}'"));
+        }
+    };
+    match result {
+        Ok(text) => Answer::success(ResponseBody::Result(text.into())),
+        Err(error) => Answer::error(Status::ServerError, error.to_string()),
+    }
+}
+
+async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<String, AdminError> {
+    let name = params.get("name").unwrap_or_default();
+    // What is not to outlive a restart does not, and nothing else does yet. An update would have to change a cache.
+    let flags = params.get("flags").unwrap_or_default();
+    if let Some(flag) = flags.split(',').find(|flag| !matches!(*flag, "" | "VOLATILE")) {
+        return Err(DefinitionError::Unsupported(format!("flag {flag}")).into());
+    }
+    let config = match params.get("configuration") {
+        Some(text) => definition::from_text(&name, &text)?,
+        None => definition::from_template(&name, params.get("template").as_deref())?,
+    };
+    caches.create(&config, may_exist).await.map(|()| String::new())
+}

@@ -1,0 +1,52 @@
+//! What is answered, and how errors are told.
+
+use consort_cache::{CacheError, OperationError};
+use consort_hotrod::{ResponseBody, Status};
+
+/// A status and what follows it.
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) body: ResponseBody,
+}
+
+impl Answer {
+    pub(crate) const fn new(status: Status, body: ResponseBody) -> Self {
+        Self { status, body }
+    }
+
+    pub(crate) const fn of(status: Status) -> Self {
+        Self::new(status, ResponseBody::Empty)
+    }
+
+    pub(crate) const fn success(body: ResponseBody) -> Self {
+        Self::new(Status::Success, body)
+    }
+
+    pub(crate) fn error(status: Status, text: impl Into<String>) -> Self {
+        Self::new(status, ResponseBody::Error(text.into().into()))
+    }
+
+    /// Clients find out by the exception's name that there is no such cache (facts section 2.5).
+    pub(crate) fn no_cache(name: &str) -> Self {
+        Self::error(
+            Status::ParseError,
+            format!(
+                "org.infinispan.server.hotrod.CacheNotFoundException: Cache with name '{name}' not found \
+                 amongst the configured caches"
+            ),
+        )
+    }
+}
+
+impl From<CacheError> for Answer {
+    /// What another server may do better is told as such: clients ask that one.
+    fn from(error: CacheError) -> Self {
+        let status = match &error {
+            CacheError::Operation(OperationError::TimedOut(_)) => Status::TimedOut,
+            CacheError::Operation(OperationError::Uncertain) => Status::NodeSuspected,
+            CacheError::Closed => Status::IllegalLifecycle,
+            _ => Status::ServerError,
+        };
+        Self::error(status, error.to_string())
+    }
+}

@@ -1,0 +1,79 @@
+//! Operations on many keys and on whole caches (facts section 2.4).
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use consort_cache::{CacheError, RawCache};
+use consort_hotrod::ops::bulk::{Request, Response};
+use consort_hotrod::{ProtocolVersion, ResponseBody, Status};
+
+use crate::answer::Answer;
+use crate::bounds::BULK_BYTES_MAX;
+use crate::map::{kept, lifetime};
+use crate::stats::Stats;
+
+/// Does what is asked.
+pub(crate) async fn answer(
+    cache: &RawCache,
+    stats: &Stats,
+    request: Request,
+    version: ProtocolVersion,
+) -> Result<Answer, CacheError> {
+    let response = match request {
+        Request::Clear => {
+            cache.clear().await?;
+            return Ok(Answer::of(Status::Success));
+        }
+        Request::PutAll(expiration, entries) => {
+            let entries: Vec<(Bytes, Bytes)> =
+                entries.into_iter().map(|(key, value)| (kept(key), kept(value))).collect();
+            let living = cache.with_lifetime(lifetime(&expiration, version));
+            living.put_all(entries.iter().map(|(key, value)| (key, value))).await?;
+            stats.stores.add(entries.len());
+            return Ok(Answer::of(Status::Success));
+        }
+        Request::Size => Response::Size(cache.size().await?),
+        Request::GetAll(keys) => {
+            // Clients count what they are told, each key once.
+            let keys: BTreeSet<Bytes> = keys.into_iter().collect();
+            let values = cache.get_all(&keys).await?;
+            let asked = keys.len();
+            let pairs = keys.into_iter().zip(values);
+            let found: Vec<_> = pairs.filter_map(|(key, value)| Some((key, value?))).collect();
+            stats.hits.add(found.len());
+            stats.misses.add(asked - found.len());
+            Response::Found(found)
+        }
+        Request::BulkGet(max) => {
+            let max = if max == 0 { usize::MAX } else { max as usize };
+            let (mut walk, mut entries, mut bytes) = (cache.entries(), Vec::new(), 0);
+            while entries.len() < max
+                && let Some((key, value)) = walk.next().await.transpose()?
+            {
+                bytes += key.len() + value.len();
+                if bytes > BULK_BYTES_MAX {
+                    return Ok(too_much());
+                }
+                entries.push((key, value));
+            }
+            Response::Entries(entries)
+        }
+        Request::BulkGetKeys(_) => {
+            let (mut walk, mut keys, mut bytes) = (cache.keys(), Vec::new(), 0);
+            while let Some(key) = walk.next().await.transpose()? {
+                bytes += key.len();
+                if bytes > BULK_BYTES_MAX {
+                    return Ok(too_much());
+                }
+                keys.push(key);
+            }
+            Response::Keys(keys)
+        }
+    };
+    Ok(Answer::success(ResponseBody::Bulk(response)))
+}
+
+fn too_much() -> Answer {
+    let text = format!("the answer has more than {BULK_BYTES_MAX} bytes: iterate instead");
+    Answer::error(Status::ServerError, text)
+}

@@ -1,0 +1,255 @@
+//! The caches that clients have made, on every member the same: their definitions are in a cache that all servers have,
+//! and so are the addresses at which clients reach them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_cache::{
+    CacheConfig, CacheError, CacheManager, CacheMode, Change, Condition, Lifetime, NotHandedOver, OpenError,
+    RawCache, Topology, Write,
+};
+use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
+use tokio::sync::watch;
+
+use crate::bounds::CACHES_MAX;
+use crate::definition::{self, DefinitionError};
+use crate::stats::Stats;
+use crate::topology::{self, Endpoints};
+
+/// Definitions by the caches' names.
+const DEFINITIONS: &str = "___consort_caches";
+
+/// Addresses of servers by those of the members.
+const SERVERS: &str = "___consort_servers";
+
+/// How often a server looks whether others have made or removed caches, or have come or gone. Both caches are on every
+/// member, so that a look costs no message.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A cache could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdminError {
+    /// As Infinispan says it.
+    #[error("ISPN000507: Cache {0} already exists")]
+    Exists(String),
+    /// Names that are ours.
+    #[error("cache name '{0}' is reserved")]
+    Reserved(String),
+    #[error("there are {CACHES_MAX} caches already")]
+    TooMany,
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    #[error(transparent)]
+    Leave(#[from] NotHandedOver),
+}
+
+/// A cache that clients use.
+pub(crate) struct Served {
+    pub(crate) cache: RawCache,
+    pub(crate) stats: Stats,
+    topology: Option<watch::Receiver<Option<Topology>>>,
+    /// What clients were told last, and of which topology and which endpoints it was made.
+    told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
+}
+
+/// All of them.
+pub(crate) struct Caches {
+    manager: CacheManager,
+    definitions: RawCache,
+    servers: RawCache,
+    open: RwLock<BTreeMap<String, Arc<Served>>>,
+    /// Where clients reach the members, and how often that has changed.
+    endpoints: RwLock<(u64, Arc<Endpoints>)>,
+}
+
+fn everywhere(name: &str) -> CacheConfig {
+    CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
+}
+
+impl Caches {
+    /// Joins the other servers. Clients reach this one there.
+    pub(crate) async fn open(manager: CacheManager, endpoint: &ServerAddress) -> Result<Self, AdminError> {
+        let definitions = manager.open(everywhere(DEFINITIONS)).raw().await?;
+        let servers = manager.open(everywhere(SERVERS)).raw().await?;
+        let text = format!("{} {}", endpoint.host, endpoint.port);
+        servers.put(manager.address().to_string().as_bytes(), text.as_bytes()).await?;
+        let caches = Self {
+            manager,
+            definitions,
+            servers,
+            open: RwLock::default(),
+            endpoints: RwLock::new((0, Arc::default())),
+        };
+        caches.look().await?;
+        Ok(caches)
+    }
+
+    /// A cache that is open here.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// A cache, which is opened here if another server has made it a moment ago.
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<Served>>, AdminError> {
+        if let Some(served) = self.get(name) {
+            return Ok(Some(served));
+        }
+        let Some(text) = self.definitions.get(name.as_bytes()).await? else { return Ok(None) };
+        self.serve(name, &text).await.map(Some)
+    }
+
+    async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
+        let config = definition::from_text(name, &String::from_utf8_lossy(definition))?;
+        let is_local = config.mode == CacheMode::Local;
+        let cache = self.manager.open(config).raw().await?;
+        let topology = self.manager.watch_topology(name).filter(|_| !is_local);
+        let served = Served { cache, stats: Stats::new(), topology, told: Mutex::default() };
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
+    }
+
+    /// Makes a cache on all servers; whether it is new.
+    pub(crate) async fn create(&self, config: &CacheConfig, may_exist: bool) -> Result<(), AdminError> {
+        let name = &*config.name;
+        if name.starts_with("___") || name.is_empty() {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        if self.definitions.size().await? >= CACHES_MAX as u64 {
+            return Err(AdminError::TooMany);
+        }
+        let value = Bytes::from(definition::to_text(config));
+        let change = Change::Put { value: value.clone(), lifetime: Lifetime::FOREVER };
+        let write = Write { condition: Condition::Absent, change, wants_previous: false };
+        let is_new = self.definitions.write(Bytes::copy_from_slice(name.as_bytes()), write).await?.is_done;
+        if !is_new && !may_exist {
+            return Err(AdminError::Exists(name.to_owned()));
+        }
+        if !is_new {
+            return self.find(name).await.map(drop);
+        }
+        let opened = self.serve(name, &value).await;
+        if opened.is_err() {
+            self.definitions.remove(name.as_bytes()).await?;
+        }
+        opened.map(drop)
+    }
+
+    /// Removes a cache from all servers, here at once.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), AdminError> {
+        if name.starts_with("___") {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        self.definitions.remove(name.as_bytes()).await?;
+        self.close(name).await
+    }
+
+    async fn close(&self, name: &str) -> Result<(), AdminError> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.manager.leave(name).await?;
+        Ok(())
+    }
+
+    /// The names of all caches.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, AdminError> {
+        let (mut walk, mut names) = (self.definitions.keys(), Vec::new());
+        while let Some(name) = walk.next().await.transpose()? {
+            names.push(String::from_utf8_lossy(&name).into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What a client is to be told of a cache's owners, if it knows something else.
+    pub(crate) fn topology_for(&self, served: &Served, header: &RequestHeader) -> Option<Arc<CacheTopology>> {
+        if header.intelligence == Intelligence::Basic {
+            return None;
+        }
+        let installed = served.topology.as_ref()?.borrow();
+        let installed = installed.as_ref()?;
+        let (generation, endpoints) = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut last = served.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = match &*last {
+            Some((of, with, told)) if (*of, *with) == (installed.id, generation) => told.clone(),
+            _ => {
+                let told = Arc::new(topology::told(installed, &endpoints)?);
+                *last = Some((installed.id, generation, told.clone()));
+                told
+            }
+        };
+        (told.id != header.topology_id).then_some(told)
+    }
+
+    /// Looks again and again, until it is dropped.
+    pub(crate) async fn follow(&self) {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.look().await {
+                tracing::debug!(%error, "what other servers have is not known");
+            }
+        }
+    }
+
+    /// Has what the others have.
+    async fn look(&self) -> Result<(), AdminError> {
+        let (mut walk, mut endpoints) = (self.servers.entries(), Endpoints::new());
+        while let Some((member, at)) = walk.next().await.transpose()? {
+            let (member, at) = (String::from_utf8_lossy(&member).into_owned(), String::from_utf8_lossy(&at));
+            if let Some((host, port)) = at.rsplit_once(' ')
+                && let Ok(port) = port.parse()
+            {
+                endpoints.insert(member, ServerAddress { host: host.into(), port });
+            }
+        }
+        self.forget_members_gone(&endpoints).await?;
+        let known = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if *known.1 != endpoints {
+            let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+            *known = (known.0 + 1, Arc::new(endpoints));
+        }
+        let (mut walk, mut defined) = (self.definitions.entries(), BTreeMap::new());
+        while let Some((name, text)) = walk.next().await.transpose()? {
+            defined.insert(String::from_utf8_lossy(&name).into_owned(), text);
+        }
+        let open: Vec<String> =
+            self.open.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for name in open.iter().filter(|name| !defined.contains_key(*name)) {
+            // It may have been made after the walk had passed.
+            if self.definitions.get(name.as_bytes()).await?.is_none() {
+                self.close(name).await?;
+            }
+        }
+        for (name, text) in defined.iter().filter(|(name, _)| !open.contains(name)) {
+            if let Err(error) = self.serve(name, text).await {
+                tracing::warn!(cache = %name, %error, "a cache that others have is not served here");
+            }
+        }
+        Ok(())
+    }
+
+    /// The first member takes away where those were reached that have gone.
+    async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), AdminError> {
+        let Some(view) = self.manager.view() else { return Ok(()) };
+        if view.coordinator() != Some(self.manager.address()) {
+            return Ok(());
+        }
+        let members: Vec<String> = view.members().iter().map(ToString::to_string).collect();
+        for member in endpoints.keys().filter(|member| !members.contains(member)) {
+            self.servers.remove(member.as_bytes()).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what only this member has, and leaves.
+    pub(crate) async fn end(self) -> Result<(), NotHandedOver> {
+        let _ = self.servers.remove(self.manager.address().to_string().as_bytes()).await;
+        self.manager.close().await
+    }
+}

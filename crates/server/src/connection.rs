@@ -1,0 +1,297 @@
+//! A client's connection: one task that reads, begins what is asked, and writes what is answered.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::BytesMut;
+use consort_hotrod::ops::{server, task};
+use consort_hotrod::{
+    Asked, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody, RequestDecoder, RequestError,
+    RequestHeader, Response, ResponseBody, Status,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::answer::Answer;
+use crate::bounds::{READ_AT_ONCE, STRANGER_BYTES_MAX, STRANGER_TIME_MAX, UNWRITTEN_MAX, WAITING_MAX};
+use crate::caches::{Caches, Served};
+use crate::{admin, bulk, map};
+
+/// What this server can do.
+const OPCODES: &[Opcode] = &[
+    Opcode::Put,
+    Opcode::Get,
+    Opcode::PutIfAbsent,
+    Opcode::Replace,
+    Opcode::ReplaceIfUnmodified,
+    Opcode::Remove,
+    Opcode::RemoveIfUnmodified,
+    Opcode::ContainsKey,
+    Opcode::GetWithVersion,
+    Opcode::Clear,
+    Opcode::Stats,
+    Opcode::Ping,
+    Opcode::BulkGet,
+    Opcode::GetWithMetadata,
+    Opcode::BulkGetKeys,
+    Opcode::Size,
+    Opcode::Exec,
+    Opcode::PutAll,
+    Opcode::GetAll,
+];
+
+type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
+
+/// Serves a client until it goes, or says what cannot be read, or the server ends.
+pub(crate) async fn serve(mut stream: TcpStream, caches: Arc<Caches>, mut ending: watch::Receiver<bool>) {
+    let (from, to) = stream.split();
+    let mut connection = Connection::new(caches, from, to);
+    let known = timeout(STRANGER_TIME_MAX, connection.meet());
+    let is_known = tokio::select! {
+        known = known => matches!(known, Ok(Ok(()))),
+        () = ended(&mut ending) => false,
+    };
+    if !is_known {
+        return;
+    }
+    if let Err(error) = connection.run(&mut ending).await {
+        tracing::debug!(%error, "a client's connection has ended");
+    }
+}
+
+struct Connection<'a> {
+    caches: Arc<Caches>,
+    from: ReadHalf<'a>,
+    to: WriteHalf<'a>,
+    decoder: RequestDecoder,
+    input: BytesMut,
+    output: Output,
+    /// Requests that wait for other members.
+    waiting: JoinSet<(Asked, Response)>,
+    /// The client has said something that cannot be read, and is told so before the end.
+    is_lost: bool,
+}
+
+impl<'a> Connection<'a> {
+    fn new(caches: Arc<Caches>, from: ReadHalf<'a>, to: WriteHalf<'a>) -> Self {
+        let limits = Limits { message: STRANGER_BYTES_MAX, ..Limits::default() };
+        Self {
+            caches,
+            from,
+            to,
+            decoder: RequestDecoder::new(limits),
+            input: BytesMut::new(),
+            output: Output::new(),
+            waiting: JoinSet::new(),
+            is_lost: false,
+        }
+    }
+
+    /// Waits for the first request.
+    async fn meet(&mut self) -> io::Result<()> {
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(request)) => {
+                    self.decoder.set_limits(Limits::default());
+                    self.begin(request).await;
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.lose(error);
+                    return Ok(());
+                }
+            }
+            self.from.readable().await?;
+            if !self.take()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Takes what has come; false at the end. Nothing is reserved for a client that says nothing.
+    fn take(&mut self) -> io::Result<bool> {
+        self.input.reserve(READ_AT_ONCE);
+        match self.from.try_read_buf(&mut self.input) {
+            Ok(count) => Ok(count > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether more may be begun.
+    fn has_room(&self) -> bool {
+        !self.is_lost && self.waiting.len() < WAITING_MAX && self.output.len() < UNWRITTEN_MAX
+    }
+
+    async fn run(&mut self, ending: &mut watch::Receiver<bool>) -> io::Result<()> {
+        let mut is_ending = false;
+        loop {
+            self.begin_all().await;
+            let is_done = self.waiting.is_empty() && self.output.is_empty();
+            if is_done && (self.is_lost || is_ending) {
+                return self.to.shutdown().await;
+            }
+            let reads = !is_ending && self.has_room();
+            tokio::select! {
+                biased;
+                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => {
+                    self.tell(answered);
+                    // Those that have come with it are written with it.
+                    while let Some(answered) = self.waiting.try_join_next() {
+                        self.tell(answered);
+                    }
+                }
+                written = self.to.write_buf(&mut self.output), if !self.output.is_empty() => {
+                    if written? == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    if self.output.is_empty() {
+                        self.output = Output::new();
+                    }
+                }
+                readable = self.from.readable(), if reads => {
+                    readable?;
+                    // A client that says no more may still want its answers.
+                    is_ending = !self.take()?;
+                }
+                () = ended(ending), if !is_ending => is_ending = true,
+            }
+        }
+    }
+
+    /// Begins everything that has come as a whole, as far as there is room for its answers.
+    async fn begin_all(&mut self) {
+        while self.has_room() {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(request)) => self.begin(request).await,
+                Ok(None) => break,
+                Err(error) => self.lose(error),
+            }
+        }
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
+    fn lose(&mut self, error: RequestError) {
+        let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
+        let intelligence = consort_hotrod::Intelligence::Basic;
+        let asked = Asked { version, opcode: Opcode::Ping, intelligence };
+        let text = error.to_string();
+        Response::error(error.id, error.error.status(), text).encode(asked, &mut self.output);
+        self.is_lost = true;
+    }
+
+    /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
+    async fn begin(&mut self, request: Request) {
+        let mut answering: Answering = Box::pin(answer(self.caches.clone(), request));
+        let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
+        match at_once {
+            Poll::Ready((asked, response)) => response.encode(asked, &mut self.output),
+            Poll::Pending => {
+                self.waiting.spawn(answering);
+            }
+        }
+    }
+
+    fn tell(&mut self, answered: Result<(Asked, Response), tokio::task::JoinError>) {
+        match answered {
+            Ok((asked, response)) => response.encode(asked, &mut self.output),
+            // Its client would wait for ever.
+            Err(error) => {
+                tracing::error!(%error, "a request has panicked");
+                self.is_lost = true;
+            }
+        }
+    }
+}
+
+/// Until the server ends.
+async fn ended(ending: &mut watch::Receiver<bool>) {
+    // Without a sender there is no server.
+    let _ = ending.wait_for(|is_ending| *is_ending).await;
+}
+
+/// The answer to a request.
+async fn answer(caches: Arc<Caches>, request: Request) -> (Asked, Response) {
+    let asked = request.asked();
+    let Request { header, body } = request;
+    let served = match served(&caches, &header, &body).await {
+        Ok(served) => served,
+        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
+    };
+    let answer = match (body, &served) {
+        (RequestBody::Server(server::Request::Ping), _) => pong(),
+        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
+            admin::answer(&caches, name.as_str(), params).await
+        }
+        (RequestBody::Server(server::Request::Stats), Some(served)) => {
+            let stats = served.stats.told(&served.cache);
+            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+        }
+        (RequestBody::Map(request), Some(served)) => {
+            let answered = map::answer(&served.cache, &served.stats, request, header.version, header.flags);
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Bulk(request), Some(served)) => {
+            let answered = bulk::answer(&served.cache, &served.stats, request, header.version);
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Auth(_), _) => {
+            let text = "ISPN006007: The requested operation is invalid: there is no authentication";
+            Answer::error(Status::ServerError, text)
+        }
+        (body, _) => {
+            let text = format!("{} is not supported by this server", body.opcode().name());
+            Answer::error(Status::ServerError, text)
+        }
+    };
+    let topology = served.and_then(|served| caches.topology_for(&served, &header));
+    (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })
+}
+
+/// The cache that is meant, if one is needed.
+async fn served(
+    caches: &Caches,
+    header: &RequestHeader,
+    body: &RequestBody,
+) -> Result<Option<Arc<Served>>, Answer> {
+    let name = header.cache.as_str();
+    if let Some(served) = caches.get(name) {
+        return Ok(Some(served));
+    }
+    // Administration is asked for with any name, also that of a cache that is still to be made.
+    let is_of_cache = match body {
+        RequestBody::Map(_) | RequestBody::Bulk(_) | RequestBody::Server(server::Request::Stats) => true,
+        RequestBody::Server(server::Request::Ping) => !name.is_empty(),
+        _ => false,
+    };
+    if !is_of_cache {
+        return Ok(None);
+    }
+    match caches.find(name).await {
+        Ok(Some(served)) => Ok(Some(served)),
+        Ok(None) => Err(Answer::no_cache(name)),
+        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
+    }
+}
+
+fn pong() -> Answer {
+    let unspecified = consort_hotrod::MediaType::Unspecified;
+    // Requests of 4.1 are understood, but its streams are not there yet: clients are not to choose it by themselves.
+    let pong = server::Pong {
+        key_type: unspecified.clone(),
+        value_type: unspecified,
+        newest: ProtocolVersion::V4_0.byte(),
+        opcodes: OPCODES.iter().map(|opcode| opcode.request().into()).collect(),
+    };
+    Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
+}

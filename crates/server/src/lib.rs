@@ -1,0 +1,27 @@
+//! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
+//!
+//! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes
+//! and statistics, caches that are made and removed by administration, and topologies for clients that go to the owners
+//! themselves. What is not there yet is answered with an error that says so, and PING does not name it.
+//!
+//! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
+//! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
+//! what has to wait for other members waits beside the connection. A client that does not read is not read from.
+
+#![forbid(unsafe_code)]
+
+pub mod bounds;
+
+mod admin;
+mod answer;
+mod bulk;
+mod caches;
+mod connection;
+mod definition;
+mod map;
+mod server;
+mod stats;
+mod topology;
+
+pub use definition::DefinitionError;
+pub use server::{Server, ServerBuilder, ServerError};

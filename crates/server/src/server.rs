@@ -1,0 +1,160 @@
+//! The server: listens, and ends when it is told to.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use consort_cache::{CacheManager, NotHandedOver};
+use consort_hotrod::ServerAddress;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
+use crate::caches::Caches;
+use crate::connection;
+
+/// A server could not start. Its manager is closed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It cannot listen there.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It cannot have the caches that all servers share.
+    #[error("cannot join the other servers: {0}")]
+    Caches(String),
+}
+
+/// What a server is to be like.
+#[derive(Clone, Debug)]
+pub struct ServerBuilder {
+    host: String,
+    port: u16,
+    advertised: Option<String>,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self { host: "127.0.0.1".to_owned(), port: 11222, advertised: None }
+    }
+}
+
+impl ServerBuilder {
+    /// The host name or address to listen on. The loopback's unless it is said: who can connect can do everything.
+    #[must_use]
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = host.into();
+        self
+    }
+
+    /// The port, 0 for any.
+    #[must_use]
+    pub const fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The host name or address that clients are told. Where it listens unless it is said.
+    #[must_use]
+    pub fn advertised(mut self, host: impl Into<String>) -> Self {
+        self.advertised = Some(host.into());
+        self
+    }
+
+    /// Listens. The manager is the server's from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError`].
+    pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
+        let listening = TcpListener::bind((&*self.host, self.port)).await;
+        let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = match listening {
+            Ok(listening) => listening,
+            Err(error) => {
+                manager.abort().await;
+                return Err(ServerError::Listen { address: format!("{}:{}", self.host, self.port), error });
+            }
+        };
+        let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
+        let endpoint = ServerAddress { host: host.into(), port: address.port() };
+        let caches = Caches::open(manager, &endpoint).await;
+        let caches = caches.map_err(|error| ServerError::Caches(error.to_string()))?;
+        Ok(Server { listener, address, caches: Arc::new(caches) })
+    }
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    caches: Arc<Caches>,
+}
+
+impl Server {
+    /// What a server is to be like.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves clients until `end` is there. Then it takes no more of them, answers what was asked, hands over what only it
+    /// has, and leaves.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHandedOver`], if others may not have everything.
+    pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
+        let Self { listener, caches, .. } = self;
+        let (ends, ending) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let following = tokio::spawn({
+            let caches = caches.clone();
+            async move { caches.follow().await }
+        });
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                        // Answers are written together as they are; waiting for more of them would only cost time.
+                        let _ = stream.set_nodelay(true);
+                        connections.spawn(connection::serve(stream, caches.clone(), ending.clone()));
+                    }
+                    Ok(_) => tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections"),
+                    Err(error) => {
+                        tracing::warn!(%error, "a client cannot be accepted");
+                        // Out of descriptors, as a rule: that passes as others go.
+                        tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                    }
+                },
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            }
+        }
+        drop(listener);
+        let _ = ends.send(true);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if timeout(DRAIN_TIME_MAX, drained).await.is_err() {
+            tracing::warn!("{} clients have not taken their answers", connections.len());
+        }
+        connections.shutdown().await;
+        following.abort();
+        let _ = following.await;
+        match Arc::try_unwrap(caches) {
+            Ok(caches) => caches.end().await,
+            Err(_) => unreachable!("all tasks that had them have ended"),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A server's connections, with a client that writes what no real one would.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use consort_cache::{CacheManager, Channel};
+use consort_conf::{Variables, parse_stack};
+use consort_hotrod::ops::{bulk, map, server, task};
+use consort_hotrod::{
+    Asked, Expiration, Flags, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader,
+    Response, ResponseBody, ResponseDecoder, Status,
+};
+use consort_server::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing in these tests takes a tenth of this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+    <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+
+struct Running {
+    at: std::net::SocketAddr,
+    end: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start(cluster: &str) -> Self {
+        let stack = parse_stack("server", STACK, &Variables::new()).unwrap();
+        let members = CacheManager::from_channel(Channel::from_config(stack.config));
+        let server = Server::builder().port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
+        let at = server.address();
+        let (end, ends) = oneshot::channel::<()>();
+        let ended = async move {
+            let _ = ends.await;
+        };
+        let serving = tokio::spawn(async move { server.serve_until(ended).await.unwrap() });
+        Self { at, end, serving }
+    }
+
+    async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.at).await.unwrap();
+        Client { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
+    }
+
+    /// With a cache of this name.
+    async fn with_cache(cluster: &str, cache: &str) -> (Self, Client) {
+        let running = Self::start(cluster).await;
+        let mut client = running.client().await;
+        let params = vec![("name".into(), Bytes::copy_from_slice(cache.as_bytes()))];
+        let create = task::Request::Exec("@@cache@create".into(), params);
+        let created = client.ask("", RequestBody::Task(create)).await;
+        assert_eq!(created.status, Status::Success, "{created:?}");
+        (running, client)
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    input: BytesMut,
+    decoder: ResponseDecoder,
+}
+
+fn request(id: u64, cache: &str, body: RequestBody) -> Request {
+    let header = RequestHeader { cache: cache.into(), ..RequestHeader::new(id, ProtocolVersion::V4_1) };
+    Request { header, body }
+}
+
+impl Client {
+    async fn send(&mut self, requests: &[Request]) {
+        let mut out = Output::new();
+        requests.iter().for_each(|request| request.encode(&mut out));
+        self.stream.write_all(&out.into_bytes()).await.unwrap();
+    }
+
+    /// What comes next, as the answer to that; nothing if the server has closed the connection.
+    async fn next(&mut self, asked: Asked) -> Option<Response> {
+        self.next_of(|_| asked).await
+    }
+
+    /// The same as the answer to the request of its id.
+    async fn next_of(&mut self, asked: impl Fn(u64) -> Asked) -> Option<Response> {
+        loop {
+            if let Some(incoming) = self.decoder.decode(&mut self.input, |id| Some(asked(id))).unwrap() {
+                let Incoming::Response(response) = incoming else { panic!("{incoming:?}") };
+                return Some(response);
+            }
+            if timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await.unwrap().unwrap() == 0 {
+                return None;
+            }
+        }
+    }
+
+    async fn ask(&mut self, cache: &str, body: RequestBody) -> Response {
+        let request = request(1, cache, body);
+        self.send(std::slice::from_ref(&request)).await;
+        self.next(request.asked()).await.expect("an answer")
+    }
+
+    /// Writes these bytes and reads the error that answers them.
+    async fn refused(&mut self, bytes: &[u8]) -> Option<Response> {
+        self.stream.write_all(bytes).await.unwrap();
+        let ping = request(0, "", RequestBody::Server(server::Request::Ping));
+        let error = self.next(ping.asked()).await;
+        assert_eq!(self.next(ping.asked()).await, None, "the connection goes on");
+        error
+    }
+}
+
+fn put(key: &'static str, value: impl Into<Bytes>) -> RequestBody {
+    let assignment =
+        map::Assignment { key: key.into(), expiration: Expiration::INFINITE, value: value.into() };
+    RequestBody::Map(map::Request::Put(assignment))
+}
+
+fn get(key: &'static str) -> RequestBody {
+    RequestBody::Map(map::Request::Get(key.into()))
+}
+
+#[tokio::test]
+async fn requests_that_come_together_are_all_answered() {
+    let (_server, mut client) = Running::with_cache("together", "c").await;
+    let requests: Vec<Request> = (0..2_000_u64)
+        .map(|id| request(id, "c", if id % 2 == 0 { put("key", "value") } else { get("key") }))
+        .collect();
+    client.send(&requests).await;
+    let mut answered = vec![false; requests.len()];
+    for _ in &requests {
+        let response = client.next_of(|id| requests[id as usize].asked()).await.unwrap();
+        assert_eq!(response.status, Status::Success);
+        assert!(!std::mem::replace(&mut answered[response.id as usize], true), "answered twice");
+    }
+    assert!(answered.iter().all(|is| *is));
+}
+
+#[tokio::test]
+async fn conditions_and_previous_values_are_told_as_clients_expect() {
+    let (_server, mut client) = Running::with_cache("conditions", "c").await;
+    let status = async |client: &mut Client, flags, body| {
+        let mut request = request(1, "c", body);
+        request.header.flags = flags;
+        client.send(std::slice::from_ref(&request)).await;
+        let response = client.next(request.asked()).await.unwrap();
+        let previous = match response.body {
+            ResponseBody::Map(map::Response::Previous(previous)) => {
+                Some(previous.map(|previous| previous.value))
+            }
+            _ => None,
+        };
+        (response.status, previous)
+    };
+    let assignment = |value: &'static str| map::Assignment {
+        key: "k".into(),
+        expiration: Expiration::INFINITE,
+        value: value.into(),
+    };
+    let map = |request| RequestBody::Map(request);
+    let (none, force) = (Flags::NONE, Flags::FORCE_RETURN_PREVIOUS);
+    let c = &mut client;
+    // Facts 2.3, row by row.
+    let absent = status(c, force, map(map::Request::Replace(assignment("1")))).await;
+    assert_eq!(absent, (Status::NotExecuted, None));
+    assert_eq!(status(c, none, map(map::Request::Remove("k".into()))).await, (Status::NotFound, None));
+    let absent = status(c, none, map(map::Request::ReplaceIfUnmodified(assignment("1"), 1))).await;
+    assert_eq!(absent, (Status::NotFound, None));
+    let absent = status(c, none, map(map::Request::RemoveIfUnmodified("k".into(), 1))).await;
+    assert_eq!(absent, (Status::NotFound, None));
+    let inserted = status(c, force, map(map::Request::PutIfAbsent(assignment("1")))).await;
+    assert_eq!(inserted, (Status::Success, None));
+    let present = status(c, none, map(map::Request::PutIfAbsent(assignment("2")))).await;
+    assert_eq!(present, (Status::NotExecuted, None));
+    let present = status(c, force, map(map::Request::PutIfAbsent(assignment("2")))).await;
+    assert_eq!(present, (Status::NotExecutedWithPrevious, Some(Some("1".into()))));
+    let put = status(c, force, map(map::Request::Put(assignment("3")))).await;
+    assert_eq!(put, (Status::SuccessWithPrevious, Some(Some("1".into()))));
+    let other = status(c, force, map(map::Request::ReplaceIfUnmodified(assignment("4"), 1))).await;
+    assert_eq!(other, (Status::NotExecutedWithPrevious, Some(Some("3".into()))));
+    let other = status(c, none, map(map::Request::RemoveIfUnmodified("k".into(), 1))).await;
+    assert_eq!(other, (Status::NotExecuted, None));
+    let removed = status(c, force, map(map::Request::Remove("k".into()))).await;
+    assert_eq!(removed, (Status::SuccessWithPrevious, Some(Some("3".into()))));
+    let put = status(c, force, map(map::Request::Put(assignment("5")))).await;
+    assert_eq!(put, (Status::SuccessWithPrevious, Some(None)), "forced also of nothing");
+}
+
+#[tokio::test]
+async fn a_cache_that_is_not_there_is_told_so_that_clients_know() {
+    let server = Running::start("missing").await;
+    let mut client = server.client().await;
+    for body in [RequestBody::Server(server::Request::Ping), get("k"), RequestBody::Bulk(bulk::Request::Size)]
+    {
+        let response = client.ask("missing", body).await;
+        assert_eq!(response.status, Status::ParseError);
+        let ResponseBody::Error(text) = response.body else { panic!("{:?}", response.body) };
+        assert!(text.as_str().contains("CacheNotFoundException"), "{text}");
+    }
+    let without_cache = client.ask("", RequestBody::Server(server::Request::Ping)).await;
+    assert_eq!(without_cache.status, Status::Success);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_answered_and_ends_the_connection() {
+    let server = Running::start("nonsense").await;
+    let cases: [(&[u8], Status); 4] = [
+        (b"GET / HTTP/1.1\r\n\r\n", Status::InvalidMagic),
+        (b"\xa0\x07\x63\x03", Status::UnknownVersion),
+        (b"\xa0\x07\x29\x02", Status::UnknownOpcode),
+        (b"\xa0\x07\x14\x03\x00\x00\x01\x00\xff\xff\xff\xff\x07", Status::ParseError),
+    ];
+    for (bytes, status) in cases {
+        let error = server.client().await.refused(bytes).await.expect("an error");
+        assert_eq!(error.status, status);
+    }
+    // A first request that is larger than a stranger may have.
+    let mut stranger = server.client().await;
+    let large = b"\xa0\x01\x14\x01\x00\x00\x01\x00\x01k\x00\x00\x80\x80\x40";
+    assert_eq!(stranger.refused(large).await.expect("an error").status, Status::ParseError);
+}
+
+#[tokio::test]
+async fn what_was_asked_is_answered_before_the_server_ends() {
+    let (server, mut client) = Running::with_cache("drained", "c").await;
+    let large = Bytes::from(vec![7; 8 * 1024 * 1024]);
+    assert_eq!(client.ask("c", put("large", large.clone())).await.status, Status::Success);
+    let request = request(9, "c", get("large"));
+    client.send(std::slice::from_ref(&request)).await;
+    // Until the answer has begun, so that the request has been read.
+    client.stream.readable().await.unwrap();
+    server.end.send(()).unwrap();
+    let response = client.next(request.asked()).await.expect("an answer");
+    assert_eq!(response.body, ResponseBody::Map(map::Response::Value(large)));
+    assert_eq!(client.next(request.asked()).await, None);
+    timeout(PATIENCE, server.serving).await.expect("it ends").unwrap();
+}
