@@ -52,9 +52,11 @@ impl Running {
 async fn java(program: &'static str, arguments: Vec<String>) {
     let client = tokio::task::spawn_blocking(HotRodClient::prepare).await.unwrap();
     let client = client.unwrap_or_else(|why| panic!("Java interop: {why}"));
-    let mut command = tokio::process::Command::from(client.command(program));
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, command.output()).await.expect("it ends").unwrap();
+    let mut command = client.command(program);
+    command.args(arguments).stdin(Stdio::null());
+    // Its requests have deadlines: it ends by itself.
+    let running = tokio::task::spawn_blocking(move || command.output());
+    let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && said.contains("ok "), "{program}:\n{said}");
 }
