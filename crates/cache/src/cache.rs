@@ -88,9 +88,15 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.opened.topology.borrow().clone()
     }
 
-    /// Entries in memory on this member, as an owner of whatever order.
+    /// Entries in memory on this member, as an owner of whatever order. Those of which only the store has the value are not
+    /// counted.
     pub fn local_len(&self) -> u64 {
-        self.opened.container.len()
+        self.opened.container.len() - self.opened.container.passive_len()
+    }
+
+    /// Entries on this member of which only the store has the value.
+    pub fn passive_len(&self) -> u64 {
+        self.opened.container.passive_len()
     }
 
     /// Bytes that they take here.

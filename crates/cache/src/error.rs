@@ -6,6 +6,8 @@ use std::time::Duration;
 use consort_channel::ConnectError;
 use consort_grid::{IterationError, OpenError as Refusal, OperationError};
 
+use consort_store::StoreError;
+
 use crate::encoding::EncodingError;
 
 /// An operation has failed.
@@ -60,6 +62,31 @@ pub enum OpenError {
         /// As it was asked for.
         asked: String,
     },
+    /// Its store does not open, or cannot be read. Nothing was changed.
+    #[error("cache {cache}: {error}")]
+    Store {
+        /// The cache.
+        cache: Arc<str>,
+        /// What the store says.
+        error: StoreFault,
+    },
+    /// What its store remembers of the cluster cannot be read. Nothing was changed.
+    #[error("cache {cache}: {error}")]
+    Unreadable {
+        /// The cache.
+        cache: Arc<str>,
+        /// What is wrong with it.
+        error: consort_grid::Unreadable,
+    },
+    /// Its store has entries and does not say of which cluster they are. Nothing was changed; who does not want them
+    /// purges the store ([`crate::Persistence::purge_on_start`]).
+    #[error("cache {cache}: its store has {entries} entries of nobody knows which cluster")]
+    Foreign {
+        /// The cache.
+        cache: Arc<str>,
+        /// How many.
+        entries: u64,
+    },
     /// It is being closed here.
     #[error("cache {0} is being closed")]
     Closing(Arc<str>),
@@ -85,6 +112,19 @@ pub enum OpenError {
     #[error("the manager is closed")]
     Closed,
 }
+
+/// What a store says that does not do what it should. Two are equal if they say the same.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreFault(#[source] pub Arc<StoreError>);
+
+impl PartialEq for StoreFault {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for StoreFault {}
 
 /// A manager could not connect. Nothing is left open.
 #[derive(Debug, thiserror::Error)]

@@ -15,12 +15,16 @@ use consort_grid::{
 use consort_group::Time;
 use consort_net::Clock;
 
+use crate::backed::{Backed, Completions, Stores};
 use crate::lanes::Lanes;
 use crate::standing::{OpenCache, Standing};
 use crate::waiters::{self, Waiters};
 
 /// How often those who wait for room look whether their time is over: as often as the grid looks after operations.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
+
+/// What the clock shows when the member begins: entries may be older than their member's process.
+const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 
 /// There is no deadline.
 const NEVER: u64 = u64::MAX;
@@ -39,11 +43,13 @@ pub struct Traffic {
 }
 
 /// What the lock is for.
+#[derive(Default)]
 pub(crate) struct State {
     /// None before the channel has opened, and after it has closed.
     pub(crate) node: Option<Node>,
     pub(crate) lanes: Lanes,
     pub(crate) traffic: Traffic,
+    pub(crate) stores: Stores,
 }
 
 /// The handler.
@@ -58,6 +64,8 @@ pub(crate) struct GridHandler {
     /// Who waits for the next items of a walk. Locked after `state`, if both are.
     walks: Mutex<BTreeMap<IterationId, Waker>>,
     caches: Mutex<BTreeMap<CacheId, Arc<OpenCache>>>,
+    /// What stores have done and the node has not heard of.
+    pub(crate) completions: Arc<Completions>,
     /// Whether the node has frames. Written under `state`'s lock.
     has_frames: AtomicBool,
     /// When the handler wants to be called. Written under `state`'s lock.
@@ -90,10 +98,11 @@ impl GridHandler {
             clock: Clock::start(),
             transfer_budget,
             bell: OnceLock::new(),
-            state: Mutex::new(State { node: None, lanes: Lanes::default(), traffic: Traffic::default() }),
+            state: Mutex::default(),
             waiters: Mutex::default(),
             walks: Mutex::default(),
             caches: Mutex::default(),
+            completions: Arc::default(),
             has_frames: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             wants_look: AtomicBool::new(false),
@@ -101,7 +110,7 @@ impl GridHandler {
     }
 
     pub(crate) fn now(&self) -> Time {
-        self.clock.now()
+        self.clock.now() + BEGINNING
     }
 
     // A panic under a lock ends the driver, which calls `closed`; the rest is told that.
@@ -141,7 +150,7 @@ impl GridHandler {
                 Err(error) => return Poll::Ready(Err(error.into())),
             },
         };
-        let next = node.take(self.clock.now(), cache, begun);
+        let next = node.take(self.now(), cache, begun);
         if next == Ok(Next::Nothing) {
             self.walks().insert(begun, cx.waker().clone());
         }
@@ -163,7 +172,7 @@ impl GridHandler {
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let mut state = self.state();
         let node = state.node.as_mut()?;
-        let result = act(node, self.clock.now());
+        let result = act(node, self.now());
         let said = self.listen(&mut state, |_, _| true);
         drop(state);
         self.tell(said);
@@ -179,6 +188,9 @@ impl GridHandler {
     ) -> Said {
         let mut said = Said::default();
         let Some(node) = &mut state.node else { return said };
+        if !state.stores.is_empty() {
+            state.stores.serve(node, &self.completions, self.now());
+        }
         while let Some((number, mut result)) = node.poll_finished() {
             if is_news(number, &mut result) {
                 said.finished.push((number, result));
@@ -199,8 +211,7 @@ impl GridHandler {
         }
         let node_wakes = node.poll_timeout().map_or(NEVER, |at| at.0);
         let known = self.deadline.load(Ordering::Relaxed);
-        let parked =
-            if state.lanes.has_parked() { (self.clock.now() + LOOK_AFTER).0.min(known) } else { NEVER };
+        let parked = if state.lanes.has_parked() { (self.now() + LOOK_AFTER).0.min(known) } else { NEVER };
         let deadline = node_wakes.min(parked);
         self.deadline.store(deadline, Ordering::Release);
         self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
@@ -259,17 +270,16 @@ impl GridHandler {
             NodeEvent::Refused { cache, error } => (cache, Standing::Refused(error)),
             NodeEvent::Left { cache } => (cache, Standing::Closed),
         };
+        let store = self.state().stores.remove(id);
         let cache = self.caches().remove(&id);
-        if let Some(cache) = cache {
-            cache.ended(standing);
-        }
+        end(cache, store, standing);
     }
 
     fn driven(&self, act: impl FnOnce(&mut Node, &mut Traffic, Time)) {
         let mut state = self.state();
         let State { node, traffic, .. } = &mut *state;
         let Some(node) = node else { return };
-        act(node, traffic, self.clock.now());
+        act(node, traffic, self.now());
         let said = self.listen(&mut state, |_, _| true);
         drop(state);
         self.tell_quietly(said);
@@ -282,6 +292,7 @@ impl UpHandler for GridHandler {
         node.set_transfer_budget(self.transfer_budget);
         self.state().node = Some(node);
         let _ = self.bell.set(channel.bell());
+        self.completions.set_bell(channel.bell());
     }
 
     fn takes(&self, message: &Message) -> bool {
@@ -312,6 +323,9 @@ impl UpHandler for GridHandler {
     }
 
     fn poll_send(&self) -> Option<Message> {
+        if self.completions.has_any() {
+            self.driven(|_, _, _| {});
+        }
         if !self.has_frames.load(Ordering::Acquire) {
             return None;
         }
@@ -345,7 +359,7 @@ impl UpHandler for GridHandler {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.deadline.load(Ordering::Acquire) {
             NEVER => None,
-            at => Some(self.clock.instant(Time(at))),
+            at => Some(self.clock.instant(Time(at.saturating_sub(BEGINNING.as_nanos() as u64)))),
         }
     }
 
@@ -365,8 +379,21 @@ impl UpHandler for GridHandler {
         let walks = std::mem::take(&mut *self.walks());
         parked.into_values().chain(waiting).chain(walks.into_values()).for_each(Waker::wake);
         let caches = std::mem::take(&mut *self.caches());
-        for cache in caches.into_values() {
-            cache.ended(Standing::Closed);
+        for (id, cache) in caches {
+            let store = self.state().stores.remove(id);
+            end(Some(cache), store, Standing::Closed);
         }
+    }
+}
+
+/// A cache is no more; if it has a store, that is closed first.
+fn end(cache: Option<Arc<OpenCache>>, store: Option<Backed>, standing: Standing) {
+    if let Some(cache) = &cache {
+        cache.begin_closing();
+    }
+    let then = move || cache.into_iter().for_each(|cache| cache.ended(standing.clone()));
+    match store {
+        Some(store) => store.close(then),
+        None => then(),
     }
 }

@@ -34,6 +34,18 @@
 //! # }
 //! ```
 //!
+//! A cache with a store on each member is there again when all of them have ended and begun again:
+//!
+//! ```no_run
+//! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_cache::{CacheConfig, Persistence};
+//!
+//! let kept = Persistence::directory("/var/lib/shop/stock");
+//! let stock = manager.open(CacheConfig::new("stock")).persistence(kept).raw().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What is promised
 //!
 //! A write has succeeded when every owner of its key has it: reads that begin afterwards give it or something newer,
@@ -46,6 +58,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backed;
 mod bulk;
 mod cache;
 mod compute;
@@ -58,6 +71,7 @@ mod lanes;
 mod manager;
 mod operation;
 mod options;
+mod persistence;
 mod standing;
 mod waiters;
 
@@ -68,11 +82,15 @@ pub use consort_grid::{
     Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
     ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
+pub use consort_store::{
+    Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
+};
 pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
-pub use error::{CacheError, ManagerError, NotHandedOver, OpenError};
+pub use error::{CacheError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
 pub use iteration::Walk;
 pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
+pub use persistence::{Persistence, WriteBehind};

@@ -9,19 +9,23 @@ use std::time::Duration;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
-    CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
+    Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
     MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use consort_store::Stats as StoreStats;
+
+use crate::backed::Backed;
 use crate::cache::{Cache, RawCache};
 use crate::encoding::{Encoding, Postcard, Raw};
-use crate::error::{ManagerError, NotHandedOver, OpenError};
+use crate::error::{ManagerError, NotHandedOver, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
 use crate::handler::{GridHandler, Traffic};
 use crate::options::CacheOptions;
+use crate::persistence::Persistence;
 use crate::standing::{OpenCache, Standing};
 
 /// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
@@ -262,7 +266,7 @@ impl CacheManager {
 
     /// A cache with these settings, those that only this member is to know among them.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
-        CacheBuilder { manager: self, settings }
+        CacheBuilder { manager: self, settings, persistence: None, patience: OPEN_TIMEOUT }
     }
 
     /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
@@ -294,9 +298,21 @@ impl CacheManager {
         left.into_iter().collect()
     }
 
-    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do.
+    /// Ends the member as a crash would: nobody is told, and everything is closed. For tests of what the others do. Stores
+    /// are closed in order: what waits for them is stored.
     pub async fn abort(self) {
+        let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
+        for cache in opened {
+            let is_closed = |standing: &Standing| *standing == Standing::Closed;
+            let _ = timeout(LEAVE_TIMEOUT, cache.standing.subscribe().wait_for(is_closed)).await;
+        }
+    }
+
+    /// What the store of a cache has done so far on this member; none if it has no store.
+    pub fn store_stats(&self, cache: &str) -> Option<StoreStats> {
+        let id = CacheId::of(cache);
+        self.member.handler.state().stores.of(id).map(|store| store.stats())
     }
 }
 
@@ -322,11 +338,40 @@ impl Member {
     }
 }
 
+/// Whether a cache is open here already.
+enum Begun {
+    Before(Arc<OpenCache>),
+    Now(Opening),
+}
+
+/// A cache that begins here. Whoever gives up waiting for it before its node has begun leaves nothing behind.
+struct Opening {
+    handler: Arc<GridHandler>,
+    opened: Option<Arc<OpenCache>>,
+}
+
+impl Opening {
+    fn done(mut self) -> Arc<OpenCache> {
+        self.opened.take().expect("it is taken once, here")
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.handler.caches().remove(&opened.id);
+            opened.ended(Standing::Closed);
+        }
+    }
+}
+
 /// A cache that is being opened. One that is open here already stays as it was opened.
 #[must_use]
 pub struct CacheBuilder<'a> {
     manager: &'a CacheManager,
     settings: CacheSettings,
+    persistence: Option<Persistence>,
+    patience: Duration,
 }
 
 impl CacheBuilder<'_> {
@@ -339,6 +384,20 @@ impl CacheBuilder<'_> {
     /// How much memory this member has for it; by default what there is.
     pub fn memory(mut self, bound: MemoryBound) -> Self {
         self.settings.memory = Some(bound);
+        self
+    }
+
+    /// What keeps it on this member beyond memory.
+    pub fn persistence(mut self, persistence: Persistence) -> Self {
+        self.persistence = Some(persistence);
+        self
+    }
+
+    /// How long opening waits for a topology, [`OPEN_TIMEOUT`] if it is not said. A cache that was there before waits until
+    /// all are back that were its members to the last, or until [`CacheManager::make_available`] is called here or on
+    /// another member that is back.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -377,8 +436,14 @@ impl CacheBuilder<'_> {
         };
         config.check()?;
         let member = &self.manager.member;
-        let opened = member.open(config, capacity, memory)?;
-        member.until_open(&opened).await?;
+        let opened = match member.begin(&config, memory, self.persistence.is_some())? {
+            Begun::Before(opened) => opened,
+            Begun::Now(opening) => {
+                member.open(config, capacity, self.persistence, &opening).await?;
+                opening.done()
+            }
+        };
+        member.until_open(&opened, self.patience).await?;
         let options = CacheOptions { lifetime, ..CacheOptions::default() };
         Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
     }
@@ -386,47 +451,92 @@ impl CacheBuilder<'_> {
 
 impl Member {
     /// The cache as it is open here, or as it begins to be.
-    fn open(
+    fn begin(
         &self,
-        config: CacheConfig,
-        capacity: Capacity,
+        config: &CacheConfig,
         memory: Option<MemoryBound>,
-    ) -> Result<Arc<OpenCache>, OpenError> {
+        is_backed: bool,
+    ) -> Result<Begun, OpenError> {
         let mut caches = self.handler.caches();
         if let Some(opened) = caches.get(&config.id()) {
-            return match opened.config.difference(&config) {
-                _ if opened.is_closing() => Err(OpenError::Closing(config.name)),
-                None => Ok(opened.clone()),
+            let cache = config.name.clone();
+            return match opened.config.difference(config) {
+                _ if opened.is_closing() => Err(OpenError::Closing(cache)),
+                None => Ok(Begun::Before(opened.clone())),
                 Some((setting, ours, asked)) => {
-                    Err(OpenError::OpenDifferently { cache: config.name, setting, ours, asked })
+                    Err(OpenError::OpenDifferently { cache, setting, ours, asked })
                 }
             };
         }
-        let settings = ContainerSettings { segment_count: config.segments, bound: memory, is_backed: false };
+        let settings = ContainerSettings { segment_count: config.segments, bound: memory, is_backed };
         // Nobody who chooses keys may know where they are put.
         let container = Arc::new(Container::new(&settings, RandomState::new().build_hasher().finish()));
-        let opened = Arc::new(OpenCache::new(config.clone(), container.clone()));
+        let opened = Arc::new(OpenCache::new(config.clone(), container));
         caches.insert(opened.id, opened.clone());
-        drop(caches);
+        Ok(Begun::Now(Opening { handler: self.handler.clone(), opened: Some(opened) }))
+    }
+
+    /// Opens what keeps it, and has the node begin.
+    async fn open(
+        &self,
+        config: CacheConfig,
+        capacity: Capacity,
+        persistence: Option<Persistence>,
+        opening: &Opening,
+    ) -> Result<(), OpenError> {
+        let Some(opened) = &opening.opened else { return Err(OpenError::Closed) };
+        let container = opened.container.clone();
+        let backing = match persistence {
+            None => None,
+            Some(persistence) => Some(self.back(&config, persistence, container.clone()).await?),
+        };
         let address = self.channel.address().clone();
         let member = CacheMember { address, capacity, location: self.location.clone() };
-        let begun = self.handler.with_node(|node: &mut Node, now| node.open(now, config, member, container));
+        let id = config.id();
+        let (store, backing) = backing.unzip();
+        if let Some(store) = store {
+            self.handler.state().stores.insert(store);
+        }
+        let begun = self
+            .handler
+            .with_node(|node: &mut Node, now| node.open_backed(now, config, member, container, backing));
         let error = match begun {
-            Some(Ok(())) => return Ok(opened),
+            Some(Ok(())) => return Ok(()),
             Some(Err(error)) => error.into(),
             None => OpenError::Closed,
         };
-        self.handler.caches().remove(&opened.id);
+        let store = self.handler.state().stores.remove(id);
+        if let Some(store) = store {
+            store.close(|| {});
+        }
         Err(error)
     }
 
-    async fn until_open(&self, opened: &OpenCache) -> Result<(), OpenError> {
+    async fn back(
+        &self,
+        config: &CacheConfig,
+        persistence: Persistence,
+        container: Arc<Container>,
+    ) -> Result<(Backed, Backing), OpenError> {
+        let (passivation, writer) = (persistence.is_passivation(), persistence.writer());
+        let (now, of) = (self.handler.now(), config.clone());
+        let opening = tokio::task::spawn_blocking(move || persistence.open(&of, &container, now));
+        // It ends early only if it panics or the runtime is gone.
+        let (store, remembered) = opening.await.map_err(|_| OpenError::Closed)??;
+        let (id, name) = (config.id(), config.name.clone());
+        let backed = Backed::start(id, name.clone(), store, writer, self.handler.completions.clone());
+        let backed =
+            backed.map_err(|error| OpenError::Store { cache: name, error: StoreFault(Arc::new(error)) })?;
+        Ok((backed, Backing { passivation, remembered }))
+    }
+
+    async fn until_open(&self, opened: &OpenCache, patience: Duration) -> Result<(), OpenError> {
         let mut standing = opened.standing.subscribe();
         let is_known = |standing: &Standing| *standing != Standing::Joining;
-        let Ok(known) = timeout(OPEN_TIMEOUT, standing.wait_for(is_known)).await else {
+        let Ok(known) = timeout(patience, standing.wait_for(is_known)).await else {
             opened.begin_closing();
             self.handler.with_node(|node, now| node.leave(now, opened.id));
-            return Err(OpenError::TimedOut { cache: opened.config.name.clone(), after: OPEN_TIMEOUT });
+            return Err(OpenError::TimedOut { cache: opened.config.name.clone(), after: patience });
         };
         match known.as_deref() {
             Ok(Standing::Refused(error)) => Err(error.clone().into()),

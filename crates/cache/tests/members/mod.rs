@@ -40,9 +40,18 @@ impl Cluster {
 
     /// The stock stack over TCP.
     pub fn tcp(name: &str) -> Self {
+        Self::tcp_at(name, Self::free_base())
+    }
+
+    /// Ports that no other cluster of these tests has.
+    pub fn free_base() -> u16 {
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         // FD_SOCK2 takes ports from 100 above the transport's.
-        let base = 20_000 + (std::process::id() % 100) as u16 * 300 + nth % 8 * 20;
+        20_000 + (std::process::id() % 100) as u16 * 300 + nth % 8 * 20
+    }
+
+    /// The same from this port on.
+    pub fn tcp_at(name: &str, base: u16) -> Self {
         let variables = Variables::new()
             .with("jgroups.bind_addr", "127.0.0.1")
             .with("jgroups.bind_port", base.to_string())

@@ -1,0 +1,292 @@
+//! The store beside the member's state machine: takes its requests in order and without waiting, and collects what comes of
+//! them. The writer's thread writes; what is to be loaded is loaded by threads that may wait.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_channel::Bell;
+use consort_grid::{CacheId, Loaded, Node, Segment, StoreFailure, StoreOrder, StoreRequest};
+use consort_group::Time;
+use consort_store::{Change, Done, Mode, Refused, Stats, Store, StoreError, Writer, WriterConfig};
+use tokio::runtime::Handle;
+
+use crate::persistence::{kept, stored, wall_clock};
+
+/// How long closing waits for a store that takes nothing.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// What has come of a request.
+enum Completion {
+    Stored(u64, Result<(), StoreFailure>),
+    Loaded(u64, Result<Loaded, StoreFailure>),
+    /// The writer has room again.
+    Room,
+}
+
+/// What has come of requests since the node was told.
+#[derive(Default)]
+pub(crate) struct Completions {
+    list: Mutex<Vec<(CacheId, Completion)>>,
+    is_any: AtomicBool,
+    bell: OnceLock<Bell>,
+}
+
+impl Completions {
+    pub(crate) fn set_bell(&self, bell: Bell) {
+        let _ = self.bell.set(bell);
+    }
+
+    /// Whether the node is to be told of something.
+    pub(crate) fn has_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    fn push(&self, cache: CacheId, completion: Completion) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((cache, completion));
+        if !self.is_any.swap(true, Ordering::AcqRel)
+            && let Some(bell) = self.bell.get()
+        {
+            bell.ring();
+        }
+    }
+
+    fn take(&self) -> Vec<(CacheId, Completion)> {
+        if !self.is_any.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A request on its way to the writer.
+enum Task {
+    Write(u64, Change),
+    Order(u64, StoreOrder),
+    Load(u64, Vec<(Segment, Bytes)>, usize),
+}
+
+/// A cache's store.
+pub(crate) struct Backed {
+    cache: CacheId,
+    writer: Arc<Writer>,
+    is_behind: bool,
+    /// What the writer has no room for, and what came after it.
+    backlog: VecDeque<Task>,
+    completions: Arc<Completions>,
+    runtime: Handle,
+}
+
+fn failure(error: &Arc<StoreError>) -> StoreFailure {
+    error.to_string().into()
+}
+
+impl Backed {
+    /// Starts the thread that writes. To be called within the runtime.
+    pub(crate) fn start(
+        cache: CacheId,
+        name: Arc<str>,
+        store: Arc<dyn Store>,
+        config: WriterConfig,
+        completions: Arc<Completions>,
+    ) -> Result<Self, StoreError> {
+        let report = move |error: &StoreError| tracing::warn!(cache = %name, %error, "the store");
+        let writer = Arc::new(Writer::spawn(store, config, report)?);
+        let is_behind = config.mode == Mode::WriteBehind;
+        let (backlog, runtime) = (VecDeque::new(), Handle::current());
+        Ok(Self { cache, writer, is_behind, backlog, completions, runtime })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.writer.store().stats()
+    }
+
+    /// Takes a request of the node's. Returns the number of one that is done at once.
+    fn take(&mut self, request: StoreRequest) -> Option<u64> {
+        let task = match request {
+            StoreRequest::Write { number, segment, key, entry } => {
+                let change = match entry {
+                    Some(entry) => Change::Put(kept(segment, key, entry, wall_clock())),
+                    None => Change::Remove { segment: segment.0, key },
+                };
+                Task::Write(number, change)
+            }
+            StoreRequest::Order { number, order } => Task::Order(number, order),
+            StoreRequest::Load { number, keys, bytes_max } => Task::Load(number, keys, bytes_max),
+        };
+        if self.backlog.is_empty() {
+            return self.begin(task);
+        }
+        self.backlog.push_back(task);
+        None
+    }
+
+    /// The writer may have room for what waits. Returns the numbers of what is done at once.
+    fn catch_up(&mut self) -> Vec<u64> {
+        let mut done = Vec::new();
+        let backlog = std::mem::take(&mut self.backlog);
+        for task in backlog {
+            if self.backlog.is_empty() {
+                done.extend(self.begin(task));
+            } else {
+                self.backlog.push_back(task);
+            }
+        }
+        done
+    }
+
+    fn told(&self, number: u64) -> Done {
+        let (completions, cache) = (self.completions.clone(), self.cache);
+        Box::new(move |result| {
+            let result = result.map_err(|error| failure(&error));
+            completions.push(cache, Completion::Stored(number, result));
+        })
+    }
+
+    fn begin(&mut self, task: Task) -> Option<u64> {
+        match task {
+            Task::Write(number, change) => {
+                // Behind, it counts as done once it is taken, and nobody is called back.
+                let done: Done = if self.is_behind { Box::new(|_| {}) } else { self.told(number) };
+                match self.writer.write(change, done) {
+                    Ok(()) => return self.is_behind.then_some(number),
+                    Err(refused) => {
+                        let Refused { change, is_closed, .. } = *refused;
+                        self.backlog.push_front(Task::Write(number, change));
+                        if !is_closed {
+                            let (completions, cache) = (self.completions.clone(), self.cache);
+                            // Not when half of the queue is free: a large change may need more.
+                            self.writer.run(Box::new(move |_| completions.push(cache, Completion::Room)));
+                        }
+                    }
+                }
+            }
+            Task::Order(number, order) => {
+                let told = self.told(number);
+                match order {
+                    StoreOrder::RemoveSegment(segment) => self.writer.remove_segment(segment.0, told),
+                    StoreOrder::Clear => self.writer.clear(told),
+                    StoreOrder::Remember(note) => {
+                        self.writer.run(Box::new(move |store| told(store.remember(&note).map_err(Arc::new))))
+                    }
+                }
+            }
+            Task::Load(number, keys, bytes_max) => {
+                let (writer, completions, cache) =
+                    (self.writer.clone(), self.completions.clone(), self.cache);
+                self.runtime.spawn_blocking(move || {
+                    let loaded = load(&writer, keys, bytes_max);
+                    // Who loads must not be the last to have the writer, if it can be helped.
+                    drop(writer);
+                    completions.push(cache, Completion::Loaded(number, loaded));
+                });
+            }
+        }
+        None
+    }
+
+    /// Stores what waits and closes the store, on a thread that may wait. Then does what is to be done.
+    pub(crate) fn close(self, then: impl FnOnce() + Send + 'static) {
+        let runtime = self.runtime.clone();
+        runtime.spawn_blocking(move || {
+            self.close_now();
+            then();
+        });
+    }
+
+    fn close_now(mut self) {
+        while !self.backlog.is_empty() {
+            let (told, room) = channel();
+            self.writer.run(Box::new(move |_| {
+                let _ = told.send(());
+            }));
+            if room.recv_timeout(CLOSE_TIME_MAX).is_err() {
+                break;
+            }
+            self.catch_up();
+        }
+        // A load may still have it, and ends it then.
+        let Some(writer) = Arc::into_inner(self.writer) else { return };
+        let closed = writer.close();
+        if closed.lost > 0 || !self.backlog.is_empty() {
+            let lost = closed.lost + self.backlog.len();
+            let why = closed.error.map_or_else(String::new, |error| error.to_string());
+            tracing::error!(lost, why, "changes could not be stored before the store was closed");
+        }
+    }
+}
+
+fn load(writer: &Writer, keys: Vec<(Segment, Bytes)>, bytes_max: usize) -> Result<Loaded, StoreFailure> {
+    let wall = wall_clock();
+    let mut loaded = Vec::with_capacity(keys.len());
+    let mut bytes = 0;
+    for (segment, key) in keys {
+        if bytes >= bytes_max {
+            break;
+        }
+        let found = writer.load(segment.0, &key).map_err(|error| StoreFailure::from(error.to_string()))?;
+        bytes += found.as_ref().map_or(0, |entry| entry.value.len());
+        loaded.push(found.map(|entry| stored(&entry, wall)));
+    }
+    Ok(loaded)
+}
+
+/// The stores of a member's caches.
+#[derive(Default)]
+pub(crate) struct Stores {
+    stores: Vec<Backed>,
+}
+
+impl Stores {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stores.is_empty()
+    }
+
+    pub(crate) fn insert(&mut self, store: Backed) {
+        self.stores.push(store);
+    }
+
+    pub(crate) fn remove(&mut self, cache: CacheId) -> Option<Backed> {
+        let at = self.stores.iter().position(|store| store.cache == cache)?;
+        Some(self.stores.swap_remove(at))
+    }
+
+    pub(crate) fn of(&mut self, cache: CacheId) -> Option<&mut Backed> {
+        self.stores.iter_mut().find(|store| store.cache == cache)
+    }
+
+    /// Passes requests to the stores and what has come of them to the node, until there is neither.
+    pub(crate) fn serve(&mut self, node: &mut Node, completions: &Completions, now: Time) {
+        loop {
+            let mut done = Vec::new();
+            for (cache, completion) in completions.take() {
+                match completion {
+                    Completion::Stored(number, result) => node.handle_stored(now, cache, number, result),
+                    Completion::Loaded(number, result) => node.handle_loaded(now, cache, number, result),
+                    Completion::Room => {
+                        let store = self.of(cache);
+                        done.extend(
+                            store
+                                .into_iter()
+                                .flat_map(|store| store.catch_up())
+                                .map(|number| (cache, number)),
+                        );
+                    }
+                }
+            }
+            while let Some((cache, request)) = node.poll_store() {
+                let number = self.of(cache).and_then(|store| store.take(request));
+                done.extend(number.map(|number| (cache, number)));
+            }
+            if done.is_empty() && !completions.has_any() {
+                return;
+            }
+            for (cache, number) in done {
+                node.handle_stored(now, cache, number, Ok(()));
+            }
+        }
+    }
+}
