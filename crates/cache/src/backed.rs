@@ -170,7 +170,8 @@ impl Backed {
                     StoreOrder::RemoveSegment(segment) => self.writer.remove_segment(segment.0, told),
                     StoreOrder::Clear => self.writer.clear(told),
                     StoreOrder::Remember(note) => {
-                        self.writer.run(Box::new(move |store| told(store.remember(&note).map_err(Arc::new))))
+                        let remember = move |store: &dyn Store| told(store.remember(&note).map_err(Arc::new));
+                        self.writer.run(Box::new(remember));
                     }
                 }
             }
