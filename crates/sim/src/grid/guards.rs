@@ -1,6 +1,6 @@
 //! What faults must not do to a grid, because it loses data by right, and when a grid has settled.
 
-use consort_grid::{Availability, CacheMode, Phase};
+use consort_grid::{Availability, CacheMode, PartitionHandling, Phase};
 
 use crate::checks;
 use crate::node::Node;
@@ -36,7 +36,13 @@ impl World {
             return true;
         }
         let is_usable = self.nodes[node].member.as_ref().is_some_and(|member| member.is_usable());
+        // Sides that have parted may not have met again: who leaves takes its side's writes along.
+        let merges = self
+            .grid
+            .as_ref()
+            .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
         is_usable
+            && (!merges || self.is_settled())
             && self.is_whole()
             && self.members().all(super::Member::knows)
             && self.members().filter(|member| !member.is_leaving).count() > 1
