@@ -56,7 +56,7 @@ fn a_file_that_is_wrong_starts_nothing() {
     std::fs::remove_file(&path).unwrap();
     let line = "caches-";
     let said = wrong_name.unwrap();
-    assert!(said.contains(line) && said.contains(".xml:18:33: unknown attribute `when-splitt`"), "{said}");
+    assert!(said.contains(line) && said.contains(".xml:17:33: unknown attribute `when-splitt`"), "{said}");
     let said = wrong_value.unwrap();
     assert!(said.contains("attribute owners of distributed-cache-configuration: `many`"), "{said}");
     assert_eq!(right, None);

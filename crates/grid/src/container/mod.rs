@@ -474,7 +474,8 @@ impl Container {
         table.entry_bytes() + table.removal_bytes() + table.passive_bytes()
     }
 
-    /// What keys and values of a segment take, about: what lifetimes and eviction take besides is counted, too.
+    /// What keys and values of a segment take, about: what lifetimes, eviction and rounding take besides is
+    /// counted, too.
     pub fn segment_content_bytes(&self, segment: Segment) -> u64 {
         let table = self.lock(segment);
         table.entry_bytes().saturating_sub(table.len() as u64 * ENTRY_OVERHEAD)
