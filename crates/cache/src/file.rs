@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use consort_conf::{ConfigError, Node, Tree, Variables};
 use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Lifetime, Limit, Location, MemoryBound, PartitionHandling,
+    CacheConfig, CacheMode, Capacity, Grouping, Lifetime, Limit, Location, MemoryBound, PartitionHandling,
     TRANSFER_BUDGET, WhenFull,
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
@@ -75,7 +75,7 @@ const IN_CONTAINER: &[&str] = &[
     "distributed-cache",
     "distributed-cache-configuration",
 ];
-const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration"];
+const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "groups"];
 const OF_TRANSPORT: &[&str] =
     &["cluster", "stack", "node-name", "site", "rack", "machine", "transfer-budget"];
 
@@ -88,6 +88,9 @@ const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
 
 /// The values of `when-full`.
 const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];
+
+/// The values of `enabled` of `groups`.
+const GROUPS: &[(&str, Grouping)] = &[("true", Grouping::Tag), ("false", Grouping::None)];
 
 impl ManagerFile {
     pub(crate) fn load(path: &Path, variables: &Variables) -> Result<Self, ConfigError> {
@@ -244,6 +247,12 @@ fn read_cache(
                     settings.config.partitions = partitions;
                 }
             }
+            "groups" => {
+                tree.check_attributes(child, &["enabled"])?;
+                if let Some(grouping) = parsed(tree, child, "enabled", |text| one_of(text, GROUPS))? {
+                    settings.config.grouping = grouping;
+                }
+            }
             "memory" => settings.memory = read_memory(tree, child)?,
             "expiration" => {
                 tree.check_attributes(child, &["lifespan", "max-idle"])?;
@@ -326,9 +335,9 @@ fn whole<V: std::str::FromStr>(text: &str) -> Result<V, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
 }
 
-fn one_of<V: Copy>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
+fn one_of<V: Clone>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, value)| *value).ok_or_else(|| {
+    found.map(|(_, value)| value.clone()).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         format!("`{text}` is none of {}", names.join(", "))
     })
@@ -365,7 +374,7 @@ mod tests {
         let file = within(
             "<distributed-cache name=\"orders\" configuration=\"safe\"><memory max-count=\"10\"/></distributed-cache>\n\
              <distributed-cache-configuration name=\"safe\" owners=\"3\" segments=\"64\" capacity-factor=\"0.5\">\
-               <partition-handling when-split=\"DENY_READ_WRITES\"/><expiration lifespan=\"5m\" max-idle=\"-1\"/>\
+               <partition-handling when-split=\"DENY_READ_WRITES\"/><groups enabled=\"true\"/><expiration lifespan=\"5m\" max-idle=\"-1\"/>\
              </distributed-cache-configuration>\n\
              <replicated-cache name=\"rates\"/><local-cache name=\"own\"/>",
         );
@@ -375,6 +384,7 @@ mod tests {
             mode: CacheMode::Distributed { owners: 3 },
             segments: 64,
             partitions: PartitionHandling::DenyReadWrites,
+            grouping: Grouping::Tag,
             ..CacheConfig::new("orders")
         };
         assert_eq!(orders.config, wanted);

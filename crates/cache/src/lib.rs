@@ -78,9 +78,10 @@ mod waiters;
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, Guarantee, IterationError, Lifetime,
-    Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
-    ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
+    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, GroupFn, Grouper, Grouping, Guarantee,
+    IterationError, Lifetime, Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError,
+    PartitionHandling, Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version,
+    WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use consort_grid::{
-    CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Segment, Topology, segment_of,
-};
+use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Segment, Topology};
 use consort_group::Time;
 use tokio::sync::watch;
 
@@ -66,7 +64,7 @@ impl OpenCache {
 
     #[inline]
     pub(crate) fn segment_of(&self, key: &[u8]) -> Segment {
-        segment_of(key, self.config.segments)
+        self.config.segment_of(key)
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use consort_cache::{CacheConfig, CacheError, CacheManager, CacheMode, OpenError, OperationError, RawCache};
+use consort_cache::{
+    CacheConfig, CacheError, CacheManager, CacheMode, Grouping, OpenError, OperationError, RawCache,
+};
 use members::{Cluster, close, open, settled, soon};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -205,6 +207,8 @@ async fn a_member_with_other_settings_is_refused_and_told_both() {
     let error = soon("open", b.cache::<String, String>("c")).await.expect_err("refused");
     let text = error.to_string();
     assert!(text.contains("application/x-postcard here and application/octet-stream"), "{text}");
+    let text = refused(CacheConfig { grouping: Grouping::Tag, ..config.clone() }).await;
+    assert_eq!(text, "cache c: grouping is Tag here and None in the cluster");
     let text = refused(CacheConfig { segments: 0, ..config.clone() }).await;
     assert_eq!(text, "cache c: segments cannot be 0");
     // It may come with the right ones.

@@ -2,11 +2,14 @@
 
 mod members;
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, KEY_BYTES_MAX, Lifetime,
-    OperationError, RawCache, ReadFrom,
+    CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
+    KEY_BYTES_MAX, Lifetime, OperationError, RawCache, ReadFrom,
 };
 use members::{Cluster, close, open, settled, soon};
 
@@ -255,4 +258,27 @@ fn futures_are_send(manager: &CacheManager, cache: &RawCache) {
     send(cache.get_all([&b"k"[..]]));
     send(cache.compute(&b"k"[..], |_| None));
     send(manager.clone().close());
+}
+
+#[tokio::test]
+async fn keys_of_a_group_are_on_the_same_members_and_found_from_everywhere() {
+    let managers = Cluster::loopback("groups").join_all(["A", "B", "C"]).await;
+    let customer = |key: &[u8]| Cow::Owned(key.split(|byte| *byte == b'/').next().unwrap_or(key).to_vec());
+    let by_customer = Grouping::Custom(Grouper::new("customer", move |key| customer(key)));
+    for (name, grouping) in [("tags", Grouping::Tag), ("customers", by_customer)] {
+        let config =
+            CacheConfig { mode: CacheMode::Distributed { owners: 1 }, grouping, ..CacheConfig::new(name) };
+        let caches = open(&managers, &config).await;
+        let mut segments = BTreeSet::new();
+        for n in 0..40_usize {
+            let key = Bytes::from(format!("{{u7}}/{n}"));
+            segments.insert(caches[0].config().segment_of(&key));
+            soon("put", caches[n % 3].put(&key, &key)).await.expect("put");
+            assert_eq!(soon("get", caches[(n + 1) % 3].get(&key)).await, Ok(Some(key)));
+        }
+        assert_eq!(segments.len(), 1);
+        let held: Vec<u64> = caches.iter().map(|cache| cache.local_len()).collect();
+        assert_eq!((held.iter().sum::<u64>(), held.iter().max()), (40, Some(&40)), "{held:?}");
+    }
+    close(managers).await;
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use consort_group::Address;
 
 use crate::command::CacheId;
+use crate::grouping::Grouping;
 use crate::merge::MergePolicy;
 use crate::{SEGMENT_COUNT, Segment};
 
@@ -54,6 +55,8 @@ pub struct CacheConfig {
     pub partitions: PartitionHandling,
     /// Who wins if both sides of a partition have changed a key; only with [`PartitionHandling::AllowReadWrites`].
     pub merge: MergePolicy,
+    /// Which keys are in one segment because they belong together; by default each is where its hash says.
+    pub grouping: Grouping,
     /// What keys and values are, as a media type: members must mean the same.
     pub encoding: Arc<str>,
 }
@@ -67,6 +70,7 @@ impl CacheConfig {
             segments: SEGMENT_COUNT,
             partitions: PartitionHandling::default(),
             merge: MergePolicy::default(),
+            grouping: Grouping::default(),
             encoding: "application/octet-stream".into(),
         }
     }
@@ -74,6 +78,12 @@ impl CacheConfig {
     /// Its id.
     pub fn id(&self) -> CacheId {
         CacheId::of(&self.name)
+    }
+
+    /// The segment of a key, as it is stored.
+    #[inline]
+    pub fn segment_of(&self, key: &[u8]) -> Segment {
+        crate::segment_of(&self.grouping.group_of(key), self.segments)
     }
 
     /// All its segments.
@@ -104,6 +114,8 @@ impl CacheConfig {
             ("owners", "0")
         } else if matches!(&self.merge, MergePolicy::Custom(name) if name.is_empty()) {
             ("merge", "custom without a name")
+        } else if matches!(&self.grouping, Grouping::Custom(grouper) if grouper.name().is_empty()) {
+            ("grouping", "custom without a name")
         } else {
             return Ok(());
         };
@@ -119,6 +131,7 @@ impl CacheConfig {
             ("segments", self.segments.to_string(), other.segments.to_string()),
             ("partitions", format!("{:?}", self.partitions), format!("{:?}", other.partitions)),
             ("merge", format!("{:?}", self.merge), format!("{:?}", other.merge)),
+            ("grouping", format!("{:?}", self.grouping), format!("{:?}", other.grouping)),
             ("encoding", self.encoding.to_string(), other.encoding.to_string()),
         ];
         pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)

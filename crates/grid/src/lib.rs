@@ -10,6 +10,7 @@ mod config;
 mod consistent_hash;
 mod container;
 mod coordinator;
+mod grouping;
 mod member;
 mod merge;
 mod node;
@@ -30,6 +31,7 @@ pub use container::{
     LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
+pub use grouping::{GroupFn, Grouper, Grouping};
 pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};

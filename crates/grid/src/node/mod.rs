@@ -312,7 +312,7 @@ impl Node {
         if self.cx.calls.is_full() {
             return Err(OperationError::Busy(calls::CALLS_MAX as u64));
         }
-        let segment = crate::segment_of(&key, cache.config.segments);
+        let segment = cache.config.segment_of(&key);
         let call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
         let number = self.cx.calls.open(call);
         cache.dispatch(&mut self.cx, number);

@@ -18,7 +18,7 @@ impl Cache {
             return;
         }
         let Some(own) = self.topology() else { return };
-        let reign = own.reign(own.current.segment_of(&call.key));
+        let reign = own.reign(self.config.segment_of(&call.key));
         if matches!(call.action, Action::Write(_)) && topology < reign && !cx.has(Planted::LateCallTaken) {
             // Perhaps one that was sent again and has come late: it may have been answered in a reign before, and nobody
             // remembers that. Who still waits for it sends it again.
@@ -30,8 +30,7 @@ impl Cache {
 
     /// An operation has come for this member to carry out.
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
-        let Some(topology) = self.topology() else { return };
-        let segment = topology.current.segment_of(&call.key);
+        let segment = self.config.segment_of(&call.key);
         if self.must_load(cx, segment, &call) {
             return self.load_for_call(cx, segment, from, call);
         }

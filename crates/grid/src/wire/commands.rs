@@ -14,8 +14,8 @@ use crate::operation::{
 use crate::publication::{Item, Transform, What};
 use crate::topology::{Availability, Membership, Phase};
 use crate::{
-    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Lifetime, Location, OpenError, Owners,
-    PartitionHandling, Segment, Topology, Version,
+    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Grouper, Grouping, Lifetime, Location,
+    OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {
@@ -191,7 +191,20 @@ wire_struct!(CacheMember { address, capacity, location });
 wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local });
 wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
-wire_struct!(CacheConfig { name, mode, segments, partitions, merge, encoding });
+wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
+
+/// A function travels by its name.
+impl Wire for Grouper {
+    fn put(&self, out: &mut BytesMut) {
+        self.name().put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Wire::read(from).map(Self::named)
+    }
+}
+
+wire_enum!(Grouping { 0 = None, 1 = Tag, 2 = Custom(grouper) });
 wire_enum!(OpenError {
     0 = Invalid { cache, setting, value },
     1 = IsOpen(cache),
