@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_channel::ConnectError;
-use consort_grid::{IterationError, OpenError as Refusal, OperationError};
+use consort_grid::{IterationError, ListenError, OpenError as Refusal, OperationError};
 
 use consort_store::StoreError;
 
@@ -26,6 +26,9 @@ pub enum CacheError {
     /// A walk cannot go on. What it gave was right.
     #[error(transparent)]
     Iteration(IterationError),
+    /// A listener cannot be had.
+    #[error(transparent)]
+    Listener(ListenError),
     /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
     #[error("the key was changed by others in each of {attempts} attempts")]
     Contended {

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
 use consort_grid::{
-    CacheId, IterationError, IterationId, Next, Node, NodeEvent, OperationError, Publication, Topology,
-    is_frame,
+    Availability, CacheId, Event, IterationError, IterationId, ListenError, ListenerId, Next, Node,
+    NodeEvent, OperationError, Progress, Publication, Topology, is_frame,
 };
 use consort_group::Time;
 use consort_net::Clock;
 
 use crate::backed::{Backed, Completions, Stores};
 use crate::lanes::Lanes;
+use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::standing::{OpenCache, Standing};
 use crate::waiters::{self, Waiters};
 
@@ -63,6 +64,9 @@ pub(crate) struct GridHandler {
     waiters: Mutex<Waiters>,
     /// Who waits for the next items of a walk. Locked after `state`, if both are.
     walks: Mutex<BTreeMap<IterationId, Waker>>,
+    /// Who waits for the next events of a listener. Locked after `state`, if both are.
+    readers: Mutex<BTreeMap<ListenerId, Waker>>,
+    pub(crate) manager_listeners: ManagerListeners,
     caches: Mutex<BTreeMap<CacheId, Arc<OpenCache>>>,
     /// What stores have done and the node has not heard of.
     pub(crate) completions: Arc<Completions>,
@@ -78,7 +82,7 @@ pub(crate) struct GridHandler {
 #[derive(Default)]
 pub(crate) struct Said {
     finished: Vec<(u64, waiters::Result)>,
-    events: Vec<(NodeEvent, Option<Topology>)>,
+    events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
     has_frames: bool,
     /// The driver has to know of something.
@@ -101,6 +105,8 @@ impl GridHandler {
             state: Mutex::default(),
             waiters: Mutex::default(),
             walks: Mutex::default(),
+            readers: Mutex::default(),
+            manager_listeners: ManagerListeners::default(),
             caches: Mutex::default(),
             completions: Arc::default(),
             has_frames: AtomicBool::new(false),
@@ -168,6 +174,56 @@ impl GridHandler {
         }
     }
 
+    fn readers(&self) -> MutexGuard<'_, BTreeMap<ListenerId, Waker>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until a listener is told of everything.
+    pub(crate) fn poll_listening(
+        &self,
+        cache: CacheId,
+        id: ListenerId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ListenError>> {
+        let state = self.state();
+        match state.node.as_ref().and_then(|node| node.is_listening(cache, id)) {
+            None => Poll::Ready(Err(OperationError::Closed.into())),
+            Some(true) => Poll::Ready(Ok(())),
+            Some(false) => {
+                self.readers().insert(id, cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The next events of a listener.
+    pub(crate) fn poll_events(
+        &self,
+        cache: CacheId,
+        id: ListenerId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Vec<Event>, ListenError>> {
+        let mut state = self.state();
+        let Some(node) = &mut state.node else {
+            return Poll::Ready(Err(OperationError::Closed.into()));
+        };
+        let events = node.take_events(self.clock.now(), cache, id);
+        let is_pending = events.as_ref().is_ok_and(Vec::is_empty);
+        if is_pending {
+            self.readers().insert(id, cx.waker().clone());
+        }
+        let said = self.listen(&mut state, |_, _| true);
+        drop(state);
+        self.tell(said);
+        if is_pending { Poll::Pending } else { Poll::Ready(events) }
+    }
+
+    /// A listener is given up.
+    pub(crate) fn end_listener(&self, cache: CacheId, id: ListenerId) {
+        self.readers().remove(&id);
+        self.with_node(|node, now| node.end_listener(now, cache, id));
+    }
+
     /// Calls the node, from any thread; `None` if there is none.
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let mut state = self.state();
@@ -198,7 +254,9 @@ impl GridHandler {
         }
         while let Some(event) = node.poll_event() {
             let topology = match &event {
-                NodeEvent::Installed { cache, .. } => node.topology(*cache).cloned(),
+                NodeEvent::Installed { cache, .. } => {
+                    node.topology(*cache).map(|topology| (topology.clone(), node.progress(*cache)))
+                }
                 _ => None,
             };
             said.events.push((event, topology));
@@ -251,11 +309,12 @@ impl GridHandler {
         }
     }
 
-    fn tell_event(&self, event: NodeEvent, topology: Option<Topology>) {
+    fn tell_event(&self, event: NodeEvent, topology: Option<(Topology, Progress)>) {
         let (id, standing) = match event {
             NodeEvent::Installed { cache, .. } => {
                 let cache = self.caches().get(&cache).cloned();
-                if let (Some(cache), Some(topology)) = (cache, topology) {
+                if let (Some(cache), Some((topology, progress))) = (cache, topology) {
+                    self.tell_topology(&cache, &topology, progress);
                     cache.installed(topology);
                 }
                 return;
@@ -267,12 +326,33 @@ impl GridHandler {
                 }
                 return;
             }
+            NodeEvent::Told { listener, .. } => {
+                let waker = self.readers().remove(&listener);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                return;
+            }
             NodeEvent::Refused { cache, error } => (cache, Standing::Refused(error)),
             NodeEvent::Left { cache } => (cache, Standing::Closed),
         };
         let store = self.state().stores.remove(id);
         let cache = self.caches().remove(&id);
+        if let Some(cache) = &cache {
+            self.manager_listeners.tell(&ManagerEvent::Closed { cache: cache.config.name.clone() });
+        }
         end(cache, store, standing);
+    }
+
+    fn tell_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
+        let before = opened.topology.borrow().as_ref().map(|known| known.availability.clone());
+        let availability = topology.availability.clone();
+        let cache = opened.config.name.clone();
+        let told = ManagerEvent::Topology { cache: cache.clone(), topology: topology.clone(), progress };
+        self.manager_listeners.tell(&told);
+        if before.unwrap_or(Availability::Available) != availability {
+            self.manager_listeners.tell(&ManagerEvent::Availability { cache, availability });
+        }
     }
 
     fn driven(&self, act: impl FnOnce(&mut Node, &mut Traffic, Time)) {
@@ -318,6 +398,7 @@ impl UpHandler for GridHandler {
         state.lanes.keep(|member| view.contains(member));
         let parked = state.lanes.take_parked();
         drop(state);
+        self.manager_listeners.tell(&ManagerEvent::View(view.clone()));
         self.driven(|node, _, now| node.handle_view(now, view));
         parked.into_values().for_each(Waker::wake);
     }
@@ -377,7 +458,10 @@ impl UpHandler for GridHandler {
         drop(state);
         drop(node);
         let walks = std::mem::take(&mut *self.walks());
-        parked.into_values().chain(waiting).chain(walks.into_values()).for_each(Waker::wake);
+        let readers = std::mem::take(&mut *self.readers());
+        let waiting = waiting.into_iter().chain(walks.into_values()).chain(readers.into_values());
+        parked.into_values().chain(waiting).for_each(Waker::wake);
+        self.manager_listeners.end();
         let caches = std::mem::take(&mut *self.caches());
         for (id, cache) in caches {
             let store = self.state().stores.remove(id);

@@ -68,7 +68,9 @@ mod file;
 mod handler;
 mod iteration;
 mod lanes;
+mod listeners;
 mod manager;
+mod manager_events;
 mod operation;
 mod options;
 mod persistence;
@@ -78,10 +80,10 @@ mod waiters;
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Change, Condition, Counters, GroupFn, Grouper, Grouping, Guarantee,
-    IterationError, Lifetime, Limit, Location, MemoryBound, MergeFn, MergePolicy, OperationError,
-    PartitionHandling, Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version,
-    WhenFull, Write, Written,
+    Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent, Event,
+    EventKind, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit, ListenError, Location,
+    MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress, ReadFrom, Segment,
+    Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
@@ -91,7 +93,9 @@ pub use error::{CacheError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
 pub use iteration::Walk;
+pub use listeners::{Events, ListenBuilder};
 pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};
+pub use manager_events::{ManagerEvent, ManagerEvents};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
 pub use persistence::{Persistence, WriteBehind};

@@ -24,6 +24,7 @@ use crate::encoding::{Encoding, Postcard, Raw};
 use crate::error::{ManagerError, NotHandedOver, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
 use crate::handler::{GridHandler, Traffic};
+use crate::manager_events::ManagerEvents;
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
 use crate::standing::{OpenCache, Standing};
@@ -192,6 +193,11 @@ impl CacheManager {
     /// The topologies of a cache that is open here.
     pub fn watch_topology(&self, cache: &str) -> Option<watch::Receiver<Option<Topology>>> {
         Some(self.opened(cache)?.topology.subscribe())
+    }
+
+    /// Views, topologies of all caches that are open here, and what of them may be used, as they change from now on.
+    pub fn events(&self) -> ManagerEvents {
+        self.member.handler.manager_listeners.add()
     }
 
     /// How far a rebalance of a cache is on this member.

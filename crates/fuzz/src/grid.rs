@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Node, Publication,
-    ReadFrom, Write,
+    Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Listen, Node,
+    Publication, ReadFrom, Write,
 };
 use consort_group::{Address, Time, Uuid, View, ViewId};
 
@@ -54,6 +54,21 @@ impl Pair {
                 let key = Bytes::from(vec![b'k', n]);
                 let _ = pair.nodes[at].submit(pair.now, cache, key, action, Duration::from_secs(5));
             }
+        }
+        pair.talk();
+        for at in 0..2 {
+            let listen = Listen { with_state: at == 0, ..Listen::default() };
+            let _ = pair.nodes[at].listen(pair.now, cache, listen);
+        }
+        pair.talk();
+        for n in 0..3_u8 {
+            let change = match n {
+                0 => Change::Remove,
+                _ => Change::Put { value: Bytes::from(vec![n; 9]), lifetime: Lifetime::FOREVER },
+            };
+            let write = Write { condition: Condition::Always, change, wants_previous: false };
+            let key = Bytes::from(vec![b'k', n]);
+            let _ = pair.nodes[0].submit(pair.now, cache, key, Action::Write(write), Duration::from_secs(5));
         }
         pair.talk();
         let walk = Publication { batch: 3, ..Publication::default() };

@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use consort_group::Address;
 
+use crate::event::EventKind;
 use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Item, Transform, What};
+use crate::topology::Interest;
 use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
@@ -47,7 +49,8 @@ pub(crate) enum Body {
     Reply { number: u64, reply: Reply },
     /// Write owner to the primary of a new reign.
     Handover(Vec<HandedSegment>),
-    /// Primary to write owners: of callers that are not members any more, it has sent what it had in these segments.
+    /// Primary to write owners: of these segments, and of callers that are not members any more, it has sent what it had.
+    /// One of them passes it on to members with listeners.
     Settled(Vec<Segment>),
     /// Pending owner to an owner that is read, or primary to an owner of a side that is being merged.
     Pull(Pull),
@@ -57,6 +60,8 @@ pub(crate) enum Body {
     Fetch(Fetch),
     /// The answer.
     Fetched(Fetched),
+    /// A write owner to a member with listeners, which acknowledges it like a backup.
+    Tell(Tell),
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members.
@@ -110,6 +115,22 @@ pub(crate) enum Effect {
     Superseded,
     /// Nothing: the acknowledgement says that everything before it has arrived.
     Nothing,
+}
+
+/// A change, for a member with listeners.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Tell {
+    pub(crate) segment: Segment,
+    pub(crate) operation: OperationId,
+    pub(crate) key: Bytes,
+    pub(crate) version: Version,
+    pub(crate) kind: EventKind,
+    /// The value, if it is wanted and still stands.
+    pub(crate) value: Option<Bytes>,
+    /// As in [`Backup`].
+    pub(crate) acks: u16,
+    /// What came of the operation, if this member is the one to tell the caller.
+    pub(crate) outcome: Option<Outcome>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -250,6 +271,10 @@ pub(crate) enum ToCoordinator {
     Status(Box<Status>),
     /// All sides' entries are merged where this member is primary.
     Merged,
+    /// What it wants to be told of all changes.
+    Listen(Interest),
+    /// This member has listeners, and does not acknowledge what it is told.
+    Deaf(Address),
 }
 
 /// All that a coordinator has to know of a member's caches.

@@ -10,6 +10,7 @@ mod config;
 mod consistent_hash;
 mod container;
 mod coordinator;
+mod event;
 mod grouping;
 mod member;
 mod merge;
@@ -31,6 +32,9 @@ pub use container::{
     LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
+pub use event::{
+    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Scope,
+};
 pub use grouping::{GroupFn, Grouper, Grouping};
 pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
@@ -43,6 +47,6 @@ pub use publication::{
     BATCH, Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, Transform,
     TransformFn, What,
 };
-pub use topology::{Availability, Membership, Phase, Topology};
+pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;
 pub use wire::{FrameError, is_frame};

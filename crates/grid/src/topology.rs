@@ -41,6 +41,31 @@ pub struct Membership {
     /// The id of the topology with which it became a member. Whoever finds a later one than the last that it has
     /// installed was left out meanwhile, and begins anew.
     pub since: u32,
+    /// What it is told of all changes, if it has listeners.
+    pub listening: Option<Listening>,
+}
+
+/// What a member with listeners is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listening {
+    /// The id of the topology since which it is told without interruption.
+    pub since: u32,
+    /// The id of the topology since which it is told as much as now.
+    pub changed: u32,
+    /// What.
+    pub interest: Interest,
+}
+
+/// What a member wants to be told of each change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Interest {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What has happened to which key.
+    Keys,
+    /// That and the value.
+    Entries,
 }
 
 /// The owners of a cache's segments. Made by the coordinator, a new one for every change; a higher id replaces a lower.
@@ -58,7 +83,7 @@ pub struct Topology {
     pub pending: Option<ConsistentHash>,
     /// Which rebalance this is or was: the id of the topology that began it.
     pub rebalance: u32,
-    /// Per segment the id with which its write owners last changed.
+    /// Per segment the id with which its write owners, or the members with listeners, last changed.
     pub epochs: Arc<[u32]>,
     /// Per segment the id with which its primary last changed.
     pub reigns: Arc<[u32]>,
@@ -85,7 +110,7 @@ impl Topology {
     /// The first topology of a cache.
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
-        let membership = Membership { member: member.clone(), since: id };
+        let membership = Membership { member: member.clone(), since: id, listening: None };
         let root = Parting { id, by: member.address.clone() };
         Self {
             origin: member.address.clone(),
@@ -115,7 +140,7 @@ impl Topology {
     /// Takes in the members of a side, whose entries are to be merged.
     pub(crate) fn take_in(&mut self, side: Side, members: Vec<CacheMember>) {
         let since = side.since;
-        let others = members.into_iter().map(|member| Membership { member, since });
+        let others = members.into_iter().map(|member| Membership { member, since, listening: None });
         self.members = self.members.iter().cloned().chain(others).collect();
         self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()));
         self.merging = self.merging.iter().cloned().chain([side]).collect();
@@ -138,6 +163,10 @@ impl Topology {
         change(&mut next);
         if next.availability == Availability::Available {
             next.available = id;
+            // What those who were away have missed nobody knows, nor what others have done there.
+            if self.availability != Availability::Available {
+                next.renew_listening();
+            }
         }
         let (old, new) = (self.write_owners(), next.write_owners());
         let changed = |since: &Arc<[u32]>, is_same: &dyn Fn(Segment) -> bool| {
@@ -146,8 +175,10 @@ impl Topology {
                 .collect()
         };
         next.reigns = changed(&self.reigns, &|segment| old.primary(segment) == new.primary(segment));
+        let is_told_alike = self.listening().eq(next.listening());
         next.epochs = changed(&self.epochs, &|segment| {
-            old.primary(segment) == new.primary(segment)
+            is_told_alike
+                && old.primary(segment) == new.primary(segment)
                 && old.owners(segment).len() == new.owners(segment).len()
                 && old.owners(segment).all(|owner| new.owners(segment).any(|other| other == owner))
         });
@@ -184,6 +215,47 @@ impl Topology {
     /// The members' addresses.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.members.iter().map(|membership| &membership.member.address)
+    }
+
+    /// The members that are here and have listeners.
+    pub fn listening(&self) -> impl Iterator<Item = (&Address, Listening)> {
+        let of = |one: &Membership| one.listening;
+        let listening = self.members.iter().filter_map(move |one| Some((&one.member.address, of(one)?)));
+        listening.filter(|(member, _)| !self.away().contains(member))
+    }
+
+    /// What a member is told.
+    pub fn interest(&self, member: &Address) -> Interest {
+        let listening = self.membership(member).and_then(|membership| membership.listening);
+        listening.map_or(Interest::Nothing, |listening| listening.interest)
+    }
+
+    /// Has a member be told something else from now on.
+    pub(crate) fn listen(&mut self, member: &Address, interest: Interest) {
+        let id = self.id;
+        self.change_members(|one| {
+            if one.member.address == *member {
+                let since = one.listening.map_or(id, |before| before.since);
+                let is_told = interest != Interest::Nothing;
+                one.listening = is_told.then_some(Listening { since, changed: id, interest });
+            }
+        });
+    }
+
+    fn renew_listening(&mut self) {
+        let id = self.id;
+        self.change_members(|one| {
+            one.listening = one.listening.map(|before| Listening { since: id, changed: id, ..before });
+        });
+    }
+
+    fn change_members(&mut self, change: impl Fn(&mut Membership)) {
+        let changed = |one: &Membership| {
+            let mut one = one.clone();
+            change(&mut one);
+            one
+        };
+        self.members = self.members.iter().map(changed).collect();
     }
 
     /// With which topology a segment's write owners last changed.

@@ -10,7 +10,7 @@ use crate::command::{Body, Restored, ToCoordinator};
 use crate::merge::Side;
 use crate::node::Cx;
 use crate::planted::Planted;
-use crate::topology::{Availability, Membership, Phase, Topology};
+use crate::topology::{Availability, Interest, Membership, Phase, Topology};
 use crate::{CacheConfig, CacheMember, ConsistentHash, OpenError, PartitionHandling};
 
 pub(super) struct Led {
@@ -202,9 +202,27 @@ impl Led {
                 });
                 self.publish(cx);
             }
+            ToCoordinator::Listen(interest) if self.topology.interest(from) != interest => {
+                self.listen(cx, from, interest);
+            }
+            // Others have seen it silent under the topology that all have now.
+            ToCoordinator::Deaf(member)
+                if topology == self.topology.id && self.topology.interest(&member) != Interest::Nothing =>
+            {
+                self.listen(cx, &member, Interest::Nothing);
+            }
             _ => return,
         }
         self.advance(cx);
+    }
+
+    /// A member is told something else of all changes.
+    fn listen(&mut self, cx: &mut Cx, member: &Address, interest: Interest) {
+        if self.topology.contains(member) {
+            let id = self.topology.id + 1;
+            self.topology = self.topology.succeeded(id, |next| next.listen(member, interest));
+            self.publish(cx);
+        }
     }
 
     pub(super) fn handle_join(
@@ -337,7 +355,7 @@ impl Led {
             self.topology.members.iter().cloned().partition(|one| is_free(&one.member.address));
         let members: Vec<Membership> = stays
             .into_iter()
-            .chain(joining.into_iter().map(|member| Membership { member, since: id }))
+            .chain(joining.into_iter().map(|member| Membership { member, since: id, listening: None }))
             .collect();
         let owners: Vec<CacheMember> = members
             .iter()

@@ -93,7 +93,7 @@ impl Restoring {
             .iter()
             .filter_map(|one| {
                 let member = back.get(&one.member.address)?.clone();
-                Some(Membership { member, since: one.since })
+                Some(Membership { member, since: one.since, listening: None })
             })
             .collect();
         let epochs: Arc<[u32]> = vec![id; self.config.segments.into()].into();

@@ -25,6 +25,9 @@ impl Cache {
         if !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
             return;
         }
+        if self.is_listened() {
+            self.pass_on(cx, &backup);
+        }
         let Backup { operation, finished, key, version, effect, acks, tells, outcome, .. } = backup;
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
@@ -84,8 +87,7 @@ impl Cache {
 
     /// What is done to write owners that may not have a record's write.
     pub(super) fn effect_of(&self, now: consort_group::Time, segment: Segment, record: &Record) -> Effect {
-        let standing = self.container.version_of(segment, &record.key);
-        if record.is_removal && standing <= record.version {
+        if record.is_removal {
             return Effect::Remove;
         }
         let stored = self.stored(now, segment, &record.key).filter(|stored| stored.version == record.version);

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use consort_group::Address;
+use consort_group::{Address, Time};
 
 use super::cx::Cx;
 use super::iteration::Iteration;
+use super::listeners::Listeners;
 use super::merging::{Frozen, Merge};
 use super::persistence::Persistence;
 use super::records::Records;
@@ -15,7 +16,7 @@ use crate::command::{Body, Call, Command, ToCoordinator};
 use crate::merge::Past;
 use crate::planted::Planted;
 use crate::publication::{IterationId, TransformFn};
-use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Segment, Topology};
+use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology};
 
 /// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
 const DEFERRED_MAX: usize = 65_536;
@@ -40,12 +41,17 @@ pub(crate) struct Cache {
     pub(crate) iterations: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) persistence: Option<Box<Persistence>>,
+    pub(crate) listeners: Listeners,
 }
 
 /// A topology with what follows from it.
 pub(crate) struct Installed {
     pub(crate) topology: Topology,
     pub(crate) writes: ConsistentHash,
+    /// Members that are told of every write, and what.
+    pub(crate) listening: Vec<(Address, Interest)>,
+    /// Since when.
+    pub(crate) at: Time,
 }
 
 /// What a member keeps of a segment beside its entries.
@@ -98,6 +104,7 @@ impl Cache {
             iterations: BTreeMap::new(),
             transforms: BTreeMap::new(),
             persistence: None,
+            listeners: Listeners::default(),
         }
     }
 
@@ -187,14 +194,16 @@ impl Cache {
                 }
             }
             Body::Settled(settled) => {
-                let settled = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
+                let settled: Vec<Segment> = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
+                self.handle_mark(cx, from, command.topology, &settled);
                 self.handle_settled(from, command.topology, settled);
             }
             Body::Pull(pull) if is_ours(pull.segment) => self.handle_pull(cx, from, pull),
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
-            Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
+            Body::Tell(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
+            Body::Tell(_) | Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)
             | Body::Install(_)

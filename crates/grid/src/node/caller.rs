@@ -138,6 +138,7 @@ impl Cache {
 
     /// Operations that have waited long are sent again; those whose time is over fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
+        self.look_for_the_deaf(cx);
         for number in cx.calls.of(self.config.id()) {
             let now = cx.now;
             let Some(call) = cx.calls.get_mut(number) else { continue };

@@ -100,6 +100,11 @@ impl InFlight {
         self.acks.epoch >= epoch
     }
 
+    /// Whether a member has acknowledged it in the epoch in which it was sent last.
+    pub(crate) fn is_acked_by(&self, member: &Address) -> bool {
+        self.acks.from.contains(member)
+    }
+
     /// Takes an acknowledgement. Returns the outcome if it was the last of its epoch's.
     fn ack(&mut self, from: &Address, ack: Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
@@ -140,6 +145,11 @@ impl Calls {
 
     pub(crate) fn is_full(&self) -> bool {
         self.calls.len() >= CALLS_MAX
+    }
+
+    /// How many more there may be.
+    pub(crate) fn room(&self) -> usize {
+        CALLS_MAX.saturating_sub(self.calls.len())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -23,10 +23,10 @@ impl Cache {
         for segment in installed.writes.segments() {
             let reign = installed.topology.reign(segment);
             let state = &mut self.segments[usize::from(segment.0)];
-            // Who is gone has nothing to hand over; the epoch has changed, so that is seen here.
+            // Who is gone or has begun anew has nothing to hand over. Who is no owner any more has sent it.
             state.missing.retain(|owner| {
-                installed.writes.owners(segment).any(|other| other == owner)
-                    && !installed.topology.away().contains(owner)
+                let membership = installed.topology.membership(owner);
+                membership.is_some_and(|one| one.since <= reign) && !installed.topology.away().contains(owner)
             });
             if state.handed == reign || !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
                 continue;
@@ -114,6 +114,7 @@ impl Cache {
     /// records to all write owners, and lets in the calls that have waited.
     pub(super) fn resend_records(&mut self, cx: &mut Cx) {
         let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        let mut told = Vec::new();
         for segment in self.config.all_segments() {
             if !self.is_primary(&cx.local, segment) || !self.state(segment).is_open() {
                 continue;
@@ -123,12 +124,18 @@ impl Cache {
             let is_new = std::mem::replace(&mut self.state(segment).resent, epoch) != epoch;
             let adopted = self.adopt(cx, segment);
             if is_new || adopted > 0 {
-                let records: Vec<Record> = self.state(segment).records.iter().cloned().collect();
+                let mut records: Vec<Record> = self.state(segment).records.iter().cloned().collect();
+                // Listeners are told in the order of versions, and recognise by it what they know.
+                records.sort_by_key(|record| record.version);
                 for record in records {
+                    if !self.listeners.is_idle() {
+                        self.tell_own(cx, segment, &record, false);
+                    }
                     if is_new || record.operation.caller == cx.local {
                         self.back_up_record(cx, segment, record);
                     }
                 }
+                told.push(segment);
                 for owner in self.write_owners(segment).filter(|owner| **owner != cx.local) {
                     settled.entry(owner.clone()).or_default().push(segment);
                 }
@@ -138,6 +145,7 @@ impl Cache {
         for (owner, segments) in settled {
             self.send(cx, &owner, Body::Settled(segments));
         }
+        self.mark_own(cx, &told);
     }
 
     /// Takes over the records whose callers have gone. Returns how many.
@@ -177,7 +185,7 @@ impl Cache {
 
 /// An operation that nobody waits for, so that all owners have a write that has a record. It is sent again as any operation
 /// is; wherever it finds no record, it has nothing to do.
-fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
+pub(super) fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let nothing =
         Write { condition: Condition::Version(Version::NONE), change: Change::Remove, wants_previous: false };
     let mut call = InFlight::new(id, segment, key, Action::Write(nothing), cx.now, Duration::ZERO);

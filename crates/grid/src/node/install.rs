@@ -48,7 +48,12 @@ impl Cache {
         let id = topology.id;
         self.mark_partings(&topology, installed);
         self.thaw(&topology);
-        self.installed = Some(Installed { writes: topology.write_owners(), topology });
+        let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
+        let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
+        let before = self.installed.replace(installed);
+        // Who takes out what has expired may be another one now.
+        cx.has_mortals = true;
+        self.note_listening(cx, before.as_ref());
         if cx.has(Planted::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
@@ -77,6 +82,7 @@ impl Cache {
         self.transfer = Default::default();
         self.frozen = None;
         self.installed = None;
+        self.begin_listening_anew(cx);
         self.give_up_writes(cx);
     }
 
@@ -103,7 +109,7 @@ impl Cache {
     }
 
     fn move_segments(&mut self, cx: &mut Cx) {
-        let Some(Installed { topology, writes }) = &self.installed else { return };
+        let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         let mut dropped = Vec::new();
         for segment in writes.segments() {
             // Nobody reads here any more before others write without us.

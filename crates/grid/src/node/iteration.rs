@@ -172,6 +172,9 @@ impl Cache {
         for (&iteration, _) in waiting {
             cx.events.push_back(NodeEvent::Fetched { cache: self.config.id(), iteration });
         }
+        for listener in self.listeners.ids() {
+            cx.events.push_back(NodeEvent::Told { cache: self.config.id(), listener });
+        }
     }
 
     pub(crate) fn cancel(&mut self, id: IterationId) {
@@ -340,7 +343,11 @@ impl Cache {
         };
         if is_ready {
             iteration.is_awaited = false;
-            cx.events.push_back(NodeEvent::Fetched { cache: self.config.id(), iteration: id });
+            let cache = self.config.id();
+            cx.events.push_back(match self.listeners.of_walk(id) {
+                Some(listener) => NodeEvent::Told { cache, listener },
+                None => NodeEvent::Fetched { cache, iteration: id },
+            });
         }
     }
 

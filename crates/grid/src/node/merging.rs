@@ -144,6 +144,7 @@ impl Cache {
         }
         self.transfer = Default::default();
         self.merge = Merge::default();
+        self.begin_listening_anew(cx);
         self.give_up_writes(cx);
     }
 

@@ -14,14 +14,18 @@ mod caller;
 mod calls;
 mod cx;
 mod entries;
+mod expiry;
 mod handover;
 mod install;
 mod iteration;
+mod listener;
+mod listeners;
 mod merging;
 mod persistence;
 mod primary;
 mod publisher;
 mod records;
+mod telling;
 mod transfer;
 
 use std::collections::BTreeMap;
@@ -33,6 +37,7 @@ use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
 use crate::coordinator::Coordinator;
+use crate::event::{Event, Listen, ListenError, ListenerId};
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationError, IterationId, Next, Publication, TransformFn};
@@ -92,6 +97,13 @@ pub enum NodeEvent {
         /// The iteration.
         iteration: IterationId,
     },
+    /// A listener that was not told of everything is now, or one whose reader had nothing to take has something.
+    Told {
+        /// The cache.
+        cache: CacheId,
+        /// The listener.
+        listener: ListenerId,
+    },
     /// Nothing depends on this member any more. The cache is closed here.
     Left {
         /// The cache.
@@ -138,6 +150,7 @@ pub struct Node {
     /// When there may be expired entries to take out.
     expire_at: Option<Time>,
     next_iteration: u64,
+    next_listener: u64,
 }
 
 impl Node {
@@ -152,6 +165,7 @@ impl Node {
             look_after: None,
             expire_at: None,
             next_iteration: 0,
+            next_listener: 0,
         }
     }
 
@@ -380,6 +394,53 @@ impl Node {
         self.cx.merges.insert(name.into(), merge);
     }
 
+    /// Begins to listen. [`NodeEvent::Told`] says when the listener is told of everything, see [`Node::is_listening`].
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`]; nothing was done.
+    pub fn listen(&mut self, now: Time, cache: CacheId, options: Listen) -> Result<ListenerId, ListenError> {
+        self.cx.now = now;
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        self.next_listener += 1;
+        let id = ListenerId(self.next_listener);
+        cache.listen(&mut self.cx, id, options)?;
+        self.work();
+        Ok(id)
+    }
+
+    /// Whether a listener is told of everything that begins from now on; none if it has ended.
+    pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Option<bool> {
+        self.caches.get(&cache)?.is_listening(listener)
+    }
+
+    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] says when to ask again.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`]; the listener has ended.
+    pub fn take_events(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        listener: ListenerId,
+    ) -> Result<Vec<Event>, ListenError> {
+        self.cx.now = now;
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        let events = cache.take_events(&mut self.cx, listener, &mut self.next_iteration);
+        self.work();
+        events
+    }
+
+    /// Ends a listener.
+    pub fn end_listener(&mut self, now: Time, cache: CacheId, listener: ListenerId) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.end_listener(listener);
+        }
+        self.work();
+    }
+
     /// The channel has a new view.
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
@@ -514,16 +575,15 @@ impl Node {
         }
         let mut is_all = true;
         for cache in self.caches.values_mut() {
-            let expired = cache.container.expire(now, EXPIRE_LOOKS);
-            cache.note_expired(&mut self.cx, expired);
-            is_all &= cache.container.next_expiry().is_none_or(|at| at > now);
+            cache.expire(&mut self.cx, EXPIRE_LOOKS);
+            is_all &= cache.next_expiry(&self.cx).is_none_or(|at| at > now);
         }
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
     }
 
     /// When there may be something to take out.
     fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
+        let next = self.caches.values().filter_map(|cache| cache.next_expiry(&self.cx)).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
@@ -550,6 +610,7 @@ impl Node {
                 || !cache.deferred.is_empty()
                 || cache.has_waiting_reader()
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
+                || !cache.listeners.is_settled()
         };
         !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
     }
@@ -574,6 +635,7 @@ impl Node {
             cache.look_after_store(&mut self.cx);
             cache.look_after_merge(&mut self.cx);
             cache.look_after_iterations(&mut self.cx);
+            cache.look_after_listeners(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }
         self.work();

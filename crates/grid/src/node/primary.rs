@@ -89,6 +89,9 @@ impl Cache {
         key: bytes::Bytes,
         write: Write,
     ) {
+        if self.is_listened() {
+            self.expire_first(cx, segment, &key);
+        }
         let present = self.entry(cx.now, segment, &key);
         let standing = present.as_ref().map_or(Version::NONE, |entry| entry.version);
         let is_held = write.condition.holds(present.as_ref());
@@ -135,6 +138,9 @@ impl Cache {
         let key = bytes::Bytes::copy_from_slice(&key);
         let record = Record { operation, key, version, is_removal, outcome: Outcome::Written(written) };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
+        if !self.listeners.is_idle() {
+            self.tell_own(cx, segment, &record, true);
+        }
         self.back_up_record(cx, segment, record);
     }
 
@@ -189,12 +195,20 @@ impl Cache {
             .filter(|owner| !cx.has(Planted::MinorityWrites) || !self.is_away(owner))
             .cloned()
             .collect();
+        let apart = match backup.effect {
+            Effect::Nothing => Vec::new(),
+            _ => self.listening_apart(backup.segment),
+        };
         // With a store, the primary acknowledges like the others.
-        backup.acks = others.len() as u16 + u16::from(self.is_backed());
+        backup.acks = (others.len() + apart.len()) as u16 + u16::from(self.is_backed());
         if self.is_backed() {
             self.acknowledge_own(cx, &backup, others.is_empty());
         }
         let Some((last, others)) = others.split_last() else {
+            if !apart.is_empty() {
+                backup.tells = !self.is_backed();
+                return self.tell_others(cx, &backup, &apart);
+            }
             if let Some(outcome) = backup.outcome.filter(|_| !self.is_backed()) {
                 self.reply(cx, &backup.operation.caller, backup.operation.number, Reply::Done(outcome));
             }

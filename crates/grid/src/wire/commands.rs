@@ -5,14 +5,15 @@ use bytes::{Bytes, BytesMut};
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
     Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
-    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
+    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator,
 };
+use crate::event::EventKind;
 use crate::merge::{MergePolicy, Parting, Past, Side};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
 use crate::publication::{Item, Transform, What};
-use crate::topology::{Availability, Membership, Phase};
+use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
     CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Grouper, Grouping, Lifetime, Location,
     OpenError, Owners, PartitionHandling, Segment, Topology, Version,
@@ -185,7 +186,9 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
 
 wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
-wire_struct!(Membership { member, since });
+wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries });
+wire_struct!(Listening { since, changed, interest });
+wire_struct!(Membership { member, since, listening });
 wire_struct!(Location { site, rack, machine });
 wire_struct!(CacheMember { address, capacity, location });
 wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local });
@@ -227,6 +230,8 @@ wire_struct!(OperationId { caller, number });
 wire_struct!(Call { number, is_repeated, key, action });
 wire_enum!(Effect { 0 = Put(entry), 1 = Remove, 2 = Superseded, 3 = Nothing, 4 = Copy(entry) });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
+wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
+wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome });
@@ -265,10 +270,12 @@ wire_enum!(ToCoordinator {
     4 = MakeAvailable,
     5 = Status(status),
     6 = Merged,
+    7 = Listen(interest),
+    8 = Deaf(member),
 });
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 15;
+pub(super) const BODY_TAGS: u8 = 16;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -286,4 +293,5 @@ wire_enum!(Body {
     12 = StatusRequest { nonce },
     13 = Fetch(fetch),
     14 = Fetched(fetched),
+    15 = Tell(tell),
 });

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, Backing, CacheConfig, CacheId, Container, ContainerSettings, MergeFn, Node,
-    NodeEvent, OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
+    Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
+    ListenerId, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 
@@ -47,6 +47,8 @@ pub(crate) struct Member {
     /// Cut off from the majority, and does not know it or is allowed to read all the same.
     pub(crate) is_apart: bool,
     pub(crate) beside: Option<Beside>,
+    /// Listeners whose readers were woken.
+    pub(crate) told: BTreeSet<ListenerId>,
     running: BTreeMap<u64, usize>,
     wakes_at: Option<Time>,
 }
@@ -130,26 +132,32 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(&mut self, config: CacheConfig) -> usize {
+        self.start_as(config, Capacity::default())
+    }
+
+    /// The same for a member that takes so much.
+    pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
         let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false };
         let container = Arc::new(Container::new(&settings, 1));
-        self.start_on(config, container, None)
+        self.start_on(config, capacity, container, None)
     }
 
     /// Starts a member over a container that may have something, with what is beside it.
     pub(crate) fn start_on(
         &mut self,
         config: CacheConfig,
+        capacity: Capacity,
         container: Arc<Container>,
         beside: Option<(Beside, Backing)>,
     ) -> usize {
         let n = self.members.len();
+        let member = CacheMember { capacity, ..address(n).into() };
         let mut node = Node::new(address(n));
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }
         let (beside, backing) = beside.unzip();
-        node.open_backed(self.now, config, address(n).into(), container.clone(), backing)
-            .expect("a good configuration");
+        node.open_backed(self.now, config, member, container.clone(), backing).expect("a good configuration");
         self.members.push(Some(Member {
             node,
             container,
@@ -160,6 +168,7 @@ impl Cluster {
             woken: 0,
             is_apart: false,
             beside,
+            told: BTreeSet::new(),
             running: BTreeMap::new(),
             wakes_at: None,
         }));
@@ -290,6 +299,9 @@ impl Cluster {
             match event {
                 NodeEvent::Left { .. } => member.is_left = true,
                 NodeEvent::Fetched { .. } => member.woken += 1,
+                NodeEvent::Told { listener, .. } => {
+                    member.told.insert(listener);
+                }
                 NodeEvent::Refused { .. } => member.refused = true,
                 NodeEvent::Installed { topology, .. } => {
                     let installed = member.node.topology(self.config.id());

@@ -4,6 +4,8 @@ mod beside;
 mod cluster;
 mod expiry;
 mod iteration;
+mod listeners;
+mod listening;
 mod local;
 mod merging;
 mod persistence;

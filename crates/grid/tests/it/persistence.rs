@@ -28,7 +28,12 @@ pub(crate) fn start(
 ) -> usize {
     let (container, backing) = begin(store, cluster.now, bound, passivation);
     let config = cluster.config.clone();
-    cluster.start_on(config, container, Some((Beside::new(store.clone()), backing)))
+    cluster.start_on(
+        config,
+        consort_grid::Capacity::default(),
+        container,
+        Some((Beside::new(store.clone()), backing)),
+    )
 }
 
 pub(crate) fn memory_stores(count: usize) -> Vec<Arc<dyn Store>> {

@@ -135,7 +135,7 @@ fn run(seed: u64, is_told: bool) -> Cluster {
     cluster
 }
 
-fn version_of(done: &Done) -> Option<Version> {
+pub(crate) fn version_of(done: &Done) -> Option<Version> {
     match (&done.result, &done.action) {
         (Some(Ok(Outcome::Written(written))), Action::Write(write)) if written.is_done => {
             let is_change = written.was_present || write.change != Change::Remove;

@@ -127,8 +127,8 @@ impl World {
                 }
                 true
             }
-            // Iterations are not drawn yet.
-            NodeEvent::Fetched { .. } => false,
+            // Iterations and listeners are not drawn yet.
+            NodeEvent::Fetched { .. } | NodeEvent::Told { .. } => false,
             NodeEvent::Refused { error, .. } => {
                 self.tell_story(format!("{name} is refused: {error}"));
                 false

@@ -1,0 +1,184 @@
+//! Being told what changes in a cache, as a stream that asks for nothing but to be polled.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use consort_grid::{EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Scope, Transform};
+use futures_core::Stream;
+
+use crate::cache::Cache;
+use crate::encoding::Decode;
+use crate::error::CacheError;
+use crate::handler::GridHandler;
+use crate::standing::OpenCache;
+
+type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
+
+/// What is to be told. From [`Cache::listen`].
+#[must_use = "nothing is told before it is started"]
+pub struct ListenBuilder<K, V> {
+    handler: Arc<GridHandler>,
+    opened: Arc<OpenCache>,
+    options: Listen,
+    decode: Box<DecodeEvent<K, V>>,
+}
+
+impl<K, V> fmt::Debug for ListenBuilder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "listener of {} with {:?}", self.opened.config.name, self.options)
+    }
+}
+
+impl<K, V> ListenBuilder<K, V> {
+    /// Only changes that this member orders, as the primary of their keys: with such a listener on every member, each change
+    /// is told on one of them. It costs no message. What another member had ordered and not finished when it was lost is told
+    /// by nobody.
+    pub fn local(mut self) -> Self {
+        self.options.scope = Scope::Local;
+        self
+    }
+
+    /// What is there comes first, then [`Event::Complete`]; changes meanwhile are told at once. After a gap it comes
+    /// again.
+    pub fn with_state(mut self) -> Self {
+        self.options.with_state = true;
+        self
+    }
+
+    /// Keys and versions only: values stay where they are.
+    pub fn keys_only(mut self) -> Self {
+        self.options.with_values = false;
+        self
+    }
+
+    /// Only what this transform lets through, as it makes it: see [`Cache::register_transform`]. A removal is given to
+    /// it as an entry with an empty value.
+    pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
+        self.options.transform = Some(Transform { name: name.into(), arguments: arguments.into() });
+        self
+    }
+
+    /// Events that may wait until they are taken, [`consort_grid::EVENTS_MAX`] by default. If there are more, they are
+    /// dropped and [`Event::Gap`] comes instead.
+    pub fn events_max(mut self, events_max: usize) -> Self {
+        self.options.events_max = events_max;
+        self
+    }
+
+    /// Begins. When this returns, no change that begins later is missed.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError::Listener`] if a transform is not known here; if the cache is closed.
+    pub async fn start(self) -> Result<Events<K, V>, CacheError> {
+        let (cache, options) = (self.opened.id, self.options.clone());
+        let begun = self.handler.with_node(|node, now| node.listen(now, cache, options));
+        let id = begun.unwrap_or(Err(OperationError::Closed.into()))?;
+        let Self { handler, opened, decode, .. } = self;
+        let events = Events { handler, opened, id, waiting: Vec::new().into_iter(), is_over: false, decode };
+        std::future::poll_fn(|cx| events.handler.poll_listening(cache, id, cx)).await?;
+        Ok(events)
+    }
+}
+
+/// What a listener is told. When it is dropped, the listener ends.
+///
+/// Of each key, events come in the order of their versions, and every change that is acknowledged comes once, whatever
+/// members join, leave or crash. A change is told when two members have it, and before it is acknowledged. Where some
+/// may be missing there is [`Event::Gap`].
+pub struct Events<K, V> {
+    handler: Arc<GridHandler>,
+    opened: Arc<OpenCache>,
+    id: ListenerId,
+    waiting: std::vec::IntoIter<Event>,
+    is_over: bool,
+    decode: Box<DecodeEvent<K, V>>,
+}
+
+impl<K, V> fmt::Debug for Events<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "events of {}", self.opened.config.name)
+    }
+}
+
+impl<K, V> Stream for Events<K, V> {
+    type Item = Result<Event<K, V>, CacheError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(event) = self.waiting.next() {
+                return Poll::Ready(Some((self.decode)(event)));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match std::task::ready!(self.handler.poll_events(self.opened.id, self.id, cx)) {
+                Ok(events) => self.waiting = events.into_iter(),
+                Err(error) => {
+                    self.is_over = true;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+            }
+        }
+    }
+}
+
+impl<K, V> Events<K, V> {
+    /// The next one; `None` after an error of the cluster's. The stream's `next` for those who use no streams.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`]; what came before was right. After a failure of decoding the next one comes.
+    pub async fn next(&mut self) -> Option<Result<Event<K, V>, CacheError>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl<K, V> Drop for Events<K, V> {
+    fn drop(&mut self) {
+        self.handler.end_listener(self.opened.id, self.id);
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    /// Being told of changes: of all keys and with values unless said otherwise. Where a transform makes values of another
+    /// type, events are to be had from a handle with that type.
+    pub fn listen(&self) -> ListenBuilder<K, V>
+    where
+        KE: Decode<K>,
+        VE: Decode<V>,
+    {
+        let (keys, values) = (self.key_encoding(), self.value_encoding());
+        let decode = move |event| {
+            Ok(match event {
+                Event::Complete => Event::Complete,
+                Event::Gap => Event::Gap,
+                Event::Entry(EntryEvent { kind, key, value, version }) => Event::Entry(EntryEvent {
+                    kind,
+                    key: keys.decode(key)?,
+                    value: value.map(|value| values.decode(value)).transpose()?,
+                    version,
+                }),
+            })
+        };
+        ListenBuilder {
+            handler: self.handler.clone(),
+            opened: self.opened.clone(),
+            options: Listen::default(),
+            decode: Box::new(decode),
+        }
+    }
+}
+
+impl From<ListenError> for CacheError {
+    fn from(error: ListenError) -> Self {
+        match error {
+            ListenError::Operation(error) => error.into(),
+            ListenError::State(error) => error.into(),
+            error => Self::Listener(error),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What happens to a manager and its caches, as a stream: views, topologies, and how much of a cache may be used.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use consort_channel::View;
+use consort_grid::{Availability, Progress, Topology};
+use futures_core::Stream;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// Events that may wait for a reader: views and topologies of hours.
+const EVENTS_MAX: usize = 1_024;
+
+/// Something has happened to a manager.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ManagerEvent {
+    /// The cluster has other members. [`View::is_merge`] says whether parts of it have found each other.
+    View(View),
+    /// A cache has another topology here.
+    Topology {
+        /// The cache.
+        cache: Arc<str>,
+        /// The topology, with its phase, its owners and what may be used.
+        topology: Topology,
+        /// How far the rebalance is here.
+        progress: Progress,
+    },
+    /// Something else of a cache may be used than before; a [`ManagerEvent::Topology`] comes before.
+    Availability {
+        /// The cache.
+        cache: Arc<str>,
+        /// What may be used from now on.
+        availability: Availability,
+    },
+    /// A cache was closed here.
+    Closed {
+        /// The cache.
+        cache: Arc<str>,
+    },
+    /// The reader was too slow, and some events are missing.
+    Gap,
+}
+
+/// The events of a manager, from when it was asked for them. It ends with the manager.
+#[derive(Debug)]
+pub struct ManagerEvents {
+    receiver: mpsc::Receiver<ManagerEvent>,
+}
+
+impl Stream for ManagerEvents {
+    type Item = ManagerEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ManagerEvent>> {
+        self.receiver.poll_recv(cx)
+    }
+}
+
+impl ManagerEvents {
+    /// The next one. The stream's `next` for those who use no streams.
+    pub async fn next(&mut self) -> Option<ManagerEvent> {
+        self.receiver.recv().await
+    }
+}
+
+/// Who wants to be told.
+#[derive(Default)]
+pub(crate) struct ManagerListeners {
+    all: Mutex<Vec<(mpsc::Sender<ManagerEvent>, bool)>>,
+}
+
+impl ManagerListeners {
+    pub(crate) fn add(&self) -> ManagerEvents {
+        let (sender, receiver) = mpsc::channel(EVENTS_MAX);
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push((sender, false));
+        ManagerEvents { receiver }
+    }
+
+    pub(crate) fn tell(&self, event: &ManagerEvent) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain_mut(|(sender, has_gap)| {
+            if *has_gap {
+                *has_gap = sender.try_send(ManagerEvent::Gap).is_err();
+            }
+            match if *has_gap { Ok(()) } else { sender.try_send(event.clone()) } {
+                Ok(()) => !sender.is_closed(),
+                Err(TrySendError::Full(_)) => {
+                    *has_gap = true;
+                    true
+                }
+                Err(TrySendError::Closed(_)) => false,
+            }
+        });
+    }
+
+    /// Nothing is told any more.
+    pub(crate) fn end(&self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_reader_is_told_that_some_are_missing() {
+        let listeners = ManagerListeners::default();
+        let mut events = listeners.add();
+        let closed = |n: usize| ManagerEvent::Closed { cache: n.to_string().into() };
+        (0..EVENTS_MAX + 5).for_each(|n| listeners.tell(&closed(n)));
+        for n in 0..EVENTS_MAX {
+            assert_eq!(events.next().await, Some(closed(n)));
+        }
+        listeners.tell(&closed(9));
+        listeners.end();
+        let rest = [events.next().await, events.next().await, events.next().await];
+        assert_eq!(rest, [Some(ManagerEvent::Gap), Some(closed(9)), None]);
+    }
+}

@@ -1,0 +1,110 @@
+//! What listeners are told of a cache: which changes, in what form, and that some may have been missed.
+
+use bytes::Bytes;
+
+use crate::publication::{IterationError, Transform};
+use crate::{OperationError, Version};
+
+/// Events that wait for a listener's reader unless it says otherwise. Beyond that its reader is too slow: they are dropped,
+/// and it is told so. A tenth of a second of a busy member.
+pub const EVENTS_MAX: usize = 4_096;
+
+/// Bytes of keys and values that may wait for a listener's reader.
+pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Whose changes a listener is told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scope {
+    /// All, wherever they happen.
+    #[default]
+    Cluster,
+    /// Those that this member orders as the primary of their keys. It costs no message.
+    Local,
+}
+
+/// What a listener wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listen {
+    /// Whose changes.
+    pub scope: Scope,
+    /// Whether it is told first of what is there, and again after each gap.
+    pub with_state: bool,
+    /// Whether values come, too.
+    pub with_values: bool,
+    /// Filters and maps. It sees a removal as an entry without value, and what it makes of it comes as the value.
+    pub transform: Option<Transform>,
+    /// Events that may wait for the reader.
+    pub events_max: usize,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            scope: Scope::default(),
+            with_state: false,
+            with_values: true,
+            transform: None,
+            events_max: EVENTS_MAX,
+        }
+    }
+}
+
+/// What has happened to a key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum EventKind {
+    /// It was absent, and has a value now.
+    Created,
+    /// It has another value now.
+    Modified,
+    /// It is absent now.
+    Removed,
+    /// Its time was over.
+    Expired,
+    /// Nothing: it is there.
+    Existing,
+}
+
+/// An event of one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryEvent<K = Bytes, V = Bytes> {
+    /// What has happened.
+    pub kind: EventKind,
+    /// The key.
+    pub key: K,
+    /// Its value, or what the transform has made of it; none if no values are wanted, if it has none any more, or if it was
+    /// overwritten before it could be told: then the next event of the key has one.
+    pub value: Option<V>,
+    /// Which write it is of. Of one key, later events have greater versions.
+    pub version: Version,
+}
+
+/// What a listener is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event<K = Bytes, V = Bytes> {
+    /// Something has happened to a key.
+    Entry(EntryEvent<K, V>),
+    /// What was there has come. Only with [`Listen::with_state`].
+    Complete,
+    /// Changes before this may not have been told: this member was cut off, all owners of something were lost, or the
+    /// reader was too slow. With [`Listen::with_state`] what is there comes again.
+    Gap,
+}
+
+/// A listener on the member that has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ListenerId(pub u64);
+
+/// Why a listener has ended. What was told before was right.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// This member does not know the transform.
+    #[error("this member has no transform {0}")]
+    UnknownTransform(std::sync::Arc<str>),
+    /// What is there cannot be read.
+    #[error(transparent)]
+    State(#[from] IterationError),
+    /// It cannot go on.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+}

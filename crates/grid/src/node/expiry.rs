@@ -1,0 +1,76 @@
+//! Taking out what has expired.
+//!
+//! Where nobody listens, every owner does so by itself. Where somebody does, the primary removes what has expired as a
+//! write, and the other owners wait for that: so it is told once, and also if the primary is lost before.
+
+use consort_group::Time;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use super::records::Record;
+use crate::command::OperationId;
+use crate::container::Taken;
+use crate::{Segment, Version};
+
+impl Cache {
+    /// Whether this member may write in a segment as its primary.
+    fn orders(&self, cx: &Cx, segment: Segment) -> bool {
+        let Some(topology) = self.topology() else { return false };
+        let is_open = self.segments[usize::from(segment.0)].is_open();
+        is_open && self.is_primary(&cx.local, segment) && self.refusal(topology, segment, true).is_none()
+    }
+
+    /// Whether what has expired in a segment may be taken out here by itself.
+    fn expires_here(&self, cx: &Cx, segment: Segment) -> bool {
+        !self.has_listening() || self.orders(cx, segment)
+    }
+
+    /// When there may be something to take out.
+    pub(crate) fn next_expiry(&self, cx: &Cx) -> Option<Time> {
+        match self.has_listening() {
+            true => self.container.next_expiry_in(|segment| self.expires_here(cx, segment)),
+            false => self.container.next_expiry(),
+        }
+    }
+
+    /// Takes out what has expired.
+    pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
+        if !self.is_listened() {
+            let taken = self.container.expire(cx.now, looks_max);
+            return self.note_expired(cx, taken);
+        }
+        let looks = looks_max.min(cx.calls.room() / 2);
+        let taken = self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
+        let places: Vec<(Segment, bytes::Bytes)> =
+            taken.iter().map(|one: &Taken| (one.segment, one.key.clone())).collect();
+        self.note_expired(cx, taken);
+        for (segment, key) in places {
+            if self.orders(cx, segment) {
+                self.remove_expired(cx, segment, key);
+            }
+        }
+    }
+
+    /// A key is about to be written: if it has an entry whose time is over, that has expired before.
+    pub(super) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
+        let is_expired = |entry: crate::Entry| entry.is_expired(cx.now);
+        if self.container.peek(segment, key).is_some_and(is_expired) {
+            self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key));
+        }
+    }
+
+    fn remove_expired(&mut self, cx: &mut Cx, segment: Segment, key: bytes::Bytes) {
+        let topology = self.topology_id();
+        let state = self.state(segment);
+        state.count += 1;
+        let version = Version::new(topology, state.count);
+        self.erase(cx, segment, &key, version);
+        let number = super::handover::own_call(cx, self.config.id(), segment, key.clone());
+        let operation = OperationId { caller: cx.local.clone(), number };
+        let outcome = super::telling::expired(version);
+        let record = Record { operation, key, version, is_removal: true, outcome };
+        self.state(segment).records.push(record.clone(), &cx.watermarks);
+        self.tell_own(cx, segment, &record, true);
+        self.back_up_record(cx, segment, record);
+    }
+}

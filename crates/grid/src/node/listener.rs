@@ -1,0 +1,166 @@
+//! One listener: what waits for its reader, and how what is there and what changes meanwhile become one sequence.
+//!
+//! Of each key, events leave in the order of their versions. What is there is read while changes come in: a change is told
+//! at once, and what is read of its key afterwards is left out unless it is newer (`changed`). What is read before
+//! its change has come is told as existing, and the change left out (`ahead`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_group::Time;
+
+use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Listen, Scope};
+use crate::publication::{IterationId, TransformFn};
+use crate::{Entry, Interest, Version};
+
+/// Keys that may change while what is there is read. Beyond that it is read again, which is told as a gap.
+const CHANGED_MAX: usize = 65_536;
+
+/// Keys that were read before their change has come: as many as there are writes under way. Beyond that a key may be told
+/// as existing and, with the same version, as changed.
+const AHEAD_MAX: usize = 65_536;
+
+/// A listener of this member.
+pub(crate) struct Listener {
+    pub(crate) options: Listen,
+    function: Option<(Arc<TransformFn>, Bytes)>,
+    queue: VecDeque<Event>,
+    queued_bytes: usize,
+    pub(crate) walk: Walk,
+    changed: BTreeMap<Bytes, Version>,
+    ahead: BTreeMap<Bytes, Version>,
+    /// Whether it is told of everything from now on.
+    pub(crate) is_ready: bool,
+    /// Whether it was, and is not any more.
+    pub(crate) is_interrupted: bool,
+    /// Whether the reader has been told that there is nothing.
+    pub(crate) is_awaited: bool,
+}
+
+/// How far the reading of what is there is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walk {
+    Wanted,
+    Under(IterationId),
+    Over,
+}
+
+impl Listener {
+    pub(crate) fn new(options: Listen, function: Option<Arc<TransformFn>>) -> Self {
+        let arguments = options.transform.as_ref().map(|transform| transform.arguments.clone());
+        Self {
+            walk: if options.with_state { Walk::Wanted } else { Walk::Over },
+            function: function.zip(arguments),
+            options,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            changed: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            is_ready: false,
+            is_interrupted: false,
+            is_awaited: false,
+        }
+    }
+
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.options.scope == Scope::Cluster
+    }
+
+    /// What it has to be told.
+    pub(crate) fn interest(&self) -> Interest {
+        if self.wants_values() { Interest::Entries } else { Interest::Keys }
+    }
+
+    fn wants_values(&self) -> bool {
+        self.options.with_values || self.function.is_some()
+    }
+
+    /// Something has changed. Returns the walk that is to be given up, if this was too much.
+    pub(crate) fn offer(&mut self, now: Time, told: &EntryEvent) -> Option<IterationId> {
+        if let Some(ahead) = self.ahead.get(&told.key).copied() {
+            if ahead <= told.version {
+                self.ahead.remove(&told.key);
+            }
+            if told.version <= ahead {
+                return None;
+            }
+        }
+        if self.walk != Walk::Over {
+            self.changed.insert(told.key.clone(), told.version);
+            if self.changed.len() > CHANGED_MAX {
+                return self.interrupt();
+            }
+        }
+        let value = match &self.function {
+            Some((function, arguments)) => {
+                let entry = Entry::new(told.value.clone().unwrap_or_default(), told.version, now);
+                match function(&told.key, &entry, arguments) {
+                    Some(value) => Some(value),
+                    None => return None,
+                }
+            }
+            None => told.value.clone().filter(|_| self.options.with_values),
+        };
+        self.push(EntryEvent { value, ..told.clone() });
+        let is_full =
+            self.queue.len() > self.options.events_max.max(1) || self.queued_bytes > EVENT_BYTES_MAX;
+        if !is_full {
+            return None;
+        }
+        self.queue.clear();
+        self.queued_bytes = 0;
+        self.interrupt()
+    }
+
+    /// Something is there. `told` is the newest change of its segment that has been told here.
+    pub(crate) fn offer_existing(&mut self, key: Bytes, value: Bytes, version: Version, told: Version) {
+        if self.changed.get(&key).is_some_and(|changed| *changed >= version) {
+            return;
+        }
+        if version > told && self.is_clustered() {
+            if self.ahead.len() >= AHEAD_MAX {
+                self.ahead.clear();
+            }
+            self.ahead.insert(key.clone(), version);
+        }
+        let value = self.wants_values().then_some(value);
+        self.push(EntryEvent { kind: EventKind::Existing, key, value, version });
+    }
+
+    fn push(&mut self, event: EntryEvent) {
+        self.queued_bytes += event.key.len() + event.value.as_ref().map_or(0, Bytes::len);
+        self.queue.push_back(Event::Entry(event));
+    }
+
+    /// Everything that is there has been offered.
+    pub(crate) fn complete(&mut self) {
+        self.walk = Walk::Over;
+        self.changed.clear();
+        self.queue.push_back(Event::Complete);
+    }
+
+    /// Changes before this may be missing. Returns the walk that is to be given up.
+    pub(crate) fn interrupt(&mut self) -> Option<IterationId> {
+        if self.queue.back() != Some(&Event::Gap) {
+            self.queue.push_back(Event::Gap);
+        }
+        self.changed.clear();
+        self.ahead.clear();
+        let walk = if self.options.with_state { Walk::Wanted } else { Walk::Over };
+        match std::mem::replace(&mut self.walk, walk) {
+            Walk::Under(id) => Some(id),
+            Walk::Wanted | Walk::Over => None,
+        }
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Everything that waits.
+    pub(crate) fn drain(&mut self) -> Vec<Event> {
+        self.queued_bytes = 0;
+        std::mem::take(&mut self.queue).into()
+    }
+}

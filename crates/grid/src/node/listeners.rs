@@ -1,0 +1,368 @@
+//! The listeners of a cache on this member: when they are told of everything, what they have been told already, and their
+//! readers' side.
+//!
+//! A member with listeners of the whole cluster's changes says so to the coordinator; the topology then names it, and from
+//! that topology on a write is not acknowledged before this member has heard of it (`telling`). A listener is *ready* when
+//! every primary has said that it has that topology: no write that begins later passes it by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_group::Time;
+
+use super::NodeEvent;
+use super::cache::{Cache, Installed};
+use super::cx::Cx;
+use super::listener::{Listener, Walk};
+use crate::command::{Tell, ToCoordinator};
+use crate::event::{EntryEvent, Event, Listen, ListenError, ListenerId, Scope};
+use crate::operation::OperationError;
+use crate::publication::{IterationId, Next, Publication, TransformFn, What};
+use crate::topology::{Interest, Listening, Topology};
+use crate::{Segment, Version};
+
+/// Listeners that a member may have in a cache: each keeps what waits for its reader.
+pub(crate) const LISTENERS_MAX: usize = 65_536;
+
+/// How long a member goes on being told after its last listener has ended: clients that come and go must not make a
+/// topology each.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Runs of versions that are remembered of a segment: there is one for each topology since its owners last changed. What is
+/// older then counts as told.
+const RUNS_MAX: usize = 64;
+
+/// Entries that are read at a time of what is there.
+const STATE_BATCH: usize = 256;
+
+/// All listeners of a cache here.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    all: BTreeMap<ListenerId, Listener>,
+    /// What the topology says of us.
+    known: Option<Listening>,
+    /// Per segment the last topology under which its primary has said that it has told everything before.
+    marked: Vec<u32>,
+    told: BTreeMap<Segment, ToldOf>,
+    /// Since when there is nobody to be told.
+    idle_since: Option<Time>,
+}
+
+/// Versions of a segment that were told, of those that may come again.
+#[derive(Default)]
+struct ToldOf {
+    /// All below it were told, or never will be.
+    floor: Version,
+    /// First and last of each run above it, in order.
+    runs: Vec<(Version, Version)>,
+}
+
+enum News {
+    /// It follows what was told.
+    Fresh,
+    /// It was told.
+    Known,
+    /// It was not, and later ones were.
+    Late,
+}
+
+impl ToldOf {
+    /// The newest that was told.
+    fn newest(&self) -> Version {
+        self.runs.last().map_or(self.floor, |run| run.1)
+    }
+
+    fn take(&mut self, version: Version) -> News {
+        match self.runs.last_mut() {
+            _ if version < self.floor => return News::Known,
+            Some((_, last)) if version.0 == last.0 + 1 => *last = version,
+            Some((_, last)) if version <= *last => {
+                let is_in = |&(first, last): &(Version, Version)| first <= version && version <= last;
+                return if self.runs.iter().any(is_in) { News::Known } else { News::Late };
+            }
+            _ => self.runs.push((version, version)),
+        }
+        if self.runs.len() > RUNS_MAX {
+            let (_, last) = self.runs.remove(0);
+            self.floor = Version(last.0 + 1);
+        }
+        News::Fresh
+    }
+
+    /// All below this were told, or never will be.
+    fn raise(&mut self, floor: Version) {
+        self.floor = floor.max(self.floor);
+        self.runs.retain(|(_, last)| *last >= floor);
+    }
+}
+
+fn event(tell: &Tell) -> EntryEvent {
+    EntryEvent { kind: tell.kind, key: tell.key.clone(), value: tell.value.clone(), version: tell.version }
+}
+
+impl Listeners {
+    /// Whether nobody here is told of anything: all that a write asks.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.all.is_empty() && self.known.is_none()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ListenerId> {
+        self.all.keys().copied()
+    }
+
+    pub(crate) fn has_clustered(&self) -> bool {
+        self.all.values().any(Listener::is_clustered)
+    }
+
+    /// Whose state a walk reads.
+    pub(crate) fn of_walk(&self, walk: IterationId) -> Option<ListenerId> {
+        self.all.iter().find(|(_, one)| one.walk == Walk::Under(walk)).map(|(id, _)| *id)
+    }
+
+    /// Whether this member is told what it has to be told, and no more.
+    pub(crate) fn is_settled(&self) -> bool {
+        let is_ready = self.all.values().all(|one| one.is_ready);
+        is_ready && (self.has_clustered() || self.known.is_none())
+    }
+
+    fn interest(&mut self, now: Time) -> Interest {
+        let before = self.known.map_or(Interest::Nothing, |known| known.interest);
+        let clustered = self.all.values().filter(|one| one.is_clustered());
+        match clustered.map(Listener::interest).max() {
+            Some(interest) => {
+                self.idle_since = None;
+                interest.max(before)
+            }
+            None => {
+                let idle = now.since(*self.idle_since.get_or_insert(now));
+                if idle < LINGER { before } else { Interest::Nothing }
+            }
+        }
+    }
+}
+
+impl Cache {
+    /// Begins to listen.
+    pub(crate) fn listen(&mut self, cx: &mut Cx, id: ListenerId, options: Listen) -> Result<(), ListenError> {
+        if self.listeners.all.len() >= LISTENERS_MAX {
+            return Err(OperationError::Busy(LISTENERS_MAX as u64).into());
+        }
+        let function: Option<Arc<TransformFn>> = match &options.transform {
+            None => None,
+            Some(transform) => match self.transforms.get(&transform.name) {
+                Some(function) => Some(function.clone()),
+                None => return Err(ListenError::UnknownTransform(transform.name.clone())),
+            },
+        };
+        self.listeners.all.insert(id, Listener::new(options, function));
+        self.settle_listeners(cx);
+        self.look_after_listeners(cx);
+        Ok(())
+    }
+
+    /// A listener ends.
+    pub(crate) fn end_listener(&mut self, id: ListenerId) {
+        let ended = self.listeners.all.remove(&id);
+        if let Some(Listener { walk: Walk::Under(walk), .. }) = ended {
+            self.cancel(walk);
+        }
+    }
+
+    /// Whether a listener is told of everything; none if it has ended.
+    pub(crate) fn is_listening(&self, id: ListenerId) -> Option<bool> {
+        Some(self.listeners.all.get(&id)?.is_ready)
+    }
+
+    /// What a listener has been told since it was asked last, or what is there. Nothing: the reader will be woken.
+    pub(crate) fn take_events(
+        &mut self,
+        cx: &mut Cx,
+        id: ListenerId,
+        next_walk: &mut u64,
+    ) -> Result<Vec<Event>, ListenError> {
+        let Some(mut listener) = self.listeners.all.remove(&id) else {
+            return Err(OperationError::Closed.into());
+        };
+        while !listener.has_events() && listener.is_ready {
+            match listener.walk {
+                Walk::Over => break,
+                Walk::Wanted => {
+                    *next_walk += 1;
+                    let walk = IterationId(*next_walk);
+                    self.iterate(walk, self.state_of(cx, &listener.options))?;
+                    listener.walk = Walk::Under(walk);
+                }
+                Walk::Under(walk) => match self.take(cx, walk) {
+                    Err(error) => return Err(error.into()),
+                    Ok(Next::Nothing) => break,
+                    Ok(Next::End { .. }) => listener.complete(),
+                    Ok(Next::Items(items)) => {
+                        for item in items {
+                            let segment = self.config.segment_of(&item.key);
+                            let told =
+                                self.listeners.told.get(&segment).map_or(Version::NONE, ToldOf::newest);
+                            let [key, value] =
+                                [item.key, item.value].map(|part| bytes::Bytes::copy_from_slice(&part));
+                            listener.offer_existing(key, value, item.version, told);
+                        }
+                    }
+                },
+            }
+        }
+        let events = listener.drain();
+        listener.is_awaited = events.is_empty();
+        self.listeners.all.insert(id, listener);
+        Ok(events)
+    }
+
+    fn state_of(&self, cx: &Cx, options: &Listen) -> Publication {
+        let own = || {
+            let segments = (0..self.config.segments).map(Segment);
+            segments.filter(|segment| self.is_primary(&cx.local, *segment)).collect()
+        };
+        Publication {
+            what: if options.with_values { What::Entries } else { What::Keys },
+            transform: options.transform.clone(),
+            segments: (options.scope == Scope::Local).then(own),
+            batch: STATE_BATCH,
+            ..Publication::default()
+        }
+    }
+
+    /// Tells the listeners of the cluster's changes of one, unless they know it.
+    pub(super) fn tell_here(&mut self, cx: &mut Cx, tell: Tell) {
+        if self.listeners.known.is_none() && !self.listeners.has_clustered() {
+            return;
+        }
+        match self.listeners.told.entry(tell.segment).or_default().take(tell.version) {
+            News::Known => {}
+            News::Fresh => self.offer(cx, Scope::Cluster, &event(&tell)),
+            // Somebody was cut off or full for a moment, and it has been sent again. Of its key a newer one may have been
+            // told.
+            News::Late => self.interrupt_listeners(cx, false),
+        }
+    }
+
+    /// Tells all listeners of this kind.
+    pub(super) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
+        let mut given_up = Vec::new();
+        for (id, listener) in &mut self.listeners.all {
+            // What began before it was ready is not its matter, and is there if what is there is read.
+            if listener.options.scope == scope && listener.is_ready {
+                given_up.extend(listener.offer(cx.now, event));
+                wake(cx, self.config.id(), *id, listener);
+            }
+        }
+        given_up.into_iter().for_each(|walk| self.cancel(walk));
+    }
+
+    /// Listeners may miss something. `is_over`: they are not told of everything any more.
+    pub(super) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
+        let mut given_up = Vec::new();
+        for (id, listener) in &mut self.listeners.all {
+            if listener.is_ready {
+                given_up.extend(listener.interrupt());
+                wake(cx, self.config.id(), *id, listener);
+            }
+            if is_over && listener.is_clustered() {
+                listener.is_interrupted |= std::mem::take(&mut listener.is_ready);
+            }
+        }
+        given_up.into_iter().for_each(|walk| self.cancel(walk));
+    }
+
+    /// This member was left out.
+    pub(super) fn begin_listening_anew(&mut self, cx: &mut Cx) {
+        self.listeners.known = None;
+        self.listeners.marked.clear();
+        self.listeners.told.clear();
+        self.interrupt_listeners(cx, true);
+    }
+
+    /// A topology is installed after this one.
+    pub(super) fn note_listening(&mut self, cx: &mut Cx, before: Option<&Installed>) {
+        let Some(installed) = &self.installed else { return };
+        let mine = installed.topology.membership(&cx.local).and_then(|membership| membership.listening);
+        let known = std::mem::replace(&mut self.listeners.known, mine);
+        if self.listeners.is_idle() {
+            self.listeners.told.clear();
+            return;
+        }
+        let since = |listening: Option<Listening>| listening.map(|listening| listening.since);
+        if known.is_some() && since(known) != since(mine) {
+            self.listeners.told.clear();
+            self.interrupt_listeners(cx, true);
+        } else if before.is_some_and(|before| has_lost(before, installed)) {
+            self.interrupt_listeners(cx, false);
+        }
+        self.settle_listeners(cx);
+        self.look_after_listeners(cx);
+    }
+
+    /// The primaries of these segments have told everything that came before this topology.
+    pub(super) fn mark(&mut self, cx: &mut Cx, topology: u32, segments: &[Segment]) {
+        let Some(installed) = self.installed.as_ref().filter(|_| !self.listeners.is_idle()) else { return };
+        self.listeners.marked.resize(self.config.segments.into(), 0);
+        for &segment in segments {
+            let marked = &mut self.listeners.marked[usize::from(segment.0)];
+            *marked = topology.max(*marked);
+            let floor = Version::new(installed.topology.epoch(segment), 0);
+            self.listeners.told.entry(segment).or_default().raise(floor);
+        }
+        self.settle_listeners(cx);
+    }
+
+    /// Listeners that are told of everything from now on are ready.
+    fn settle_listeners(&mut self, cx: &mut Cx) {
+        if self.listeners.all.values().all(|one| one.is_ready) {
+            return;
+        }
+        let is_local = self.is_local();
+        let known = self.listeners.known;
+        let interest = known.map_or(Interest::Nothing, |known| known.interest);
+        let marked = &self.listeners.marked;
+        let is_marked = |segment: Segment| {
+            let marked = marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+            known.is_some_and(|known| marked >= known.changed)
+        };
+        let segments = (0..self.config.segments).map(Segment);
+        let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
+        let is_told = is_local || known.is_some() && is_all();
+        for (id, listener) in &mut self.listeners.all {
+            let is_ready = is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
+            if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
+                if std::mem::take(&mut listener.is_interrupted) {
+                    // The walk was given up when it was interrupted.
+                    let _ = listener.interrupt();
+                }
+                listener.is_awaited = true;
+                wake(cx, self.config.id(), *id, listener);
+            }
+        }
+    }
+
+    /// Says what is to be told to us, until the topology says the same.
+    pub(crate) fn look_after_listeners(&mut self, cx: &mut Cx) {
+        let interest = self.listeners.interest(cx.now);
+        let mine = self.topology().map(|topology| topology.interest(&cx.local));
+        if mine.is_some_and(|mine| mine != interest) {
+            self.tell_coordinator(cx, ToCoordinator::Listen(interest));
+        }
+    }
+}
+
+/// Whether a segment has lost all owners, and what was in it.
+fn has_lost(before: &Installed, now: &Installed) -> bool {
+    let owners = |topology: &Topology, segment| topology.read_owners().owners(segment).len();
+    now.writes.segments().any(|segment| {
+        owners(&before.topology, segment) > 0
+            && !now.writes.owners(segment).any(|owner| before.writes.owners(segment).any(|old| old == owner))
+    })
+}
+
+fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {
+    if std::mem::take(&mut listener.is_awaited) {
+        cx.events.push_back(NodeEvent::Told { cache, listener: id });
+    }
+}

@@ -1,0 +1,239 @@
+//! How members with listeners hear of changes.
+//!
+//! They are write owners without entries: a write is not acknowledged before they have acknowledged it, and what may not
+//! have come is sent again when owners or listening members change. The primary tells the other write owners, and one
+//! of them tells the members with listeners that are none, so that what is told is held by two members. A change is told
+//! in the order of its segment's versions; what is sent again is recognised by its version.
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use super::records::Record;
+use crate::command::{Ack, Backup, Body, Effect, OperationId, Tell};
+use crate::event::{EntryEvent, EventKind, Scope};
+use crate::operation::Outcome;
+use crate::{Interest, Segment, Version};
+
+/// What a change was, for those who hear of it. A removal of what was absent is that of an entry whose time was over.
+fn kind_of(is_removal: bool, outcome: Option<&Outcome>) -> EventKind {
+    let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
+    match (is_removal, was_present) {
+        (false, false) => EventKind::Created,
+        (false, true) => EventKind::Modified,
+        (true, true) => EventKind::Removed,
+        (true, false) => EventKind::Expired,
+    }
+}
+
+fn value_of(effect: &Effect) -> Option<Bytes> {
+    match effect {
+        Effect::Put(stored) => Some(stored.value.clone()),
+        Effect::Remove | Effect::Superseded | Effect::Nothing => None,
+    }
+}
+
+/// A copy that does not keep the frame that it came in.
+fn copied(tell: &Tell) -> Tell {
+    let value = tell.value.as_deref().map(Bytes::copy_from_slice);
+    Tell { key: Bytes::copy_from_slice(&tell.key), value, ..tell.clone() }
+}
+
+impl Tell {
+    fn of(backup: &Backup) -> Self {
+        Self {
+            segment: backup.segment,
+            operation: backup.operation.clone(),
+            key: backup.key.clone(),
+            version: backup.version,
+            kind: kind_of(backup.effect == Effect::Remove, backup.outcome.as_ref()),
+            value: value_of(&backup.effect),
+            acks: backup.acks,
+            outcome: None,
+        }
+    }
+}
+
+impl Cache {
+    /// Whether somebody is told of changes.
+    pub(super) fn is_listened(&self) -> bool {
+        !self.listeners.is_idle() || self.has_listening()
+    }
+
+    /// Whether the topology has members with listeners.
+    pub(super) fn has_listening(&self) -> bool {
+        self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
+    }
+
+    /// The members with listeners that are no write owners of a segment.
+    pub(super) fn listening_apart(&self, segment: Segment) -> Vec<(Address, Interest)> {
+        let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
+            return Vec::new();
+        };
+        let is_apart = |(member, _): &&(Address, Interest)| {
+            !installed.writes.owners(segment).any(|owner| owner == member)
+        };
+        installed.listening.iter().filter(is_apart).cloned().collect()
+    }
+
+    /// Who tells them: one of the other write owners, or the primary if there is none. It is the same throughout an
+    /// epoch, in which the owners' order may change.
+    fn teller(&self, segment: Segment) -> Option<&Address> {
+        let primary = self.primary(segment);
+        self.write_owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
+    }
+
+    /// The primary has written something: its own listeners are told. `is_new`: this member has ordered it.
+    pub(super) fn tell_own(&mut self, cx: &mut Cx, segment: Segment, record: &Record, is_new: bool) {
+        let effect = self.effect_of(cx.now, segment, record);
+        let tell = Tell {
+            segment,
+            operation: record.operation.clone(),
+            key: record.key.clone(),
+            version: record.version,
+            kind: kind_of(record.is_removal, Some(&record.outcome)),
+            value: value_of(&effect),
+            acks: 0,
+            outcome: None,
+        };
+        if is_new {
+            let Tell { kind, key, value, version, .. } = tell.clone();
+            self.offer(cx, Scope::Local, &EntryEvent { kind, key, value, version });
+        }
+        self.tell_here(cx, tell);
+    }
+
+    /// As the only write owner: tells members with listeners, the last of which tells the caller the outcome.
+    pub(super) fn tell_others(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
+        for (nth, (member, interest)) in apart.iter().enumerate() {
+            let mut tell = Tell::of(backup);
+            if *interest < Interest::Entries {
+                tell.value = None;
+            }
+            if backup.tells && nth + 1 == apart.len() {
+                tell.outcome.clone_from(&backup.outcome);
+            }
+            self.send(cx, member, Body::Tell(tell));
+        }
+    }
+
+    /// As a write owner that has been told by the primary.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &Backup) {
+        if backup.effect == Effect::Nothing {
+            return;
+        }
+        if !self.listeners.is_idle() {
+            let tell = copied(&Tell::of(backup));
+            self.tell_here(cx, tell);
+        }
+        if self.teller(backup.segment) == Some(&cx.local) {
+            let silent = Backup { tells: false, ..backup.clone() };
+            self.tell_others(cx, &silent, &self.listening_apart(backup.segment));
+        }
+    }
+
+    /// As a member with listeners.
+    pub(super) fn handle_tell(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Tell) {
+        let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
+        if topology < epoch || self.teller(tell.segment) != Some(from) {
+            // It will be sent again, by whoever has to.
+            cx.counters.outdated += 1;
+            return;
+        }
+        let OperationId { caller, number } = tell.operation.clone();
+        let ack = Ack { number, epoch, acks: tell.acks, outcome: tell.outcome.take() };
+        self.tell_here(cx, copied(&tell));
+        if caller == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            self.send(cx, &caller, Body::Ack(ack));
+        }
+    }
+
+    /// The primary has told everything of these segments that came before `topology`. Write owners hear it of the primary,
+    /// others of the one that tells them.
+    pub(super) fn handle_mark(&mut self, cx: &mut Cx, from: &Address, topology: u32, segments: &[Segment]) {
+        if !self.is_listened() {
+            return;
+        }
+        let Some(installed) = &self.installed else { return };
+        let is_current = |segment: &&Segment| topology >= installed.topology.epoch(**segment);
+        let (mut ours, mut to_pass_on) = (Vec::new(), Vec::new());
+        for segment in segments.iter().filter(is_current) {
+            let is_owner = installed.writes.owners(*segment).any(|owner| *owner == cx.local);
+            let is_primary = installed.writes.primary(*segment) == Some(from);
+            if is_owner && is_primary || !is_owner && self.teller(*segment) == Some(from) {
+                ours.push(*segment);
+            }
+            if is_owner && is_primary && self.teller(*segment) == Some(&cx.local) {
+                to_pass_on.push(*segment);
+            }
+        }
+        self.pass_on_marks(cx, &to_pass_on);
+        self.mark(cx, topology, &ours);
+    }
+
+    /// Tells those who are no write owners of these segments.
+    fn pass_on_marks(&self, cx: &mut Cx, segments: &[Segment]) {
+        let Some(installed) = self.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
+        for (member, _) in &installed.listening {
+            let is_apart = |segment: &&Segment| !installed.writes.owners(**segment).any(|one| one == member);
+            let apart: Vec<Segment> = segments.iter().filter(is_apart).copied().collect();
+            if !apart.is_empty() {
+                self.send(cx, member, Body::Settled(apart));
+            }
+        }
+    }
+
+    /// As the primary that has told everything of these segments.
+    pub(super) fn mark_own(&mut self, cx: &mut Cx, segments: &[Segment]) {
+        if !self.is_listened() {
+            return;
+        }
+        let is_alone = |segment: &&Segment| self.teller(**segment) == Some(&cx.local);
+        let alone: Vec<Segment> = segments.iter().filter(is_alone).copied().collect();
+        self.pass_on_marks(cx, &alone);
+        self.mark(cx, self.topology_id(), segments);
+    }
+
+    /// Tells the coordinator of members with listeners that hold up a write of ours for long.
+    pub(super) fn look_for_the_deaf(&self, cx: &mut Cx) {
+        let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
+            return;
+        };
+        let mut deaf = std::collections::BTreeSet::new();
+        for number in cx.calls.of(self.config.id()) {
+            let (now, local) = (cx.now, cx.local.clone());
+            let Some(call) = cx.calls.get_mut(number) else { continue };
+            let is_late = now.since(call.began.max(installed.at)) >= DEAF_AFTER && call.is_write();
+            let segment = call.segment;
+            if !is_late || !call.knows(installed.topology.epoch(segment)) {
+                continue;
+            }
+            // Whatever the owners do is their matter.
+            let primary = installed.writes.primary(segment);
+            let has_acked = |call: &super::calls::InFlight, owner: &Address| {
+                Some(owner) == primary || *owner == local || call.is_acked_by(owner)
+            };
+            if installed.writes.owners(segment).all(|owner| has_acked(call, owner)) {
+                let apart = installed.listening.iter().map(|(member, _)| member);
+                let is_owner = |member: &Address| installed.writes.owners(segment).any(|one| one == member);
+                deaf.extend(apart.filter(|one| !is_owner(one) && !call.is_acked_by(one)).cloned());
+            }
+        }
+        for member in deaf {
+            self.tell_coordinator(cx, crate::command::ToCoordinator::Deaf(member));
+        }
+    }
+}
+
+/// How long a write waits for a member with listeners after all owners have it. Members that have stopped altogether are
+/// excluded after a while that is many times as long; writes of other members' entries must not wait for that.
+const DEAF_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What an expiry writes: nothing was there any more.
+pub(super) fn expired(version: Version) -> Outcome {
+    Outcome::Written(crate::Written { is_done: true, was_present: false, version, previous: None })
+}

@@ -1,0 +1,451 @@
+//! Listeners, while nothing happens but writes, and while members join, leave, crash and are cut off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Capacity, Event, EventKind, Listen, ListenError, PartitionHandling,
+    Scope, Transform, Write,
+};
+use consort_group::Time;
+
+use crate::cluster::Cluster;
+use crate::listening::{Reader, put, remove};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+fn key(n: u64) -> Bytes {
+    Bytes::from(format!("k{n}"))
+}
+
+/// A settled cluster.
+fn settled(seed: u64, members: usize, owners: u16) -> Cluster {
+    let mut config = CacheConfig::new("heard");
+    config.segments = 8;
+    config.mode = CacheMode::Distributed { owners };
+    let mut cluster = Cluster::new(seed, config);
+    for _ in 0..members {
+        cluster.start();
+        cluster.run(Duration::from_millis(50));
+    }
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster
+}
+
+fn listen(cluster: &mut Cluster, member: usize, options: Listen) -> Reader {
+    let mut reader = Reader::begin(cluster, member, options);
+    for _ in 0..50 {
+        cluster.run(Duration::from_millis(20));
+        reader.poll(cluster);
+    }
+    assert!(reader.ready.is_some(), "{}", cluster.state());
+    reader
+}
+
+fn with_state() -> Listen {
+    Listen { with_state: true, ..Listen::default() }
+}
+
+fn write(cluster: &mut Cluster, member: usize, n: u64, action: Action) {
+    let at = cluster.submit(member, key(n), action, TIMEOUT);
+    cluster.run(Duration::from_millis(100));
+    assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
+}
+
+fn kinds(reader: &Reader) -> Vec<EventKind> {
+    reader.entries().map(|event| event.kind).collect()
+}
+
+#[test]
+fn every_kind_of_change_is_told_once_to_every_listening_member() {
+    for owners in [1, 2, 3] {
+        let mut cluster = settled(1, 4, owners);
+        let mut readers: Vec<Reader> = (0..4).map(|n| listen(&mut cluster, n, Listen::default())).collect();
+        for n in 0..20 {
+            write(&mut cluster, n as usize % 4, n, put("one", None));
+            write(&mut cluster, n as usize % 3, n, put("two", Some(Duration::from_secs(20))));
+            write(&mut cluster, n as usize % 2, n, if n < 10 { remove() } else { put("three", None) });
+        }
+        for reader in &mut readers {
+            reader.poll(&mut cluster);
+            assert_eq!(reader.events.len(), 60);
+            let of = |kind| kinds(reader).into_iter().filter(|other| *other == kind).count();
+            let counts = [EventKind::Created, EventKind::Modified, EventKind::Removed].map(of);
+            assert_eq!(counts, [20, 30, 10]);
+            reader.check_order();
+            reader.check_changes(&cluster);
+        }
+    }
+}
+
+#[test]
+fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
+    let mut cluster = settled(2, 4, 2);
+    let mut reader = listen(&mut cluster, 0, Listen::default());
+    for n in 0..40 {
+        write(&mut cluster, 0, n, put("mortal", Some(Duration::from_secs(10))));
+    }
+    cluster.crash(2);
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(20));
+    reader.poll(&mut cluster);
+    let of = |kind| kinds(&reader).into_iter().filter(|other| *other == kind).count();
+    assert_eq!([of(EventKind::Created), of(EventKind::Expired), reader.gaps()], [40, 40, 0]);
+    reader.check_order();
+    let held: u64 = cluster.members.iter().flatten().map(|member| member.container.len()).sum();
+    assert_eq!(held, 0);
+}
+
+#[test]
+fn a_key_that_is_written_when_its_time_is_over_has_expired_before() {
+    let mut cluster = settled(3, 2, 2);
+    let mut reader = listen(&mut cluster, 1, Listen::default());
+    write(&mut cluster, 0, 1, put("mortal", Some(Duration::from_millis(300))));
+    cluster.run(Duration::from_millis(250));
+    write(&mut cluster, 0, 1, put("again", None));
+    cluster.run(Duration::from_secs(3));
+    reader.poll(&mut cluster);
+    assert_eq!(kinds(&reader), [EventKind::Created, EventKind::Expired, EventKind::Created]);
+}
+
+#[test]
+fn what_is_there_comes_first_and_then_what_changes() {
+    let mut cluster = settled(4, 3, 2);
+    for n in 0..100 {
+        write(&mut cluster, n as usize % 3, n, put("there", None));
+    }
+    let mut reader = Reader::begin(&mut cluster, 2, with_state());
+    for n in 0..50 {
+        let at = n as usize % 3;
+        cluster.submit(at, key(3 * n), if n % 2 == 0 { put("changed", None) } else { remove() }, TIMEOUT);
+        cluster.run(Duration::from_micros(700));
+        reader.poll(&mut cluster);
+    }
+    cluster.run(Duration::from_secs(2));
+    reader.poll(&mut cluster);
+    reader.check_order();
+    reader.check_replica(&cluster);
+    reader.check_changes(&cluster);
+    assert_eq!(reader.events.iter().filter(|(_, event)| *event == Event::Complete).count(), 1);
+    assert_eq!(reader.gaps(), 0);
+}
+
+#[test]
+fn local_listeners_share_the_changes_and_cost_no_frame() {
+    let mut cluster = settled(5, 3, 2);
+    let local = || Listen { scope: Scope::Local, ..Listen::default() };
+    let mut readers: Vec<Reader> = (0..3).map(|n| Reader::begin(&mut cluster, n, local())).collect();
+    assert!(readers.iter().all(|reader| reader.ready.is_some()));
+    let before = cluster.frames;
+    for n in 0..60 {
+        write(&mut cluster, 0, n, put("one", None));
+    }
+    let with = cluster.frames - before;
+    readers.iter_mut().for_each(|reader| reader.poll(&mut cluster));
+    let told: Vec<usize> = readers.iter().map(|reader| reader.events.len()).collect();
+    assert_eq!(told.iter().sum::<usize>(), 60);
+    assert!(told.iter().all(|count| *count > 0), "{told:?}");
+    assert_eq!(cluster.with(0, |node, _| node.topology(CacheConfig::new("heard").id()).unwrap().id), {
+        let mut other = settled(5, 3, 2);
+        let before = other.frames;
+        for n in 0..60 {
+            write(&mut other, 0, n, put("one", None));
+        }
+        assert_eq!(other.frames - before, with);
+        other.with(0, |node, _| node.topology(CacheConfig::new("heard").id()).unwrap().id)
+    });
+}
+
+#[test]
+fn a_transform_filters_and_maps_what_is_there_and_what_changes() {
+    let mut cluster = settled(6, 3, 2);
+    let cache = cluster.cache();
+    for n in 0..3 {
+        cluster.with(n, |node, _| {
+            let ending = |key: &[u8], entry: &consort_grid::Entry, ending: &[u8]| {
+                key.ends_with(ending).then(|| Bytes::from(entry.value.len().to_string()))
+            };
+            node.register_transform(cache, "length where key ends with", Arc::new(ending));
+        });
+    }
+    for n in 0..20 {
+        write(&mut cluster, 0, n, put("four", None));
+    }
+    let transform =
+        Transform { name: "length where key ends with".into(), arguments: Bytes::from_static(b"7") };
+    let options = Listen { transform: Some(transform), with_values: false, ..with_state() };
+    let mut reader = listen(&mut cluster, 1, options);
+    for n in 0..20 {
+        write(&mut cluster, 1, n, put("fifty", None));
+    }
+    write(&mut cluster, 1, 17, remove());
+    reader.poll(&mut cluster);
+    let values: Vec<(Bytes, Option<Bytes>)> =
+        reader.entries().map(|event| (event.key.clone(), event.value.clone())).collect();
+    let mut existing = values[..2].to_vec();
+    existing.sort();
+    let of = |n, value: &'static str| (key(n), Some(Bytes::from_static(value.as_bytes())));
+    assert_eq!(existing, [of(17, "4"), of(7, "4")]);
+    assert_eq!(values[2..], [of(7, "5"), of(17, "5"), of(17, "0")]);
+    let unknown = Listen {
+        transform: Some(Transform { name: "nothing".into(), arguments: Bytes::new() }),
+        ..Listen::default()
+    };
+    let failed = cluster.with(0, |node, now| node.listen(now, cache, unknown)).unwrap().unwrap_err();
+    assert_eq!(failed.to_string(), "this member has no transform nothing");
+}
+
+#[test]
+fn a_slow_reader_is_told_of_a_gap_and_gets_what_is_there_again() {
+    let mut cluster = settled(7, 3, 2);
+    let mut quick = listen(&mut cluster, 1, Listen::default());
+    let mut slow = listen(&mut cluster, 1, Listen { events_max: 50, ..with_state() });
+    assert_eq!(slow.events.len(), 1, "{:?}", slow.events);
+    for n in 0..120 {
+        write(&mut cluster, 0, n % 70, put("one", None));
+    }
+    quick.poll(&mut cluster);
+    assert_eq!((quick.events.len(), quick.gaps()), (120, 0));
+    slow.poll(&mut cluster);
+    cluster.run(Duration::from_secs(1));
+    slow.poll(&mut cluster);
+    assert_eq!((slow.events[1].1.clone(), slow.gaps()), (Event::Gap, 1));
+    slow.check_order();
+    slow.check_replica(&cluster);
+}
+
+#[test]
+fn a_member_without_listeners_is_told_no_more_after_a_while() {
+    let mut cluster = settled(8, 3, 2);
+    let cache = cluster.cache();
+    let listening = |cluster: &mut Cluster| {
+        cluster.with(0, |node, _| node.topology(cache).unwrap().listening().count()).unwrap()
+    };
+    let reader = listen(&mut cluster, 2, Listen::default());
+    assert_eq!(listening(&mut cluster), 1);
+    cluster.with(2, |node, now| node.end_listener(now, cache, reader.id));
+    let again = listen(&mut cluster, 2, Listen::default());
+    cluster.run(Duration::from_secs(60));
+    assert_eq!(listening(&mut cluster), 1);
+    cluster.with(2, |node, now| node.end_listener(now, cache, again.id));
+    cluster.run(Duration::from_secs(60));
+    assert_eq!(listening(&mut cluster), 0);
+    let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
+    assert_eq!(wakes, 0, "nothing is left to wait for");
+}
+
+#[test]
+fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() {
+    let mut cluster = settled(9, 3, 2);
+    let config = cluster.config.clone();
+    let listener = cluster.start_as(config, Capacity::ZERO);
+    cluster.run(Duration::from_secs(2));
+    let mut reader = listen(&mut cluster, listener, with_state());
+    write(&mut cluster, 0, 1, put("before", None));
+    // It hears nothing, and nobody has excluded it yet.
+    cluster.sides[listener] = 1;
+    let at = cluster.submit(0, key(2), put("meanwhile", None), TIMEOUT);
+    cluster.run(Duration::from_secs(4));
+    assert_eq!(cluster.history[at].result, None);
+    cluster.run(Duration::from_secs(3));
+    assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{}", cluster.state());
+    cluster.sides[listener] = 0;
+    cluster.run(Duration::from_secs(10));
+    reader.poll(&mut cluster);
+    assert!(reader.gaps() > 0);
+    cluster.run(Duration::from_secs(1));
+    reader.poll(&mut cluster);
+    write(&mut cluster, 1, 3, put("after", None));
+    reader.poll(&mut cluster);
+    reader.check_replica(&cluster);
+    reader.check_changes(&cluster);
+}
+
+/// Clients write, readers listen, members come and go.
+fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
+    let mut config = CacheConfig::new("heard");
+    let mut cluster = Cluster::new(seed, config.clone());
+    let owners = 1 + cluster.rng.below(3) as u16;
+    let faults = if owners == 1 { 0 } else { cluster.rng.below(8) };
+    config.segments = 1 + cluster.rng.below(12) as u16;
+    config.mode =
+        if cluster.rng.chance(0.2) { CacheMode::Replicated } else { CacheMode::Distributed { owners } };
+    if cluster.rng.chance(0.5) {
+        config.partitions = PartitionHandling::DenyReadWrites;
+    }
+    let has_cuts = cluster.rng.chance(0.4);
+    cluster.config = config;
+    for _ in 0..1 + cluster.rng.below(5) {
+        cluster.start();
+        let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(200));
+        cluster.run(pause);
+    }
+    let keys = 1 + cluster.rng.below(20);
+    let mut readers: Vec<Reader> = Vec::new();
+    let mut clients: Vec<(usize, Option<usize>)> = (0..cluster.members.len()).map(|n| (n, None)).collect();
+    let end = cluster.now + Duration::from_secs(4);
+    let mut next_fault = cluster.now + Duration::from_millis(300);
+    let mut faults_left = faults;
+    let mut heal_at: Option<Time> = None;
+    let mut nth = 0;
+    while cluster.now < end {
+        for (member, running) in &mut clients {
+            let is_there = cluster.members[*member].as_ref().is_some_and(|member| !member.is_left);
+            if running.is_none() && is_there && cluster.rng.chance(0.3) {
+                nth += 1;
+                let action = match cluster.rng.below(8) {
+                    0..5 => put(format!("v{nth}"), None),
+                    5 => put(format!("v{nth}"), Some(Duration::from_millis(400))),
+                    _ => remove(),
+                };
+                let at = key(cluster.rng.below(keys));
+                *running = Some(cluster.submit(*member, at, action, TIMEOUT));
+            }
+        }
+        if readers.len() < 6 && cluster.rng.chance(0.005) {
+            let alive = cluster.alive();
+            let member = alive[cluster.rng.below(alive.len() as u64) as usize];
+            let cache = cluster.cache();
+            let options = Listen {
+                with_state: cluster.rng.chance(0.6),
+                with_values: cluster.rng.chance(0.7),
+                events_max: if cluster.rng.chance(0.1) { 5 } else { 4_096 },
+                ..Listen::default()
+            };
+            if cluster.with(member, |node, _| node.topology(cache).is_some()) == Some(true) {
+                readers.push(Reader::begin(&mut cluster, member, options));
+            }
+        }
+        let step = cluster.now + Duration::from_millis(1);
+        while cluster.step(step) {}
+        for at in std::mem::take(&mut cluster.ended) {
+            if let Some(client) = clients.iter_mut().find(|client| client.1 == Some(at)) {
+                client.1 = None;
+            }
+        }
+        for reader in &mut readers {
+            if cluster.rng.chance(0.5) {
+                reader.poll(&mut cluster);
+            }
+        }
+        if cluster.now >= next_fault && faults_left > 0 && heal_at.is_none() {
+            next_fault =
+                cluster.now + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(900));
+            faults_left -= 1;
+            let alive = cluster.alive();
+            match cluster.rng.below(4) {
+                0 if cluster.staying() > 2 && cluster.is_settled() => {
+                    let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
+                    cluster.crash(victim);
+                    cluster.announce(false);
+                }
+                1 => {
+                    let member = cluster.start();
+                    clients.push((member, None));
+                }
+                2 if cluster.staying() > 1 && cluster.all_know() => {
+                    let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
+                    cluster.leave(leaver);
+                }
+                3 if has_cuts
+                    && cluster.staying() == alive.len()
+                    && alive.len() > 2
+                    && cluster.all_know() =>
+                {
+                    let mut sides = cluster.sides.clone();
+                    for n in alive {
+                        sides[n] = u8::from(cluster.rng.chance(0.4));
+                    }
+                    cluster.cut(sides);
+                    heal_at = Some(
+                        cluster.now
+                            + cluster.rng.duration(Duration::from_millis(100), Duration::from_secs(2)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        if heal_at.is_some_and(|at| at <= cluster.now) {
+            heal_at = None;
+            cluster.heal();
+        }
+    }
+    if heal_at.is_some() {
+        cluster.heal();
+    }
+    for _ in 0..30 {
+        cluster.run(Duration::from_secs(1));
+        readers.iter_mut().for_each(|reader| reader.poll(&mut cluster));
+    }
+    if is_told {
+        println!("{}", cluster.story.join("\n"));
+    }
+    (cluster, readers)
+}
+
+fn check(seed: u64, is_told: bool) -> (usize, usize) {
+    let (cluster, readers) = run(seed, is_told);
+    assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
+    cluster.check_agreement();
+    let mut counts = (0, 0);
+    for reader in &readers {
+        reader.check_order();
+        if reader.is_alive(&cluster) {
+            reader.check_changes(&cluster);
+            if reader.options.with_state {
+                reader.check_replica(&cluster);
+            }
+            counts.0 += reader.entries().count();
+            counts.1 += reader.gaps();
+        }
+    }
+    for reader in &readers {
+        let is_left = cluster.members[reader.member].as_ref().is_none_or(|member| member.is_left);
+        let is_degraded = |error: &ListenError| matches!(error, ListenError::State(_));
+        assert!(
+            reader.failed.as_ref().is_none_or(|error| is_left || is_degraded(error)),
+            "{:?}",
+            reader.failed
+        );
+    }
+    counts
+}
+
+/// Each acknowledged change exactly once, in the order of versions of its key, unless the reader is told of a gap.
+#[test]
+fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("SEED") {
+        check(seed, true);
+        return;
+    }
+    let (mut failed, mut events, mut gaps) = (Vec::new(), 0, 0);
+    let count = number("SEEDS").unwrap_or(40);
+    for seed in 0..count {
+        match std::panic::catch_unwind(|| check(seed, false)) {
+            Ok(counts) => {
+                events += counts.0;
+                gaps += counts.1;
+            }
+            Err(_) => failed.push(seed),
+        }
+    }
+    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
+}
+
+#[test]
+fn a_conditional_write_that_does_nothing_is_not_told() {
+    let mut cluster = settled(10, 2, 2);
+    let mut reader = listen(&mut cluster, 0, Listen::default());
+    write(&mut cluster, 0, 1, remove());
+    let absent = match put("one", None) {
+        Action::Write(write) => Action::Write(Write { condition: consort_grid::Condition::Present, ..write }),
+        read @ Action::Read(_) => read,
+    };
+    write(&mut cluster, 1, 1, absent);
+    reader.poll(&mut cluster);
+    assert_eq!(reader.events, []);
+}
