@@ -348,7 +348,8 @@ impl GridHandler {
         let before = opened.topology.borrow().as_ref().map(|known| known.availability.clone());
         let availability = topology.availability.clone();
         let cache = opened.config.name.clone();
-        let told = ManagerEvent::Topology { cache: cache.clone(), topology: topology.clone(), progress };
+        let told =
+            ManagerEvent::Topology { cache: cache.clone(), topology: Box::new(topology.clone()), progress };
         self.manager_listeners.tell(&told);
         if before.unwrap_or(Availability::Available) != availability {
             self.manager_listeners.tell(&ManagerEvent::Availability { cache, availability });

@@ -24,7 +24,7 @@ pub enum ManagerEvent {
         /// The cache.
         cache: Arc<str>,
         /// The topology, with its phase, its owners and what may be used.
-        topology: Topology,
+        topology: Box<Topology>,
         /// How far the rebalance is here.
         progress: Progress,
     },
