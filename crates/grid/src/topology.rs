@@ -163,8 +163,10 @@ impl Topology {
         change(&mut next);
         if next.availability == Availability::Available {
             next.available = id;
-            // What those who were away have missed nobody knows, nor what others have done there.
-            if self.availability != Availability::Available {
+            // What those who were away have missed nobody knows, nor what others have done there; and what a merge has
+            // brought was not told.
+            let is_merged = !self.merging.is_empty() && next.merging.is_empty();
+            if self.availability != Availability::Available || is_merged {
                 next.renew_listening();
             }
         }

@@ -65,7 +65,7 @@ impl Cache {
         state.count += 1;
         let version = Version::new(topology, state.count);
         self.erase(cx, segment, &key, version);
-        let number = super::handover::own_call(cx, self.config.id(), segment, key.clone());
+        let number = self.open_own(cx, segment, &key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let outcome = super::telling::expired(version);
         let record = Record { operation, key, version, is_removal: true, outcome };

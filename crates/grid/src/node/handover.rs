@@ -185,7 +185,7 @@ impl Cache {
 
 /// An operation that nobody waits for, so that all owners have a write that has a record. It is sent again as any operation
 /// is; wherever it finds no record, it has nothing to do.
-pub(super) fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
+fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let nothing =
         Write { condition: Condition::Version(Version::NONE), change: Change::Remove, wants_previous: false };
     let mut call = InFlight::new(id, segment, key, Action::Write(nothing), cx.now, Duration::ZERO);

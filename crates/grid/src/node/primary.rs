@@ -196,7 +196,7 @@ impl Cache {
             .cloned()
             .collect();
         let apart = match backup.effect {
-            Effect::Nothing => Vec::new(),
+            Effect::Nothing | Effect::Copy(_) => Vec::new(),
             _ => self.listening_apart(backup.segment),
         };
         // With a store, the primary acknowledges like the others.

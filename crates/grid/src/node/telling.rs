@@ -30,7 +30,7 @@ fn kind_of(is_removal: bool, outcome: Option<&Outcome>) -> EventKind {
 fn value_of(effect: &Effect) -> Option<Bytes> {
     match effect {
         Effect::Put(stored) => Some(stored.value.clone()),
-        Effect::Remove | Effect::Superseded | Effect::Nothing => None,
+        Effect::Remove | Effect::Superseded | Effect::Nothing | Effect::Copy(_) => None,
     }
 }
 
@@ -120,7 +120,8 @@ impl Cache {
 
     /// As a write owner that has been told by the primary.
     pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &Backup) {
-        if backup.effect == Effect::Nothing {
+        // What a merge brings has versions of another side; when it is over, listeners are told of a gap.
+        if matches!(backup.effect, Effect::Nothing | Effect::Copy(_)) {
             return;
         }
         if !self.listeners.is_idle() {
