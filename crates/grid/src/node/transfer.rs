@@ -144,21 +144,26 @@ impl Cache {
     }
 
     fn pull_more(&mut self, cx: &mut Cx) {
+        let mut waiting = Vec::new();
         while self.transfer.active.len() < PULLS_MAX {
             let Some(segment) = self.transfer.todo.pop_front() else { break };
-            self.pull_from_any(cx, segment, 0);
+            if !self.pull_from_any(cx, segment, 0) {
+                waiting.push(segment);
+            }
         }
+        self.transfer.todo.extend(waiting);
         self.tell_if_pulled(cx);
     }
 
-    /// Begins a segment, with one of those who are read: another one at every attempt.
-    fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) {
-        let Some(topology) = self.topology() else { return };
+    /// Begins a segment, with one of those who are read: another one at every attempt. False if all of them are away: what
+    /// they have comes when a topology has them back.
+    fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
+        let Some(topology) = self.topology() else { return false };
         let givers: Vec<&Address> =
             super::caller::present(topology, topology.current.owners(segment)).collect();
         if givers.is_empty() {
-            // Everybody who had it is gone: there is nothing to pull.
-            return;
+            // If everybody who had it is gone for good, there is nothing to pull.
+            return topology.current.owners(segment).len() == 0;
         }
         let from = match self.transfer.others.get(&segment).and_then(|others| others.last()) {
             Some(other) => other.clone(),
@@ -168,6 +173,7 @@ impl Cache {
         let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
+        true
     }
 
     fn ask(&self, cx: &mut Cx, segment: Segment, pull: &ActivePull) {
@@ -200,7 +206,9 @@ impl Cache {
             .collect();
         for segment in late {
             self.transfer.active.remove(&segment);
-            self.pull_from_any(cx, segment, 1);
+            if !self.pull_from_any(cx, segment, 1) {
+                self.transfer.todo.push_back(segment);
+            }
         }
         self.tell_if_pulled(cx);
     }

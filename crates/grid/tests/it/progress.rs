@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Progress, Write};
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, PartitionHandling, Progress, Write,
+};
+use consort_group::{View, ViewId};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, address};
 
 const VALUE: usize = 1_000;
 const KEYS: u32 = 400;
@@ -58,4 +61,31 @@ fn what_is_left_of_a_rebalance_is_told_in_segments_and_bytes() {
         assert!(come <= u64::from(budget) + 4 * (VALUE as u64 + 4), "{come} bytes at once");
         before = now.bytes_pulled;
     }
+}
+
+/// Seed 8034 of `sim --grid --members 2`: the rebalance was taken for done, and what had not come was lost.
+#[test]
+fn segments_of_members_that_are_away_are_waited_for() {
+    let partitions = PartitionHandling::DenyReadWrites;
+    let mut cluster = Cluster::new(2, CacheConfig { partitions, segments: 32, ..CacheConfig::new("c") });
+    cluster.start();
+    cluster.run(Duration::from_secs(1));
+    put_all(&mut cluster);
+    cluster.start();
+    cluster.with(1, |node, _| node.set_transfer_budget(VALUE as u32));
+    while progress(&cluster, 1).bytes_pulled == 0 {
+        assert!(cluster.step(cluster.now + Duration::from_secs(5)), "it begins to pull");
+    }
+    // The other one is stopped, and knows nothing of it.
+    cluster.sides = vec![0, 1];
+    let alone = View::new(ViewId { creator: address(1), id: 100 }, vec![address(1)]);
+    cluster.with(1, |node, now| node.handle_view(now, &alone));
+    cluster.run(Duration::from_secs(10));
+    assert!(progress(&cluster, 1).segments_left > 0);
+    cluster.heal();
+    cluster.run(Duration::from_secs(10));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    let held: Vec<u64> = cluster.members.iter().flatten().map(|member| member.container.len()).collect();
+    assert_eq!(held, [u64::from(KEYS); 2]);
 }
