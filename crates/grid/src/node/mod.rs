@@ -21,10 +21,12 @@ mod iteration;
 mod listener;
 mod listeners;
 mod merging;
+mod observed;
 mod persistence;
 mod primary;
 mod publisher;
 mod records;
+mod streams;
 mod telling;
 mod transfer;
 
@@ -37,10 +39,10 @@ use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
 use crate::coordinator::Coordinator;
-use crate::event::{Event, Listen, ListenError, ListenerId};
+use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
-use crate::publication::{IterationError, IterationId, Next, Publication, TransformFn};
+use crate::publication::{IterationId, TransformFn};
 use crate::wire::{FrameError, FrameReader};
 use crate::{
     Backing, CacheConfig, CacheMember, Container, Loaded, OpenError, StoreFailure, StoreRequest, Topology,
@@ -50,6 +52,7 @@ use calls::InFlight;
 
 pub use cx::Counters;
 pub(crate) use cx::Cx;
+pub use observed::{Load, Progress};
 pub use transfer::TRANSFER_BUDGET;
 
 /// How often what should have been answered is looked after.
@@ -111,32 +114,6 @@ pub enum NodeEvent {
     },
 }
 
-/// How far a rebalance is on one member.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Progress {
-    /// Segments that are still to come.
-    pub segments_left: usize,
-    /// Bytes of keys and values that are still to come, about: what the givers say of segments that have begun to come,
-    /// and as much for each of the others as those have on average. 0 before the first has begun. Values that a giver has
-    /// in its store only do not count.
-    pub bytes_left: u64,
-    /// Bytes of keys and values that have come in this rebalance.
-    pub bytes_pulled: u64,
-}
-
-/// How much a member remembers and has under way for a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Load {
-    /// Operations under way, those of all caches.
-    pub calls: usize,
-    /// Commands that wait for a topology.
-    pub deferred: usize,
-    /// Calls that wait for other owners' records.
-    pub parked: usize,
-    /// Records of writes whose callers may not have all acknowledgements.
-    pub records: usize,
-}
-
 /// A member of the grid.
 pub struct Node {
     cx: Cx,
@@ -186,47 +163,16 @@ impl Node {
         self.cx.planted = Some(bug);
     }
 
-    /// Our address.
-    pub fn local(&self) -> &Address {
-        &self.cx.local
-    }
-
-    /// What was unusual so far.
-    pub fn counters(&self) -> Counters {
-        self.cx.counters
-    }
-
-    /// The topology that is installed.
-    pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
-        self.caches.get(&cache)?.topology()
-    }
-
-    /// How far a rebalance is here.
-    pub fn progress(&self, cache: CacheId) -> Progress {
-        self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
-            segments_left: cache.transfer.segments_left(),
-            bytes_left: cache.transfer.bytes_left(),
-            bytes_pulled: cache.transfer.bytes,
-        })
-    }
-
-    /// What the member waits for, for people.
-    pub fn describe(&self) -> String {
-        let under_way = self.cx.calls.count();
-        format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
-    }
-
-    /// How much there is of everything that a peer or a caller can make more.
-    pub fn load(&self, cache: CacheId) -> Load {
-        let calls = self.cx.calls.count();
-        let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
-        let unfinished = |segment: &cache::SegmentState| segment.records.unfinished(&self.cx).count();
-        Load {
-            calls,
-            deferred: cache.deferred.len(),
-            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
-            records: cache.segments.iter().map(unfinished).sum(),
+    /// Makes a transform known here. All members that have the cache open must know it before it is used.
+    pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.transforms.insert(name.into(), transform);
         }
+    }
+
+    /// Makes a merge policy known here. All members must know it before they open a cache that names it.
+    pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
+        self.cx.merges.insert(name.into(), merge);
     }
 
     /// Opens a cache. It may be used when [`NodeEvent::Installed`] comes; what is submitted before waits for that.
@@ -332,113 +278,6 @@ impl Node {
         cache.dispatch(&mut self.cx, number);
         self.work();
         Ok(number)
-    }
-
-    /// Begins an iteration. Nothing is asked of anybody before the first [`Node::take`].
-    ///
-    /// # Errors
-    ///
-    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
-    pub fn iterate(
-        &mut self,
-        cache: CacheId,
-        publication: Publication,
-    ) -> Result<IterationId, OperationError> {
-        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
-        self.next_iteration += 1;
-        let id = IterationId(self.next_iteration);
-        cache.iterate(id, publication)?;
-        Ok(id)
-    }
-
-    /// Takes the next items of an iteration; what was taken before counts as consumed. After the end and after an error
-    /// the iteration is gone.
-    ///
-    /// # Errors
-    ///
-    /// [`IterationError`].
-    pub fn take(
-        &mut self,
-        now: Time,
-        cache: CacheId,
-        iteration: IterationId,
-    ) -> Result<Next, IterationError> {
-        self.cx.now = now;
-        let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
-        let taken = cache.take(&mut self.cx, iteration);
-        self.work();
-        taken
-    }
-
-    /// Ends an iteration early.
-    pub fn cancel(&mut self, cache: CacheId, iteration: IterationId) {
-        if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.cancel(iteration);
-        }
-    }
-
-    /// Items of an iteration that were asked for or have come and are not consumed: never more than its batch.
-    pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
-        self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
-    }
-
-    /// Makes a transform known here. All members that have the cache open must know it before it is used.
-    pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
-        if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.transforms.insert(name.into(), transform);
-        }
-    }
-
-    /// Makes a merge policy known here. All members must know it before they open a cache that names it.
-    pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
-        self.cx.merges.insert(name.into(), merge);
-    }
-
-    /// Begins to listen. [`NodeEvent::Told`] says when the listener is told of everything, see [`Node::is_listening`].
-    ///
-    /// # Errors
-    ///
-    /// [`ListenError`]; nothing was done.
-    pub fn listen(&mut self, now: Time, cache: CacheId, options: Listen) -> Result<ListenerId, ListenError> {
-        self.cx.now = now;
-        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
-        self.next_listener += 1;
-        let id = ListenerId(self.next_listener);
-        cache.listen(&mut self.cx, id, options)?;
-        self.work();
-        Ok(id)
-    }
-
-    /// Whether a listener is told of everything that begins from now on; none if it has ended.
-    pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Option<bool> {
-        self.caches.get(&cache)?.is_listening(listener)
-    }
-
-    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] says when to ask again.
-    ///
-    /// # Errors
-    ///
-    /// [`ListenError`]; the listener has ended.
-    pub fn take_events(
-        &mut self,
-        now: Time,
-        cache: CacheId,
-        listener: ListenerId,
-    ) -> Result<Vec<Event>, ListenError> {
-        self.cx.now = now;
-        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
-        let events = cache.take_events(&mut self.cx, listener, &mut self.next_iteration);
-        self.work();
-        events
-    }
-
-    /// Ends a listener.
-    pub fn end_listener(&mut self, now: Time, cache: CacheId, listener: ListenerId) {
-        self.cx.now = now;
-        if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.end_listener(listener);
-        }
-        self.work();
     }
 
     /// The channel has a new view.

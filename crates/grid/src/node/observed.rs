@@ -1,0 +1,78 @@
+//! What a member tells of itself, for people and for tests.
+
+use consort_group::Address;
+
+use super::cache::SegmentState;
+use super::{Counters, Node};
+use crate::Topology;
+use crate::command::CacheId;
+
+/// How far a rebalance is on one member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Progress {
+    /// Segments that are still to come.
+    pub segments_left: usize,
+    /// Bytes of keys and values that are still to come, about: what the givers say of segments that have begun to come,
+    /// and as much for each of the others as those have on average. 0 before the first has begun. Values that a giver has
+    /// in its store only do not count.
+    pub bytes_left: u64,
+    /// Bytes of keys and values that have come in this rebalance.
+    pub bytes_pulled: u64,
+}
+
+/// How much a member remembers and has under way for a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Load {
+    /// Operations under way, those of all caches.
+    pub calls: usize,
+    /// Commands that wait for a topology.
+    pub deferred: usize,
+    /// Calls that wait for other owners' records.
+    pub parked: usize,
+    /// Records of writes whose callers may not have all acknowledgements.
+    pub records: usize,
+}
+impl Node {
+    /// Our address.
+    pub fn local(&self) -> &Address {
+        &self.cx.local
+    }
+
+    /// What was unusual so far.
+    pub fn counters(&self) -> Counters {
+        self.cx.counters
+    }
+
+    /// The topology that is installed.
+    pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
+        self.caches.get(&cache)?.topology()
+    }
+
+    /// How far a rebalance is here.
+    pub fn progress(&self, cache: CacheId) -> Progress {
+        self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
+            segments_left: cache.transfer.segments_left(),
+            bytes_left: cache.transfer.bytes_left(),
+            bytes_pulled: cache.transfer.bytes,
+        })
+    }
+
+    /// What the member waits for, for people.
+    pub fn describe(&self) -> String {
+        let under_way = self.cx.calls.count();
+        format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
+    }
+
+    /// How much there is of everything that a peer or a caller can make more.
+    pub fn load(&self, cache: CacheId) -> Load {
+        let calls = self.cx.calls.count();
+        let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
+        let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
+        Load {
+            calls,
+            deferred: cache.deferred.len(),
+            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
+            records: cache.segments.iter().map(unfinished).sum(),
+        }
+    }
+}

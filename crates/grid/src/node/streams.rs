@@ -1,0 +1,108 @@
+//! Iterations and listeners, for those who read them.
+
+use consort_group::Time;
+
+use super::Node;
+#[cfg(doc)]
+use super::NodeEvent;
+use crate::command::CacheId;
+use crate::event::{Event, Listen, ListenError, ListenerId};
+use crate::operation::OperationError;
+use crate::publication::{IterationError, IterationId, Next, Publication};
+
+impl Node {
+    /// Begins an iteration. Nothing is asked of anybody before the first [`Node::take`].
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    pub fn iterate(
+        &mut self,
+        cache: CacheId,
+        publication: Publication,
+    ) -> Result<IterationId, OperationError> {
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        self.next_iteration += 1;
+        let id = IterationId(self.next_iteration);
+        cache.iterate(id, publication)?;
+        Ok(id)
+    }
+
+    /// Takes the next items of an iteration; what was taken before counts as consumed. After the end and after an error
+    /// the iteration is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`IterationError`].
+    pub fn take(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        iteration: IterationId,
+    ) -> Result<Next, IterationError> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
+        let taken = cache.take(&mut self.cx, iteration);
+        self.work();
+        taken
+    }
+
+    /// Ends an iteration early.
+    pub fn cancel(&mut self, cache: CacheId, iteration: IterationId) {
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.cancel(iteration);
+        }
+    }
+
+    /// Items of an iteration that were asked for or have come and are not consumed: never more than its batch.
+    pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
+        self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
+    }
+
+    /// Begins to listen. [`NodeEvent::Told`] says when the listener is told of everything, see [`Node::is_listening`].
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`]; nothing was done.
+    pub fn listen(&mut self, now: Time, cache: CacheId, options: Listen) -> Result<ListenerId, ListenError> {
+        self.cx.now = now;
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        self.next_listener += 1;
+        let id = ListenerId(self.next_listener);
+        cache.listen(&mut self.cx, id, options)?;
+        self.work();
+        Ok(id)
+    }
+
+    /// Whether a listener is told of everything that begins from now on; none if it has ended.
+    pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Option<bool> {
+        self.caches.get(&cache)?.is_listening(listener)
+    }
+
+    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] says when to ask again.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`]; the listener has ended.
+    pub fn take_events(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        listener: ListenerId,
+    ) -> Result<Vec<Event>, ListenError> {
+        self.cx.now = now;
+        let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
+        let events = cache.take_events(&mut self.cx, listener, &mut self.next_iteration);
+        self.work();
+        events
+    }
+
+    /// Ends a listener.
+    pub fn end_listener(&mut self, now: Time, cache: CacheId, listener: ListenerId) {
+        self.cx.now = now;
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.end_listener(listener);
+        }
+        self.work();
+    }
+}
