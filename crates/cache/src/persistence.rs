@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use consort_grid::{CacheConfig, Container, Entry, Lifetime, Remembered, Segment, Stored, Version};
+use consort_grid::{CacheConfig, Container, Lifetime, Remembered, Segment, Stored, Version};
 use consort_group::Time;
 use consort_store::{
     Change, Durability, FileStore, FileStoreConfig, Mode, Part, Settings, Store, StoreError, Times,
@@ -191,7 +191,7 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
         container.receive(segment);
         for found in store.entries(segment.0, part)? {
             let found = found?;
-            let (key, entry) = (found.key.clone(), unpacked(stored(&found, wall), now));
+            let (key, entry) = (found.key.clone(), stored(&found, wall).into_entry(now));
             if entry.is_expired(now) {
                 expired.push(Change::Remove { segment: segment.0, key });
                 continue;
@@ -208,17 +208,6 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
         store.store(removals)?;
     }
     Ok(count)
-}
-
-fn unpacked(stored: Stored, now: Time) -> Entry {
-    let ago = |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
-    Entry {
-        created: ago(stored.age),
-        last_used: ago(stored.idle),
-        value: stored.value,
-        version: stored.version,
-        lifetime: stored.lifetime,
-    }
 }
 
 /// Milliseconds since the epoch: what is stored must mean the same in another life.

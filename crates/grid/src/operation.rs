@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_group::Address;
+use consort_group::{Address, Time};
 
 use crate::persistence::StoreFailure;
 use crate::{Entry, Lifetime, Segment, Version};
@@ -117,6 +117,21 @@ pub struct Stored {
     pub age: Duration,
     /// How long ago it was last used.
     pub idle: Duration,
+}
+
+impl Stored {
+    /// The entry, by the clock of a member that has got it now.
+    pub fn into_entry(self, now: Time) -> Entry {
+        let ago =
+            |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        Entry {
+            created: ago(self.age),
+            last_used: ago(self.idle),
+            value: self.value,
+            version: self.version,
+            lifetime: self.lifetime,
+        }
+    }
 }
 
 /// Why an operation has failed.

@@ -102,7 +102,7 @@ impl Cache {
         for ((place, version), stored) in asked.into_iter().zip(result.unwrap_or_default()) {
             match stored.filter(|stored| stored.version == version) {
                 Some(stored) => {
-                    found.insert(place, super::entries::unpacked(stored, cx.now));
+                    found.insert(place, stored.into_entry(cx.now));
                 }
                 None => {
                     let present = self.container.peek(place.0, &place.1);

@@ -1,7 +1,5 @@
 //! Entries as commands speak of them.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use consort_group::Time;
 
@@ -18,18 +16,6 @@ pub(crate) fn stored(entry: Entry, now: Time) -> Stored {
         value: entry.value,
         version: entry.version,
         lifetime: entry.lifetime,
-    }
-}
-
-/// An entry that has travelled.
-pub(crate) fn unpacked(stored: Stored, now: Time) -> Entry {
-    let ago = |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
-    Entry {
-        created: ago(stored.age),
-        last_used: ago(stored.idle),
-        value: stored.value,
-        version: stored.version,
-        lifetime: stored.lifetime,
     }
 }
 
@@ -81,7 +67,7 @@ impl Cache {
             }
             return;
         }
-        if let Ok(Some(put)) = self.container.put_if_newer(segment, key, unpacked(stored, now), now) {
+        if let Ok(Some(put)) = self.container.put_if_newer(segment, key, stored.into_entry(now), now) {
             self.note_changed(cx, segment, key, was_passive, put.evicted);
         }
     }

@@ -315,7 +315,7 @@ impl Cache {
         }
         for (key, stored) in entries {
             if cx.has(Planted::ChunkOverwrites) {
-                let _ = self.container.put(segment, &key, super::entries::unpacked(stored, cx.now), cx.now);
+                let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
                 continue;
             }
             self.put_copy(cx, segment, &key, stored);

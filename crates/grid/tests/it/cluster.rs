@@ -108,6 +108,18 @@ impl Cluster {
         }
     }
 
+    /// So many members that have come one after the other, and nothing moves.
+    pub(crate) fn settled(seed: u64, config: CacheConfig, members: usize) -> Self {
+        let mut cluster = Self::new(seed, config);
+        for _ in 0..members {
+            cluster.start();
+            cluster.run(Duration::from_millis(50));
+        }
+        cluster.run(Duration::from_secs(2));
+        assert!(cluster.is_settled(), "{}", cluster.state());
+        cluster
+    }
+
     pub(crate) fn cache(&self) -> CacheId {
         self.config.id()
     }

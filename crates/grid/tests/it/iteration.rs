@@ -27,13 +27,7 @@ fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
     let mut config = CacheConfig::new("iterated");
     config.segments = 16;
     config.mode = CacheMode::Distributed { owners: 2 };
-    let mut cluster = Cluster::new(seed, config);
-    for _ in 0..members {
-        cluster.start();
-        cluster.run(Duration::from_millis(50));
-    }
-    cluster.run(Duration::from_secs(2));
-    assert!(cluster.is_settled(), "{}", cluster.state());
+    let mut cluster = Cluster::settled(seed, config, members);
     for n in 0..keys {
         let at = (n % members as u64) as usize;
         cluster.submit(at, key(n), put("steady"), TIMEOUT);

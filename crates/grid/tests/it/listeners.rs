@@ -8,9 +8,9 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Capacity, Event, EventKind, Listen, ListenError, PartitionHandling,
     Scope, Transform, Write,
 };
-use consort_group::Time;
 
 use crate::cluster::Cluster;
+use crate::faults::Faults;
 use crate::listening::{Reader, put, remove};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,14 +24,7 @@ fn settled(seed: u64, members: usize, owners: u16) -> Cluster {
     let mut config = CacheConfig::new("heard");
     config.segments = 8;
     config.mode = CacheMode::Distributed { owners };
-    let mut cluster = Cluster::new(seed, config);
-    for _ in 0..members {
-        cluster.start();
-        cluster.run(Duration::from_millis(50));
-    }
-    cluster.run(Duration::from_secs(2));
-    assert!(cluster.is_settled(), "{}", cluster.state());
-    cluster
+    Cluster::settled(seed, config, members)
 }
 
 fn listen(cluster: &mut Cluster, member: usize, options: Listen) -> Reader {
@@ -286,9 +279,7 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
     let mut readers: Vec<Reader> = Vec::new();
     let mut clients: Vec<(usize, Option<usize>)> = (0..cluster.members.len()).map(|n| (n, None)).collect();
     let end = cluster.now + Duration::from_secs(4);
-    let mut next_fault = cluster.now + Duration::from_millis(300);
-    let mut faults_left = faults;
-    let mut heal_at: Option<Time> = None;
+    let mut faults = Faults::new(&cluster, faults, has_cuts);
     let mut nth = 0;
     while cluster.now < end {
         for (member, running) in &mut clients {
@@ -330,51 +321,11 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
                 reader.poll(&mut cluster);
             }
         }
-        if cluster.now >= next_fault && faults_left > 0 && heal_at.is_none() {
-            next_fault =
-                cluster.now + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(900));
-            faults_left -= 1;
-            let alive = cluster.alive();
-            match cluster.rng.below(4) {
-                0 if cluster.staying() > 2 && cluster.is_settled() => {
-                    let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
-                    cluster.crash(victim);
-                    cluster.announce(false);
-                }
-                1 => {
-                    let member = cluster.start();
-                    clients.push((member, None));
-                }
-                2 if cluster.staying() > 1 && cluster.all_know() => {
-                    let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
-                    cluster.leave(leaver);
-                }
-                3 if has_cuts
-                    && cluster.staying() == alive.len()
-                    && alive.len() > 2
-                    && cluster.all_know() =>
-                {
-                    let mut sides = cluster.sides.clone();
-                    for n in alive {
-                        sides[n] = u8::from(cluster.rng.chance(0.4));
-                    }
-                    cluster.cut(sides);
-                    heal_at = Some(
-                        cluster.now
-                            + cluster.rng.duration(Duration::from_millis(100), Duration::from_secs(2)),
-                    );
-                }
-                _ => {}
-            }
-        }
-        if heal_at.is_some_and(|at| at <= cluster.now) {
-            heal_at = None;
-            cluster.heal();
+        if let Some(member) = faults.strike(&mut cluster) {
+            clients.push((member, None));
         }
     }
-    if heal_at.is_some() {
-        cluster.heal();
-    }
+    faults.end(&mut cluster);
     for _ in 0..30 {
         cluster.run(Duration::from_secs(1));
         readers.iter_mut().for_each(|reader| reader.poll(&mut cluster));

@@ -3,6 +3,7 @@
 mod beside;
 mod cluster;
 mod expiry;
+mod faults;
 mod iteration;
 mod listeners;
 mod listening;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, Done};
+use crate::faults::Faults;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
     ReadFrom, Version, Write,
 };
-use consort_group::Time;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -60,9 +60,7 @@ fn run(seed: u64, is_told: bool) -> Cluster {
     }
     let keys = 1 + cluster.rng.below(12);
     let end = cluster.now + Duration::from_secs(4);
-    let mut next_fault = cluster.now + Duration::from_millis(300);
-    let mut faults_left = faults;
-    let mut heal_at: Option<Time> = None;
+    let mut faults = Faults::new(&cluster, faults, true);
     let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
     while cluster.now < end {
         for client in &mut clients {
@@ -84,50 +82,11 @@ fn run(seed: u64, is_told: bool) -> Cluster {
                 seen.insert(cluster.history[at].key.clone(), stored.version);
             }
         }
-        if cluster.now >= next_fault && faults_left > 0 && heal_at.is_none() {
-            next_fault =
-                cluster.now + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(900));
-            faults_left -= 1;
-            let alive = cluster.alive();
-            match cluster.rng.below(4) {
-                // A crash while something still moves may hit the only owner that has it.
-                0 if cluster.staying() > 2 && cluster.is_settled() => {
-                    let victim = alive[cluster.rng.below(alive.len() as u64) as usize];
-                    cluster.crash(victim);
-                    cluster.announce(false);
-                }
-                1 => {
-                    let member = cluster.start();
-                    clients.extend((0..2).map(|_| Client { member, running: None }));
-                }
-                // The last one would take the cache with it, and the next one would begin another.
-                2 if cluster.staying() > 1 && cluster.all_know() => {
-                    let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];
-                    cluster.leave(leaver);
-                }
-                // Who has not heard of the cache yet would begin one of its own on its side.
-                3 if cluster.staying() == alive.len() && alive.len() > 2 && cluster.all_know() => {
-                    let mut sides = cluster.sides.clone();
-                    for n in alive {
-                        sides[n] = u8::from(cluster.rng.chance(0.4));
-                    }
-                    cluster.cut(sides);
-                    heal_at = Some(
-                        cluster.now
-                            + cluster.rng.duration(Duration::from_millis(100), Duration::from_secs(2)),
-                    );
-                }
-                _ => {}
-            }
-        }
-        if heal_at.is_some_and(|at| at <= cluster.now) {
-            heal_at = None;
-            cluster.heal();
+        if let Some(member) = faults.strike(&mut cluster) {
+            clients.extend((0..2).map(|_| Client { member, running: None }));
         }
     }
-    if heal_at.is_some() {
-        cluster.heal();
-    }
+    faults.end(&mut cluster);
     cluster.run(Duration::from_secs(30));
     if is_told {
         println!("{}", cluster.story.join("\n"));

@@ -184,16 +184,8 @@ impl Merged<'_> {
 
     fn tell(&self, operation: &Operation) -> String {
         let line = operation.partings.iter().flat_map(|line| line.iter().map(|parting| parting.id));
-        format!(
-            "{} at {}: {:?} from {:?} to {:?}: {:?}, parted {:?}",
-            String::from_utf8_lossy(self.key),
-            self.world.nodes[operation.node].name,
-            operation.action,
-            operation.began,
-            operation.ended,
-            operation.result,
-            line.collect::<Vec<_>>(),
-        )
+        let line: Vec<_> = line.collect();
+        format!("{}, parted {line:?}", super::tell(self.world, self.key, operation))
     }
 }
 

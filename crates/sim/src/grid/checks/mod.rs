@@ -173,16 +173,7 @@ impl<'a> OfKey<'a> {
 
     /// An operation, for people.
     pub(super) fn tell(&self, operation: &Operation) -> String {
-        format!(
-            "{} at {}: {:?} from {:?} to {:?}: {:?}{}",
-            String::from_utf8_lossy(self.key),
-            self.world.nodes[operation.node].name,
-            operation.action,
-            operation.began,
-            operation.ended,
-            operation.result,
-            if operation.is_excused { " (left out)" } else { "" },
-        )
+        tell(self.world, self.key, operation)
     }
 
     /// What has a version, for people.
@@ -190,4 +181,18 @@ impl<'a> OfKey<'a> {
         let writer = self.done.get(&version).and_then(|done| done.operation);
         writer.map_or_else(|| format!("version {version}"), |writer| self.tell(writer))
     }
+}
+
+/// An operation, for people.
+fn tell(world: &World, key: &[u8], operation: &Operation) -> String {
+    format!(
+        "{} at {}: {:?} from {:?} to {:?}: {:?}{}",
+        String::from_utf8_lossy(key),
+        world.nodes[operation.node].name,
+        operation.action,
+        operation.began,
+        operation.ended,
+        operation.result,
+        if operation.is_excused { " (left out)" } else { "" },
+    )
 }
