@@ -22,7 +22,7 @@ use tracing_subscriber::filter::Directive;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Group communication that speaks JGroups: try it, measure it, look into it.
+/// Group communication and a data grid that speak JGroups and Hot Rod: try them, measure them, look into them.
 #[derive(Parser)]
 #[command(
     name = "consort",
