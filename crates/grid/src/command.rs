@@ -225,6 +225,21 @@ pub(crate) struct Fetched {
     pub(crate) failed: Option<OperationError>,
 }
 
+impl Body {
+    /// Bytes of the entries in it, where it is one that may have many.
+    pub(crate) fn bulk_len(&self) -> usize {
+        match self {
+            Self::Chunk(chunk) => {
+                chunk.entries.iter().map(|(key, stored)| key.len() + stored.value.len()).sum()
+            }
+            Self::Fetched(fetched) => {
+                fetched.items.iter().map(|item| item.key.len() + item.value.len()).sum()
+            }
+            _ => 0,
+        }
+    }
+}
+
 impl Fetched {
     /// An answer with nothing in it.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {

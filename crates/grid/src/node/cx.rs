@@ -35,6 +35,8 @@ pub(crate) struct Cx {
     pub(crate) counters: Counters,
     /// Bytes of a chunk of a transfer.
     pub(crate) chunk_bytes: u32,
+    /// Chunks of a cache that may be on their way here.
+    pub(crate) pulls_max: usize,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<Planted>,
     /// An entry that does not live for ever was written.
@@ -78,6 +80,7 @@ impl Cx {
             merges: BTreeMap::new(),
             counters: Counters::default(),
             chunk_bytes: super::transfer::CHUNK_BYTES,
+            pulls_max: super::transfer::PULLS_MAX as usize,
             #[cfg(feature = "planted")]
             planted: None,
             has_mortals: false,

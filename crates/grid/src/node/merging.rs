@@ -14,7 +14,7 @@ use super::activation::{LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::records::Record;
-use super::transfer::{PULL_AGAIN_AFTER, PULLS_MAX};
+use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
 use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, decide, parted_from};
@@ -231,7 +231,7 @@ impl Cache {
             for segment in ready {
                 self.merge_segment(cx, segment);
             }
-            if self.merge.active.len() >= PULLS_MAX {
+            if self.merge.active.len() >= cx.pulls_max {
                 return;
             }
             let Some(segment) = self.merge.todo.pop_front() else { break };

@@ -154,7 +154,9 @@ impl Node {
     /// How many bytes of segments may be on their way to this member at a time, for each cache: [`TRANSFER_BUDGET`] by
     /// default and at most.
     pub fn set_transfer_budget(&mut self, bytes: u32) {
-        self.set_chunk_bytes(bytes / transfer::PULLS_MAX as u32);
+        let pulls = (bytes / transfer::CHUNK_BYTES).clamp(1, transfer::PULLS_MAX);
+        self.cx.pulls_max = pulls as usize;
+        self.set_chunk_bytes(bytes / pulls);
     }
 
     /// Gives this member a bug.

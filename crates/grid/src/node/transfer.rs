@@ -14,15 +14,16 @@ use crate::planted::Planted;
 use crate::topology::Phase;
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
 
-/// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy.
-pub(super) const PULLS_MAX: usize = 4;
+/// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
+/// [`CHUNK_BYTES`] a receiver has a megabyte under way, a millisecond of a fast network.
+pub(super) const PULLS_MAX: u32 = 20;
 
-/// Bytes of a chunk. With [`PULLS_MAX`] a receiver has a megabyte under way: a millisecond of a fast network, and little
-/// enough to let commands through in between.
-pub(super) const CHUNK_BYTES: u32 = 256 * 1024;
+/// Bytes of a chunk: a packet's, with entries that are not too small. Larger ones would be cut into pieces and put together
+/// again, and commands would wait behind them.
+pub(super) const CHUNK_BYTES: u32 = 52 * 1024;
 
 /// Bytes of segments that are on their way to a member at a time, unless it wants less.
-pub const TRANSFER_BUDGET: u32 = PULLS_MAX as u32 * CHUNK_BYTES;
+pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 
 /// Entries of a chunk: a giver's walk holds nobody up for longer.
 const CHUNK_ENTRIES: usize = 4_096;
@@ -145,7 +146,7 @@ impl Cache {
 
     fn pull_more(&mut self, cx: &mut Cx) {
         let mut waiting = Vec::new();
-        while self.transfer.active.len() < PULLS_MAX {
+        while self.transfer.active.len() < cx.pulls_max {
             let Some(segment) = self.transfer.todo.pop_front() else { break };
             if !self.pull_from_any(cx, segment, 0) {
                 waiting.push(segment);

@@ -38,8 +38,13 @@ pub(crate) struct FrameWriter {
 impl FrameWriter {
     /// Adds a command.
     pub(crate) fn push(&mut self, cache: CacheId, topology: u32, body: &Body) {
+        let bulk = body.bulk_len();
+        if !self.open.is_empty() && self.open.len() + bulk > FRAME_BYTES {
+            // What fits into a packet of its own is not to be split because of what stands before it.
+            self.closed.push_back(self.open.split().freeze());
+        }
         if self.open.is_empty() {
-            self.open.reserve(FRAME_ROOM);
+            self.open.reserve(FRAME_ROOM.max(bulk + bulk / 8));
             self.open.put_slice(&PREFIX);
             self.open.put_u64(0);
         }
