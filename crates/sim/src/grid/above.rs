@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_grid::{Action, Availability, NodeEvent, Outcome, Topology};
+use consort_grid::{Action, Availability, NodeEvent, Outcome, PartitionHandling, Topology};
 use consort_group::{Address, Message};
 
 use super::Member;
@@ -172,14 +172,20 @@ impl World {
         }
     }
 
-    /// Whether others may write without a member that does not know it: a newer topology is without it, or has taken it
-    /// in anew.
-    pub(super) fn is_left_out(&self, node: usize) -> bool {
-        let newest = self.grid.as_ref().and_then(|grid| grid.newest.as_ref());
+    /// Whether others may write a key without a member that reads it and does not know: a newer topology is without it, or
+    /// has taken it in anew. Who knows that writers are away, and must not read then, is not excused.
+    fn is_left_out(&self, node: usize, key: &[u8]) -> bool {
+        let Some(grid) = &self.grid else { return false };
         let member = self.nodes[node].member.as_ref();
-        let (Some(newest), Some(own)) = (newest, member.and_then(|member| member.topology())) else {
+        let (Some(newest), Some(own)) = (&grid.newest, member.and_then(|member| member.topology())) else {
             return false;
         };
+        let writers = own.write_owners();
+        let refuses = grid.config.partitions == PartitionHandling::DenyReadWrites
+            && writers.owners(writers.segment_of(key)).any(|owner| own.away().contains(owner));
+        if refuses {
+            return false;
+        }
         match newest.membership(&self.nodes[node].address) {
             None => newest.id > own.id || newest.available > own.available,
             Some(membership) => membership.since > own.id,
@@ -210,7 +216,8 @@ impl World {
     pub(super) fn judge(&mut self, at: usize) {
         let Some(operation) = self.grid.as_ref().and_then(|grid| grid.history.get(at)) else { return };
         let more = self.readers(operation.node, &operation.key);
-        let is_excused = operation.readers.iter().chain(&more).any(|&node| self.is_left_out(node));
+        let is_excused =
+            operation.readers.iter().chain(&more).any(|&node| self.is_left_out(node, &operation.key));
         if let Some(operation) = self.grid.as_mut().and_then(|grid| grid.history.get_mut(at)) {
             operation.readers.extend(more);
             operation.is_excused |= is_excused;

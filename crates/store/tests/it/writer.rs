@@ -15,6 +15,9 @@ struct Gated {
     inner: MemoryStore,
     is_open: Mutex<bool>,
     opened: Condvar,
+    /// Batches that have come, written or not.
+    come: Mutex<usize>,
+    has_come: Condvar,
     batches: Mutex<Vec<usize>>,
     is_failing: Mutex<bool>,
 }
@@ -25,6 +28,8 @@ impl Gated {
             inner: MemoryStore::new(4),
             is_open: Mutex::new(is_open),
             opened: Condvar::new(),
+            come: Mutex::new(0),
+            has_come: Condvar::new(),
             batches: Mutex::default(),
             is_failing: Mutex::new(false),
         })
@@ -33,6 +38,11 @@ impl Gated {
     fn let_write(&self) {
         *self.is_open.lock().unwrap() = true;
         self.opened.notify_all();
+    }
+
+    /// Waits until the writer has come with something.
+    fn wait_for_batch(&self) {
+        drop(self.has_come.wait_while(self.come.lock().unwrap(), |come| *come == 0).unwrap());
     }
 
     fn fail(&self, is_failing: bool) {
@@ -54,6 +64,8 @@ impl Store for Gated {
     }
 
     fn store(&self, changes: &[Change]) -> Result<(), StoreError> {
+        *self.come.lock().unwrap() += 1;
+        self.has_come.notify_all();
         drop(self.opened.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
         let is_bad = |change: &Change| change.key() == "bad";
         if *self.is_failing.lock().unwrap() || changes.iter().any(is_bad) {
@@ -169,8 +181,8 @@ fn changes_of_one_key_that_wait_are_stored_as_one() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
-    // The first may be taken at once, so it is of another key.
     writer.write(put(0, "first", ""), done("")).unwrap();
+    store.wait_for_batch();
     for number in 0..100 {
         writer.write(put(0, "key", &number.to_string()), done(&number.to_string())).unwrap();
     }
