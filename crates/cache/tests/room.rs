@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use consort_cache::{CacheConfig, CacheError, CacheManager, CacheMode, OperationError, RawCache};
 use members::{Cluster, close, settled, soon};
-use tokio::sync::{mpsc as unbounded, oneshot};
+use tokio::sync::{mpsc as bounded, oneshot};
 
 /// A member on a thread of its own.
 struct Apart {
     /// Makes it stop until the other end is dropped.
-    stops: unbounded::UnboundedSender<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
+    stops: bounded::Sender<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -21,7 +21,7 @@ async fn two(name: &str) -> (CacheManager, RawCache, Apart) {
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 1 }, ..CacheConfig::new("c") };
     let a = Cluster::patient(name).join("A").await;
     let cache = soon("open", a.open(config.clone()).raw()).await.expect("opened");
-    let (stops, mut stop) = unbounded::unbounded_channel::<(oneshot::Sender<()>, mpsc::Receiver<()>)>();
+    let (stops, mut stop) = bounded::channel::<(oneshot::Sender<()>, mpsc::Receiver<()>)>(1);
     let (name, ready) = (name.to_owned(), oneshot::channel());
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -46,7 +46,7 @@ impl Apart {
     async fn stop(&self) -> mpsc::Sender<()> {
         let (stopped, is_stopped) = oneshot::channel();
         let (until, over) = mpsc::channel();
-        self.stops.send((stopped, over)).expect("it runs");
+        self.stops.send((stopped, over)).await.expect("it runs");
         soon("stop", is_stopped).await.expect("it stops");
         until
     }

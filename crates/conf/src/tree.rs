@@ -73,10 +73,7 @@ impl Tree {
         let mut root: Option<Node> = None;
         let mut count = 0;
         loop {
-            let at = reader.buffer_position() as usize;
-            let event = reader.read_event().map_err(|error| {
-                source.fault(reader.error_position() as usize, Fault::NotXml(error.to_string()))
-            })?;
+            let (at, event) = source.next(&mut reader)?;
             let is_empty = matches!(event, Event::Empty(_));
             match event {
                 Event::Start(tag) | Event::Empty(tag) => {
@@ -103,12 +100,6 @@ impl Tree {
                     if let Some(node) = open.pop() {
                         close(node, &mut open, &mut root);
                     }
-                }
-                Event::Text(text) if !text.trim().is_empty() => {
-                    return Err(source.fail(at, "text outside of attributes is not understood"));
-                }
-                Event::CData(_) | Event::GeneralRef(_) => {
-                    return Err(source.fail(at, "text outside of attributes is not understood"));
                 }
                 Event::Eof => break,
                 _ => {}

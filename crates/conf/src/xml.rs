@@ -52,6 +52,23 @@ impl Source<'_> {
         self.fault(offset, Fault::Structure(what.into()))
     }
 
+    /// What comes next, and where. Between elements there may be blanks and comments.
+    pub(crate) fn next<'x>(&self, reader: &mut Reader<&'x [u8]>) -> Result<(usize, Event<'x>), ConfigError> {
+        let at = reader.buffer_position() as usize;
+        let event = reader.read_event().map_err(|error| {
+            self.fault(reader.error_position() as usize, Fault::NotXml(error.to_string()))
+        })?;
+        let is_foreign = match &event {
+            Event::Text(text) => !text.trim().is_empty(),
+            event => matches!(event, Event::CData(_) | Event::GeneralRef(_)),
+        };
+        if is_foreign {
+            Err(self.fail(at, "text outside of attributes is not understood"))
+        } else {
+            Ok((at, event))
+        }
+    }
+
     /// Where a part of the text begins.
     fn offset_of(&self, part: &str) -> usize {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
@@ -107,10 +124,7 @@ pub(crate) fn read(
     let mut depth = 0;
     let mut has_root = false;
     loop {
-        let at = reader.buffer_position() as usize;
-        let event = reader.read_event().map_err(|error| {
-            source.fault(reader.error_position() as usize, Fault::NotXml(error.to_string()))
-        })?;
+        let (at, event) = source.next(&mut reader)?;
         match event {
             Event::Start(tag) | Event::Empty(tag) if elements.len() >= ELEMENTS_MAX => {
                 drop(tag);
@@ -130,12 +144,6 @@ pub(crate) fn read(
                 _ => return Err(source.fail(at, "an element within a protocol is not understood")),
             },
             Event::End(_) => depth -= 1,
-            Event::Text(text) if !text.trim().is_empty() => {
-                return Err(source.fail(at, "text outside of attributes is not understood"));
-            }
-            Event::CData(_) | Event::GeneralRef(_) => {
-                return Err(source.fail(at, "text outside of attributes is not understood"));
-            }
             Event::Eof => break,
             _ => {}
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use consort_group::config::StackConfig;
+
 use crate::calm;
 use crate::checks::{self, Broken, Violation};
 use crate::faults::{Faults, Mix};
@@ -113,9 +115,9 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
 
 /// The same, and the faults and views of the run in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
-    let config = match stock(&plan.stack, QUICK, Discovery::Local) {
+    let config = match quick_stack(&plan.stack, seed) {
         Ok(config) => config,
-        Err(what) => return (Err(Violation { seed, rule: "configuration", what }), Vec::new()),
+        Err(violation) => return (Err(violation), Vec::new()),
     };
     let mut world = World::new(seed, config, plan.traffic);
     #[cfg(feature = "planted")]
@@ -124,6 +126,11 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     }
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
     (result, world.story())
+}
+
+/// A stock stack as swarms run it.
+pub(crate) fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
+    stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
 }
 
 /// A run from its first member to its last check.

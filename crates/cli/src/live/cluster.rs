@@ -24,6 +24,8 @@ const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
 /// How long a member may take to end once it was told: as long as its channel and its caches may, and its calls.
 const END_TIME_MAX: Duration = Duration::from_secs(150);
+/// What a member says without being asked: that it is ready, and its last word.
+const UNASKED_MAX: usize = 2;
 
 /// A process, and how it is talked to.
 struct Process {
@@ -31,7 +33,7 @@ struct Process {
     input: ChildStdin,
     answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>,
     /// What it says without being asked.
-    unasked: mpsc::UnboundedReceiver<Said>,
+    unasked: mpsc::Receiver<Said>,
 }
 
 /// The cluster. All of it is gone when dropped.
@@ -102,7 +104,7 @@ impl Cluster {
         let input = child.0.stdin.take().context("its input")?;
         let output = BufReader::new(child.0.stdout.take().context("its output")?);
         let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>> = Arc::default();
-        let (say, unasked) = mpsc::unbounded_channel();
+        let (say, unasked) = mpsc::channel(UNASKED_MAX);
         let waiting = answers.clone();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
@@ -110,7 +112,7 @@ impl Cluster {
                 let asked = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                 match asked {
                     Some(asked) => drop(asked.send(said)),
-                    None if number == 0 => drop(say.send(said)),
+                    None if number == 0 => drop(say.blocking_send(said)),
                     None => {}
                 }
             }

@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// How many bytes of entries a chunk of a transfer has; by default as many as are a millisecond of a fast network.
+    /// How many bytes of entries a chunk of a transfer has; by default and at most as many as a packet takes.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.cx.chunk_bytes = bytes.clamp(1, transfer::CHUNK_BYTES);
     }

@@ -44,13 +44,19 @@ fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
     stores.iter().map(|store| start(cluster, store, None, false)).collect()
 }
 
-#[test]
-fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
-    let mut cluster = Cluster::new(1, config());
+/// Three members with stores, and so many keys.
+fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
+    let mut cluster = Cluster::new(seed, config());
     let stores = memory_stores(3);
     start_all(&mut cluster, &stores);
     cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, 200);
+    fill(&mut cluster, 3, keys);
+    (cluster, stores)
+}
+
+#[test]
+fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
+    let (mut cluster, stores) = filled(1, 200);
     assert!(result(&mut cluster, 0, key(7), remove()).is_ok());
     crash_all(&mut cluster);
     let first = start_all(&mut cluster, &stores[..2]);
@@ -80,11 +86,7 @@ fn a_cluster_that_begins_again_has_what_it_had_once_all_are_back() {
 
 #[test]
 fn what_is_left_is_used_without_those_who_do_not_come_back_if_that_is_said() {
-    let mut cluster = Cluster::new(2, config());
-    let stores = memory_stores(3);
-    start_all(&mut cluster, &stores);
-    cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, 200);
+    let (mut cluster, stores) = filled(2, 200);
     crash_all(&mut cluster);
     let back = start_all(&mut cluster, &stores[..2]);
     cluster.run(Duration::from_secs(2));
@@ -108,11 +110,7 @@ fn what_is_left_is_used_without_those_who_do_not_come_back_if_that_is_said() {
 
 #[test]
 fn a_member_that_had_gone_before_brings_nothing_back() {
-    let mut cluster = Cluster::new(3, config());
-    let stores = memory_stores(3);
-    start_all(&mut cluster, &stores);
-    cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, 100);
+    let (mut cluster, stores) = filled(3, 100);
     cluster.crash(0);
     cluster.announce(false);
     cluster.run(Duration::from_secs(3));
@@ -151,11 +149,7 @@ fn data_of_another_beginning_is_refused_and_not_touched() {
 
 #[test]
 fn a_cluster_that_leaves_in_order_is_kept_by_its_last_members() {
-    let mut cluster = Cluster::new(5, config());
-    let stores = memory_stores(3);
-    start_all(&mut cluster, &stores);
-    cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, 100);
+    let (mut cluster, stores) = filled(5, 100);
     cluster.leave(2);
     cluster.run(Duration::from_secs(3));
     assert_eq!(stored(&stores[2]), 0, "it has handed over everything");

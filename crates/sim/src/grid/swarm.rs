@@ -10,8 +10,7 @@ use super::{Grid, checks, settle};
 use crate::calm::go_on;
 use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
-use crate::stock::{Discovery, stock};
-use crate::swarm::QUICK;
+use crate::swarm::quick_stack;
 use crate::world::{Traffic, World};
 
 /// What a run is made of, besides the seed.
@@ -99,9 +98,9 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
 
 /// The same, and what happened in its order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
-    let config = match stock(&plan.stack, QUICK, Discovery::Local) {
+    let config = match quick_stack(&plan.stack, seed) {
         Ok(config) => config,
-        Err(what) => return (Err(Violation { seed, rule: "configuration", what }), Vec::new()),
+        Err(violation) => return (Err(violation), Vec::new()),
     };
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, config, silence);

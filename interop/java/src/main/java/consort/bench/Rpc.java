@@ -6,7 +6,6 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
 import org.jgroups.Address;
@@ -31,12 +30,10 @@ public final class Rpc implements Bench.Test {
     private static final double READS = 0.8;
     private static final int COPIES = 2;
     private static final long TIMEOUT_MILLIS = 30_000;
-    private static final int FAILURES_SHOWN = 5;
 
     private final JChannel channel;
     private final RpcDispatcher dispatcher;
     private final Views views = new Views();
-    private final AtomicInteger failures = new AtomicInteger();
     private volatile byte[] value = new byte[1000];
 
     Rpc(JChannel channel) throws Exception {
@@ -105,16 +102,9 @@ public final class Rpc implements Bench.Test {
                     : write(others, first, put, several);
             } catch (Throwable error) {
                 isGood = false;
-                if (failures.incrementAndGet() <= FAILURES_SHOWN) {
-                    error.printStackTrace();
-                }
+                Slice.show(error);
             }
-            long taken = System.nanoTime() - start;
-            if (!isGood) {
-                errors.increment();
-            } else if (slice.isCounting()) {
-                latencies.record(taken);
-            }
+            slice.note(start, isGood, latencies, errors);
         }
     }
 

@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.LongAdder;
 
 /** A stretch of load as a line asks for it: {@code key=value} words, and the threads that make it. */
 public final class Slice {
@@ -15,6 +16,9 @@ public final class Slice {
     private static final int STARTING = 0;
     private static final int COUNTING = 1;
     private static final int OVER = 2;
+
+    private static final int FAILURES_SHOWN = 5;
+    private static final AtomicInteger FAILURES = new AtomicInteger();
 
     public final int threads;
     public final int size;
@@ -71,6 +75,23 @@ public final class Slice {
 
     public boolean isCounting() {
         return phase.get() == COUNTING;
+    }
+
+    /** A call has ended: it counts as an error, or with its time if times count now. */
+    public void note(long start, boolean isGood, Histogram latencies, LongAdder errors) {
+        long taken = System.nanoTime() - start;
+        if (!isGood) {
+            errors.increment();
+        } else if (isCounting()) {
+            latencies.record(taken);
+        }
+    }
+
+    /** A call has failed: the first few are shown. */
+    public static void show(Throwable failure) {
+        if (FAILURES.incrementAndGet() <= FAILURES_SHOWN) {
+            failure.printStackTrace();
+        }
     }
 
     /** Starts a thread of the load, of the kind that the slice asks for. */

@@ -25,10 +25,8 @@ public final class Member {
     private static final PrintStream OUT = System.out;
     private static final long JOIN_MILLIS_MAX = 60_000;
     private static final int LOADERS = 50;
-    private static final int FAILURES_SHOWN = 5;
 
     private final Grid grid;
-    private final AtomicInteger failures = new AtomicInteger();
 
     private Member(Grid grid) {
         this.grid = grid;
@@ -130,16 +128,9 @@ public final class Member {
                 }
             } catch (RuntimeException error) {
                 isGood = false;
-                if (failures.incrementAndGet() <= FAILURES_SHOWN) {
-                    error.printStackTrace();
-                }
+                Slice.show(error);
             }
-            long taken = System.nanoTime() - start;
-            if (!isGood) {
-                errors.increment();
-            } else if (slice.isCounting()) {
-                latencies.record(taken);
-            }
+            slice.note(start, isGood, latencies, errors);
             if (slice.isVirtual() && reads >= 1) {
                 // Reads of what is here never wait: let the others run.
                 Thread.yield();
