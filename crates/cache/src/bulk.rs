@@ -10,9 +10,9 @@ use bytes::Bytes;
 use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, Write};
 
 use crate::cache::Cache;
-use crate::encoding::{Decode, Encode};
 use crate::error::CacheError;
 use crate::operation::Operation;
+use consort_encoding::{Decode, Encode};
 
 /// Operations of one call that are under way together: enough to keep every member of a large cluster busy, and little
 /// enough to leave room for other callers.

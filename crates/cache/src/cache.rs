@@ -12,12 +12,12 @@ use consort_grid::{
     Topology, Version, Write, Written,
 };
 
-use crate::encoding::{Decode, Encode, Encoded, Postcard, Raw};
 use crate::error::CacheError;
 use crate::handler::GridHandler;
 use crate::operation::Operation;
 use crate::options::CacheOptions;
 use crate::standing::OpenCache;
+use consort_encoding::{Decode, Encode, Encoded, Postcard, Raw};
 
 /// A cache of bytes as they are.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;

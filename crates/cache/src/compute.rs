@@ -7,8 +7,8 @@ use consort_grid::OperationError;
 use consort_grid::{Change, Condition};
 
 use crate::cache::Cache;
-use crate::encoding::{Decode, Encode};
 use crate::error::CacheError;
+use consort_encoding::{Decode, Encode};
 
 /// How often a change is tried again because others were faster. Somebody's succeeds each time, so that this many
 /// writers of one key may meet without one of them failing.

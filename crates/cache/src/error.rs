@@ -8,7 +8,7 @@ use consort_grid::{IterationError, ListenError, OpenError as Refusal, OperationE
 
 use consort_store::StoreError;
 
-use crate::encoding::EncodingError;
+use consort_encoding::EncodingError;
 
 /// An operation has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -12,10 +12,10 @@ use consort_grid::{
 use futures_core::Stream;
 
 use crate::cache::Cache;
-use crate::encoding::Decode;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
 use crate::standing::OpenCache;
+use consort_encoding::Decode;
 
 /// Keys removed at the same time by [`Cache::clear`]: enough to fill messages, few beside a member's own operations.
 const CLEAR_AT_ONCE: usize = 256;

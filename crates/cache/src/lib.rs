@@ -62,7 +62,6 @@ mod backed;
 mod bulk;
 mod cache;
 mod compute;
-mod encoding;
 mod error;
 mod file;
 mod handler;
@@ -79,6 +78,7 @@ mod waiters;
 
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
+pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_grid::{
     Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent, Event,
     EventKind, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit, ListenError, Location,
@@ -88,7 +88,6 @@ pub use consort_grid::{
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
 };
-pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use error::{CacheError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;

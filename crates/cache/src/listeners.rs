@@ -10,10 +10,10 @@ use consort_grid::{EntryEvent, Event, Listen, ListenError, ListenerId, Operation
 use futures_core::Stream;
 
 use crate::cache::Cache;
-use crate::encoding::Decode;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
 use crate::standing::OpenCache;
+use consort_encoding::Decode;
 
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
 

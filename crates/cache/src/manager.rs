@@ -20,7 +20,6 @@ use consort_store::Stats as StoreStats;
 
 use crate::backed::Backed;
 use crate::cache::{Cache, RawCache};
-use crate::encoding::{Encoding, Postcard, Raw};
 use crate::error::{ManagerError, NotHandedOver, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
 use crate::handler::{GridHandler, Traffic};
@@ -28,6 +27,7 @@ use crate::manager_events::ManagerEvents;
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
 use crate::standing::{OpenCache, Standing};
+use consort_encoding::{Encoding, Postcard, Raw};
 
 /// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
 /// that crashes meanwhile.

@@ -1,5 +1,7 @@
-//! How keys and values become bytes. Members that have a cache open must do it in the same way: the media types go into
-//! the cache's settings, and who has others is refused.
+//! How keys and values become bytes, in embedded caches and in the client alike. Members that have a cache open must do it
+//! in the same way: the media types go into the cache's settings, and who has others is refused.
+
+#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
