@@ -2,16 +2,22 @@
 //! and so are the addresses at which clients reach them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, Change, Condition, Lifetime, NotHandedOver, OpenError,
-    RawCache, Topology, Write,
+    CacheConfig, CacheError, CacheManager, CacheMode, Change, Condition, Lifetime, ManagerEvent,
+    NotHandedOver, OpenError, RawCache, Topology, Write,
 };
 use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
+use futures_core::Stream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::bounds::CACHES_MAX;
 use crate::definition::{self, DefinitionError};
@@ -24,9 +30,8 @@ const DEFINITIONS: &str = "___consort_caches";
 /// Addresses of servers by those of the members.
 const SERVERS: &str = "___consort_servers";
 
-/// How often a server looks whether others have made or removed caches, or have come or gone. Both caches are on every
-/// member, so that a look costs no message.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a server waits that could not see what the others have, before it looks again without being told to.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A cache could not be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -61,11 +66,17 @@ pub(crate) struct Served {
 /// All of them.
 pub(crate) struct Caches {
     manager: CacheManager,
+    endpoint: ServerAddress,
     definitions: RawCache,
     servers: RawCache,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
+}
+
+/// Whether a cache is the servers' own.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("___")
 }
 
 fn everywhere(name: &str) -> CacheConfig {
@@ -74,13 +85,12 @@ fn everywhere(name: &str) -> CacheConfig {
 
 impl Caches {
     /// Joins the other servers. Clients reach this one there.
-    pub(crate) async fn open(manager: CacheManager, endpoint: &ServerAddress) -> Result<Self, AdminError> {
+    pub(crate) async fn open(manager: CacheManager, endpoint: ServerAddress) -> Result<Self, AdminError> {
         let definitions = manager.open(everywhere(DEFINITIONS)).raw().await?;
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
-        let text = format!("{} {}", endpoint.host, endpoint.port);
-        servers.put(manager.address().to_string().as_bytes(), text.as_bytes()).await?;
         let caches = Self {
             manager,
+            endpoint,
             definitions,
             servers,
             open: RwLock::default(),
@@ -88,6 +98,11 @@ impl Caches {
         };
         caches.look().await?;
         Ok(caches)
+    }
+
+    /// Where clients reach this member, as others read it.
+    fn told_as(&self) -> String {
+        format!("{} {}", self.endpoint.host, self.endpoint.port)
     }
 
     /// A cache that is open here.
@@ -117,7 +132,7 @@ impl Caches {
     /// Makes a cache on all servers; whether it is new.
     pub(crate) async fn create(&self, config: &CacheConfig, may_exist: bool) -> Result<(), AdminError> {
         let name = &*config.name;
-        if name.starts_with("___") || name.is_empty() {
+        if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         if self.definitions.size().await? >= CACHES_MAX as u64 {
@@ -142,7 +157,7 @@ impl Caches {
 
     /// Removes a cache from all servers, here at once.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), AdminError> {
-        if name.starts_with("___") {
+        if is_ours(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         self.definitions.remove(name.as_bytes()).await?;
@@ -185,14 +200,50 @@ impl Caches {
         (told.id != header.topology_id).then_some(told)
     }
 
-    /// Looks again and again, until it is dropped.
+    /// Looks whenever members come or go, or others make or remove caches, until it is dropped. Both caches are on every
+    /// member, so that a look costs no message.
     pub(crate) async fn follow(&self) {
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut members = self.manager.events();
+        let listening = async || {
+            let definitions = self.definitions.listen().keys_only().start().await?;
+            Ok::<_, CacheError>((definitions, self.servers.listen().keys_only().start().await?))
+        };
+        let (mut definitions, mut servers) = match listening().await {
+            Ok(listening) => listening,
+            Err(error) => return tracing::error!(%error, "what other servers do is not seen here"),
+        };
+        let mut has_changed = move |cx: &mut Context<'_>| {
+            let mut has_changed = Poll::Pending;
+            while let Poll::Ready(event) = Pin::new(&mut members).poll_next(cx) {
+                match event {
+                    None => return Poll::Ready(false),
+                    // With one of these what others have had for long is here, too.
+                    Some(ManagerEvent::Topology { cache, .. }) if !is_ours(&cache) => {}
+                    Some(_) => has_changed = Poll::Ready(true),
+                }
+            }
+            for events in [&mut definitions, &mut servers] {
+                while let Poll::Ready(event) = Pin::new(&mut *events).poll_next(cx) {
+                    has_changed = Poll::Ready(matches!(event, Some(Ok(_))));
+                    if has_changed == Poll::Ready(false) {
+                        return has_changed;
+                    }
+                }
+            }
+            has_changed
+        };
         loop {
-            ticks.tick().await;
-            if let Err(error) = self.look().await {
-                tracing::debug!(%error, "what other servers have is not known");
+            let looked = self.look().await;
+            let changed = poll_fn(&mut has_changed);
+            let goes_on = match looked {
+                Ok(()) => changed.await,
+                Err(error) => {
+                    tracing::debug!(%error, "what other servers have is not known");
+                    timeout(LOOK_AGAIN_AFTER, changed).await.unwrap_or(true)
+                }
+            };
+            if !goes_on {
+                return;
             }
         }
     }
@@ -209,6 +260,12 @@ impl Caches {
             }
         }
         self.forget_members_gone(&endpoints).await?;
+        // Another part of the cluster may have taken us for gone while we were apart.
+        let own = self.manager.address().to_string();
+        if let Entry::Vacant(vacant) = endpoints.entry(own) {
+            self.servers.put(vacant.key().as_bytes(), self.told_as().as_bytes()).await?;
+            vacant.insert(self.endpoint.clone());
+        }
         let known = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
         if *known.1 != endpoints {
             let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);

@@ -85,7 +85,7 @@ impl ServerBuilder {
         };
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
-        let caches = Caches::open(manager, &endpoint).await;
+        let caches = Caches::open(manager, endpoint).await;
         let caches = caches.map_err(|error| ServerError::Caches(error.to_string()))?;
         Ok(Server { listener, address, caches: Arc::new(caches) })
     }

@@ -1,0 +1,123 @@
+//! Servers of this process, and a client that writes what no real one would.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use consort_cache::{CacheManager, Channel};
+use consort_conf::{Variables, parse_stack};
+use consort_hotrod::ops::{map, server, task};
+use consort_hotrod::{
+    Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    ResponseDecoder, Status,
+};
+use consort_server::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing in these tests takes a tenth of this.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+    <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+
+pub(crate) struct Running {
+    pub(crate) at: std::net::SocketAddr,
+    pub(crate) end: oneshot::Sender<()>,
+    pub(crate) serving: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) async fn start(cluster: &str) -> Self {
+        let stack = parse_stack("server", STACK, &Variables::new()).unwrap();
+        let members = CacheManager::from_channel(Channel::from_config(stack.config));
+        let server = Server::builder().port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
+        let at = server.address();
+        let (end, ends) = oneshot::channel::<()>();
+        let ended = async move {
+            let _ = ends.await;
+        };
+        let serving = tokio::spawn(async move { server.serve_until(ended).await.unwrap() });
+        Self { at, end, serving }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.at).await.unwrap();
+        Client { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
+    }
+
+    /// With a cache of this name.
+    pub(crate) async fn with_cache(cluster: &str, cache: &str) -> (Self, Client) {
+        let running = Self::start(cluster).await;
+        let mut client = running.client().await;
+        let params = vec![("name".into(), Bytes::copy_from_slice(cache.as_bytes()))];
+        let create = task::Request::Exec("@@cache@create".into(), params);
+        let created = client.ask("", RequestBody::Task(create)).await;
+        assert_eq!(created.status, Status::Success, "{created:?}");
+        (running, client)
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    input: BytesMut,
+    decoder: ResponseDecoder,
+}
+
+pub(crate) fn request(id: u64, cache: &str, body: RequestBody) -> Request {
+    let header = RequestHeader { cache: cache.into(), ..RequestHeader::new(id, ProtocolVersion::V4_1) };
+    Request { header, body }
+}
+
+impl Client {
+    pub(crate) async fn send(&mut self, requests: &[Request]) {
+        let mut out = Output::new();
+        requests.iter().for_each(|request| request.encode(&mut out));
+        self.stream.write_all(&out.into_bytes()).await.unwrap();
+    }
+
+    /// What comes next, as the answer to that; nothing if the server has closed the connection.
+    pub(crate) async fn next(&mut self, asked: Asked) -> Option<Response> {
+        self.next_of(|_| asked).await
+    }
+
+    /// The same as the answer to the request of its id.
+    pub(crate) async fn next_of(&mut self, asked: impl Fn(u64) -> Asked) -> Option<Response> {
+        loop {
+            if let Some(incoming) = self.decoder.decode(&mut self.input, |id| Some(asked(id))).unwrap() {
+                let Incoming::Response(response) = incoming else { panic!("{incoming:?}") };
+                return Some(response);
+            }
+            if timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await.unwrap().unwrap() == 0 {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) async fn ask(&mut self, cache: &str, body: RequestBody) -> Response {
+        let request = request(1, cache, body);
+        self.send(std::slice::from_ref(&request)).await;
+        self.next(request.asked()).await.expect("an answer")
+    }
+
+    /// Writes these bytes and reads the error that answers them.
+    pub(crate) async fn refused(&mut self, bytes: &[u8]) -> Option<Response> {
+        self.stream.write_all(bytes).await.unwrap();
+        let ping = request(0, "", RequestBody::Server(server::Request::Ping));
+        let error = self.next(ping.asked()).await;
+        assert_eq!(self.next(ping.asked()).await, None, "the connection goes on");
+        error
+    }
+}
+
+pub(crate) fn put(key: &'static str, value: impl Into<Bytes>) -> RequestBody {
+    let assignment =
+        map::Assignment { key: key.into(), expiration: Expiration::INFINITE, value: value.into() };
+    RequestBody::Map(map::Request::Put(assignment))
+}
+
+pub(crate) fn get(key: &'static str) -> RequestBody {
+    RequestBody::Map(map::Request::Get(key.into()))
+}
