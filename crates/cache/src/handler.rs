@@ -119,6 +119,12 @@ impl GridHandler {
         self.clock.now() + BEGINNING
     }
 
+    /// The same for those who outlive it.
+    pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
+        let clock = self.clock;
+        move || clock.now() + BEGINNING
+    }
+
     // A panic under a lock ends the driver, which calls `closed`; the rest is told that.
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

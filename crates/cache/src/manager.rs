@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
-    MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
+    MemoryBound, MergeFn, Node, Progress, Stored, TRANSFER_BUDGET, Topology, TransformFn,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -272,7 +273,8 @@ impl CacheManager {
 
     /// A cache with these settings, those that only this member is to know among them.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
-        CacheBuilder { manager: self, settings, persistence: None, patience: OPEN_TIMEOUT }
+        let (persistence, transforms) = (None, Vec::new());
+        CacheBuilder { manager: self, settings, persistence, transforms, patience: OPEN_TIMEOUT }
     }
 
     /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
@@ -371,12 +373,16 @@ impl Drop for Opening {
     }
 }
 
+/// Functions that owners apply to entries, and their names.
+type Transforms = Vec<(String, Arc<TransformFn>)>;
+
 /// A cache that is being opened. One that is open here already stays as it was opened.
 #[must_use]
 pub struct CacheBuilder<'a> {
     manager: &'a CacheManager,
     settings: CacheSettings,
     persistence: Option<Persistence>,
+    transforms: Transforms,
     patience: Duration,
 }
 
@@ -396,6 +402,21 @@ impl CacheBuilder<'_> {
     /// What keeps it on this member beyond memory.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
+        self
+    }
+
+    /// Makes a function known for [`crate::Walk::transform`] before this member is asked for anything, as
+    /// [`Cache::register_transform`] does later. It is given entries as they travel.
+    pub fn transform(
+        mut self,
+        name: &str,
+        transform: impl Fn(&[u8], Stored, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        let now = self.manager.member.handler.clock();
+        let transform = move |key: &[u8], entry: &consort_grid::Entry, arguments: &[u8]| {
+            transform(key, Stored::of(entry.clone(), now()), arguments)
+        };
+        self.transforms.push((name.to_owned(), Arc::new(transform)));
         self
     }
 
@@ -443,15 +464,24 @@ impl CacheBuilder<'_> {
         config.check()?;
         let member = &self.manager.member;
         let opened = match member.begin(&config, memory, self.persistence.is_some())? {
-            Begun::Before(opened) => opened,
+            Begun::Before(opened) => {
+                member.handler.with_node(|node, _| register(node, opened.id, self.transforms));
+                opened
+            }
             Begun::Now(opening) => {
-                member.open(config, capacity, self.persistence, &opening).await?;
+                member.open(config, capacity, self.persistence, self.transforms, &opening).await?;
                 opening.done()
             }
         };
         member.until_open(&opened, self.patience).await?;
         let options = CacheOptions { lifetime, ..CacheOptions::default() };
         Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
+    }
+}
+
+fn register(node: &mut Node, cache: CacheId, transforms: Transforms) {
+    for (name, transform) in transforms {
+        node.register_transform(cache, &name, transform);
     }
 }
 
@@ -488,6 +518,7 @@ impl Member {
         config: CacheConfig,
         capacity: Capacity,
         persistence: Option<Persistence>,
+        transforms: Transforms,
         opening: &Opening,
     ) -> Result<(), OpenError> {
         let Some(opened) = &opening.opened else { return Err(OpenError::Closed) };
@@ -503,12 +534,14 @@ impl Member {
         if let Some(store) = store {
             self.handler.state().stores.insert(store);
         }
-        let begun = self
-            .handler
-            .with_node(|node: &mut Node, now| node.open_backed(now, config, member, container, backing));
+        let begun = self.handler.with_node(|node: &mut Node, now| {
+            node.open_backed(now, config, member, container, backing)?;
+            register(node, id, transforms);
+            Ok(())
+        });
         let error = match begun {
             Some(Ok(())) => return Ok(()),
-            Some(Err(error)) => error.into(),
+            Some(Err(error)) => consort_grid::OpenError::into(error),
             None => OpenError::Closed,
         };
         let store = self.handler.state().stores.remove(id);

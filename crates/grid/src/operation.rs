@@ -120,6 +120,17 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// An entry, by the clock of the member that has it.
+    pub fn of(entry: Entry, now: Time) -> Self {
+        Self {
+            age: now.since(entry.created),
+            idle: now.since(entry.last_used),
+            value: entry.value,
+            version: entry.version,
+            lifetime: entry.lifetime,
+        }
+    }
+
     /// The entry, by the clock of a member that has got it now.
     pub fn into_entry(self, now: Time) -> Entry {
         let ago =

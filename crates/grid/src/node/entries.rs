@@ -8,17 +8,6 @@ use super::cx::Cx;
 use crate::operation::Stored;
 use crate::{Entry, Lifetime, Segment, Version};
 
-/// An entry as it travels.
-pub(crate) fn stored(entry: Entry, now: Time) -> Stored {
-    Stored {
-        age: now.since(entry.created),
-        idle: now.since(entry.last_used),
-        value: entry.value,
-        version: entry.version,
-        lifetime: entry.lifetime,
-    }
-}
-
 impl Cache {
     /// What a key has, for a decision: no use of it. Its value is missing if only the store has it and nobody has loaded
     /// it.
@@ -31,7 +20,7 @@ impl Cache {
     pub(super) fn stored(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
         let entry = self.container.get(segment, key, || now);
         let entry = if self.is_backed() { entry.or_else(|| self.entry(now, segment, key)) } else { entry };
-        entry.filter(|entry| !entry.is_passive()).map(|entry| stored(entry, now))
+        entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
     /// Writes as the primary. Returns whether there was room.

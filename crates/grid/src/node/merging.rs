@@ -369,7 +369,7 @@ impl Cache {
         let Some(topology) = self.topology() else { return };
         let past = &self.segments[usize::from(segment.0)].past;
         let own = match self.entry(cx.now, segment, key) {
-            Some(entry) => Standing::Entry(super::entries::stored(entry, cx.now)),
+            Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
             None => past.removals.get(key).map_or(Standing::Nothing, |version| Standing::Removed(*version)),
         };
         let written = match &own {

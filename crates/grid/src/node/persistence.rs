@@ -20,7 +20,7 @@ use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
 use crate::operation::OperationError;
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
-use crate::{Entry, Segment};
+use crate::{Entry, Segment, Stored};
 
 /// How long what was not stored waits until it is tried again: a full disk is not made emptier by trying.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -189,7 +189,7 @@ impl Cache {
         let number = persistence.number();
         let version = entry.as_ref().map_or(crate::Version::NONE, |entry| entry.version);
         persistence.waits.insert(number, Wait::Write { place: place.clone(), version });
-        let entry = entry.map(|entry| super::entries::stored(entry, cx.now));
+        let entry = entry.map(|entry| Stored::of(entry, cx.now));
         let (segment, key) = place;
         cx.store.push_back((self.config.id(), StoreRequest::Write { number, segment, key, entry }));
         true

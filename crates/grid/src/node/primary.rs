@@ -8,7 +8,7 @@ use super::records::Record;
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
-use crate::{Segment, Version};
+use crate::{Segment, Stored, Version};
 
 impl Cache {
     /// An operation has come from somebody with this topology.
@@ -100,9 +100,7 @@ impl Cache {
             is_done: is_held,
             was_present: present.is_some(),
             version: standing,
-            previous: present
-                .filter(|_| write.wants_previous)
-                .map(|entry| super::entries::stored(entry, cx.now)),
+            previous: present.filter(|_| write.wants_previous).map(|entry| Stored::of(entry, cx.now)),
         };
         if !is_done {
             let outcome = Outcome::Written(written.clone());

@@ -12,7 +12,7 @@ use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
 use crate::planted::Planted;
 use crate::topology::Phase;
-use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
+use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
 /// [`CHUNK_BYTES`] a receiver has a megabyte under way, a millisecond of a fast network.
@@ -263,7 +263,7 @@ impl Cache {
         let chunk = Chunk {
             rebalance,
             segment,
-            entries: entries.map(|(key, entry)| (key, super::entries::stored(entry, cx.now))).collect(),
+            entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
             next: found.next.map(|next| (next.slot.into(), next.before)),
             past: found.next.is_none().then(|| self.past_of(segment)).flatten(),
             side,
