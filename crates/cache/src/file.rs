@@ -63,6 +63,7 @@ const KINDS: &[(&str, &str, CacheMode)] = &[
     ("local-cache", "local-cache-configuration", CacheMode::Local),
     ("replicated-cache", "replicated-cache-configuration", CacheMode::Replicated),
     ("distributed-cache", "distributed-cache-configuration", CacheMode::Distributed { owners: 2 }),
+    ("invalidation-cache", "invalidation-cache-configuration", CacheMode::Invalidation),
 ];
 
 const IN_ROOT: &[&str] = &["jgroups", "cache-container"];
@@ -74,6 +75,8 @@ const IN_CONTAINER: &[&str] = &[
     "replicated-cache-configuration",
     "distributed-cache",
     "distributed-cache-configuration",
+    "invalidation-cache",
+    "invalidation-cache-configuration",
 ];
 const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "groups"];
 const OF_TRANSPORT: &[&str] =
@@ -216,7 +219,7 @@ fn read_cache(
     tree.check_attributes(
         node,
         match mode {
-            CacheMode::Local => &["name", "configuration"],
+            CacheMode::Local | CacheMode::Invalidation => &["name", "configuration"],
             CacheMode::Replicated => &["name", "configuration", "segments", "capacity-factor"],
             CacheMode::Distributed { .. } => {
                 &["name", "configuration", "owners", "segments", "capacity-factor"]
@@ -376,7 +379,7 @@ mod tests {
              <distributed-cache-configuration name=\"safe\" owners=\"3\" segments=\"64\" capacity-factor=\"0.5\">\
                <partition-handling when-split=\"DENY_READ_WRITES\"/><groups enabled=\"true\"/><expiration lifespan=\"5m\" max-idle=\"-1\"/>\
              </distributed-cache-configuration>\n\
-             <replicated-cache name=\"rates\"/><local-cache name=\"own\"/>",
+             <replicated-cache name=\"rates\"/><local-cache name=\"own\"/><invalidation-cache name=\"pages\"/>",
         );
         let file = file.unwrap();
         let orders = &file.caches["orders"];
@@ -396,7 +399,8 @@ mod tests {
         assert_eq!(orders.lifetime, Lifetime { lifespan: Some(Duration::from_secs(300)), max_idle: None });
         assert_eq!(file.caches["rates"].config.mode, CacheMode::Replicated);
         assert_eq!(file.caches["own"].config.mode, CacheMode::Local);
-        assert_eq!(file.caches.len(), 3, "a template is no cache");
+        assert_eq!(file.caches["pages"].config.mode, CacheMode::Invalidation);
+        assert_eq!(file.caches.len(), 4, "a template is no cache");
     }
 
     #[test]

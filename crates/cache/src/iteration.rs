@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use consort_grid::{
-    Guarantee, Item, IterationError, IterationId, Next, Publication, Segment, TransformFn, What,
+    CacheMode, Change, Condition, Guarantee, Item, IterationError, IterationId, Next, Publication, Segment,
+    TransformFn, What, Write,
 };
 use futures_core::Stream;
 
@@ -233,12 +234,19 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(walk.next().await.transpose()?.is_none())
     }
 
-    /// Removes every key that is there when it begins. What is put meanwhile may stay.
+    /// Removes every key that is there when it begins. What is put meanwhile may stay. With [`CacheMode::Invalidation`] that is
+    /// one command to all members.
     ///
     /// # Errors
     ///
     /// [`CacheError`]; some keys were removed.
     pub async fn clear(&self) -> Result<(), CacheError> {
+        if self.config().mode == CacheMode::Invalidation {
+            // What others have, nobody knows.
+            let change = Change::Clear;
+            let all = Write { condition: Condition::Always, change, wants_previous: false };
+            return self.write(Bytes::new(), all).await.map(drop);
+        }
         let mut walk = self.walk(What::Keys, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
         let mut keys = Vec::with_capacity(CLEAR_AT_ONCE);
         while let Some(key) = walk.next().await.transpose()? {

@@ -462,6 +462,9 @@ impl CacheBuilder<'_> {
             (keys, values) => format!("{keys}, {values}").into(),
         };
         config.check()?;
+        if self.persistence.is_some() {
+            config.check_store()?;
+        }
         let member = &self.manager.member;
         let opened = match member.begin(&config, memory, self.persistence.is_some())? {
             Begun::Before(opened) => {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, Change, OperationError, Outcome, ReadFrom, Segment, Topology};
+use consort_grid::{Action, CacheMode, Change, OperationError, Outcome, ReadFrom, Segment, Topology};
 use consort_group::{Address, Time};
 
 use crate::handler::GridHandler;
@@ -81,7 +81,8 @@ impl<'a> Operation<'a> {
             || !lanes.are_open() && {
                 let segment = self.cache.segment_of(&request.key);
                 let topology = node.topology(self.cache.id);
-                topology.is_some_and(|topology| {
+                let is_own = self.cache.config.mode == CacheMode::Invalidation;
+                topology.filter(|_| !is_own).is_some_and(|topology| {
                     wants_room(topology, node.local(), segment, &request.action, |to| lanes.is_closed(to))
                 })
             };
@@ -184,7 +185,7 @@ fn value_len(action: &Action) -> usize {
     match action {
         Action::Write(write) => match &write.change {
             Change::Put { value, .. } => value.len(),
-            Change::Remove => 0,
+            Change::Remove | Change::Clear => 0,
         },
         Action::Read(_) => 0,
     }

@@ -19,7 +19,7 @@ async fn a_manager_starts_by_its_file() {
     let manager = CacheManager::from_file_with(&example(), &variables).unwrap().start();
     let manager = soon("start", manager).await.unwrap();
     assert_eq!(manager.name(), "A");
-    assert!(manager.defined_caches().eq(["orders", "parsed", "rates", "sessions"]));
+    assert!(manager.defined_caches().eq(["orders", "pages", "parsed", "rates", "sessions"]));
     let orders: RawCache = soon("orders", manager.named("orders").unwrap().raw()).await.unwrap();
     assert_eq!(orders.config().mode, CacheMode::Distributed { owners: 3 });
     assert_eq!(orders.config().partitions, PartitionHandling::DenyReadWrites);
@@ -37,7 +37,7 @@ async fn a_manager_starts_by_its_file() {
     let unknown = manager.cache::<String, String>("session").await.unwrap_err();
     assert!(matches!(&unknown, OpenError::Undefined { .. }));
     let said = unknown.to_string();
-    assert!(said.ends_with("has no cache session; it has orders, parsed, rates, sessions"), "{said}");
+    assert!(said.ends_with("has no cache session; it has orders, pages, parsed, rates, sessions"), "{said}");
     soon("close", manager.close()).await.unwrap();
 }
 

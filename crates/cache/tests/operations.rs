@@ -67,6 +67,31 @@ async fn a_local_cache_is_its_members_own() {
     close(managers).await;
 }
 
+#[tokio::test]
+async fn a_write_takes_the_key_away_from_all_others() {
+    let managers = Cluster::loopback("invalidation").join_all(["A", "B", "C"]).await;
+    let config = CacheConfig { mode: CacheMode::Invalidation, ..CacheConfig::new("near") };
+    let caches = open(&managers, &config).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "near", 3).await;
+    let has = async |n: usize| soon("get", caches[n].get(&b"k"[..])).await.expect("got").is_some();
+    for n in [0, 1, 2, 0] {
+        soon("put", caches[n].put(&b"k"[..], &b"v"[..])).await.expect("put");
+        assert_eq!([has(0).await, has(1).await, has(2).await], [n == 0, n == 1, n == 2]);
+    }
+    assert!(!soon("remove", caches[1].remove(&b"k"[..])).await.expect("removed"), "it had none itself");
+    assert!(!has(0).await);
+    for cache in &caches {
+        soon("put", cache.put(&[7; 3][..], &b"v"[..])).await.expect("put");
+        soon("put", cache.put(cache.name().as_bytes(), &b"v"[..])).await.expect("put");
+    }
+    soon("clear", caches[0].clear()).await.expect("cleared");
+    for cache in &caches {
+        assert_eq!(soon("size", cache.size()).await, Ok(0));
+    }
+    assert!(soon("listen", caches[0].listen().start()).await.is_err(), "changes have no common order");
+    close(managers).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_member_puts_all_get_over_tcp() {
     let managers = Cluster::tcp("puts-tcp").join_all(["A", "B", "C"]).await;

@@ -115,6 +115,10 @@ pub(crate) enum Effect {
     Superseded,
     /// Nothing: the acknowledgement says that everything before it has arrived.
     Nothing,
+    /// What this member has of it is old, whatever its version.
+    Invalidate,
+    /// The same of all keys.
+    InvalidateAll,
 }
 
 /// A change, for a member with listeners.

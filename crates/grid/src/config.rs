@@ -22,6 +22,10 @@ pub enum CacheMode {
         /// Owners of each segment. Two by default: nothing is lost with one member.
         owners: u16,
     },
+    /// Every member keeps what it has put itself, and a write takes the key away from all others: for what can be had again
+    /// elsewhere, a database say. Nothing moves when members come or go, nothing is kept in stores, and capacities mean
+    /// nothing.
+    Invalidation,
 }
 
 impl Default for CacheMode {
@@ -95,7 +99,7 @@ impl CacheConfig {
     pub fn owner_count(&self) -> u16 {
         match self.mode {
             CacheMode::Local => 1,
-            CacheMode::Replicated => u16::MAX,
+            CacheMode::Replicated | CacheMode::Invalidation => u16::MAX,
             CacheMode::Distributed { owners } => owners,
         }
     }
@@ -120,6 +124,19 @@ impl CacheConfig {
             return Ok(());
         };
         let (setting, value) = (wrong.0.into(), wrong.1.into());
+        Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
+    }
+
+    /// Whether it may have a store.
+    ///
+    /// # Errors
+    ///
+    /// If its mode keeps nothing that would be worth something in another life: nobody knows what was written meanwhile.
+    pub fn check_store(&self) -> Result<(), OpenError> {
+        if self.mode != CacheMode::Invalidation {
+            return Ok(());
+        }
+        let (setting, value) = ("a store".into(), "had with mode Invalidation".into());
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::persistence::StoreFailure;
-use crate::{Entry, Lifetime, Segment, Version};
+use crate::{CacheMode, Entry, Lifetime, Segment, Version};
 
 /// When a write is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +48,9 @@ pub enum Change {
     },
     /// The key is absent from now on.
     Remove,
+    /// All keys are absent from now on, whatever key is named. Only with [`CacheMode::Invalidation`], where nobody knows
+    /// which keys the others have.
+    Clear,
 }
 
 /// A write: one change under one condition.
@@ -200,6 +203,14 @@ pub enum OperationError {
         length: usize,
         /// How long it may be.
         limit: usize,
+    },
+    /// The cache's mode does not have what was asked for. Nothing was changed.
+    #[error("{what} is not to be had in a cache of mode {mode:?}")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+        /// The cache's mode.
+        mode: CacheMode,
     },
     /// The cache is not open here, or no more. Nothing was changed.
     #[error("cache is closed")]

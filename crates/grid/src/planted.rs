@@ -49,12 +49,16 @@ pub enum Planted {
     AbsentCounted,
     /// A coordinator that has lost members does not ask those that are left.
     LossNotConfirmed,
+    /// Members acknowledge what others have written, and keep what they have of it.
+    InvalidationIgnored,
+    /// After a merge of sides that have all written, members keep what they had.
+    KeptThroughMerge,
 }
 
 impl Planted {
     /// All of them.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -77,5 +81,7 @@ impl Planted {
         Self::LastChunkLost,
         Self::AbsentCounted,
         Self::LossNotConfirmed,
+        Self::InvalidationIgnored,
+        Self::KeptThroughMerge,
     ];
 }

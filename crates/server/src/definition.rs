@@ -58,6 +58,7 @@ fn of_kind(cache: &str, kind: &str) -> Result<CacheConfig> {
         "distributed-cache" => CacheMode::default(),
         "replicated-cache" => CacheMode::Replicated,
         "local-cache" => CacheMode::Local,
+        "invalidation-cache" => CacheMode::Invalidation,
         other => return Err(DefinitionError::Unsupported(other.to_owned())),
     };
     // Bytes as clients send them; what they are is between them.
@@ -141,6 +142,7 @@ pub(crate) fn to_text(config: &CacheConfig) -> String {
     match config.mode {
         CacheMode::Local => serde_json::json!({"local-cache": {"segments": segments}}),
         CacheMode::Replicated => serde_json::json!({"replicated-cache": {"segments": segments}}),
+        CacheMode::Invalidation => serde_json::json!({"invalidation-cache": {"segments": segments}}),
         CacheMode::Distributed { owners } => {
             serde_json::json!({"distributed-cache": {"owners": owners, "segments": segments}})
         }
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn members_read_what_members_write() {
-        for kind in ["distributed-cache", "replicated-cache", "local-cache"] {
+        for kind in ["distributed-cache", "replicated-cache", "local-cache", "invalidation-cache"] {
             let config = CacheConfig { segments: 7, ..of_kind("c", kind).unwrap() };
             assert_eq!(from_text("c", &to_text(&config)), Ok(config));
         }

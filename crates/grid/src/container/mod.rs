@@ -388,6 +388,12 @@ impl Container {
         drop(contents);
     }
 
+    /// Removes everything in a segment that is here. It is read and written as before, and walks through it begin anew.
+    pub fn clear_segment(&self, segment: Segment) {
+        let contents = self.update(segment, Table::clear_contents);
+        drop(contents);
+    }
+
     // Expiry.
 
     /// Takes out what has expired. It looks at no more than `looks_max` entries whose deadline has come, of which those

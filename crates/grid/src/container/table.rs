@@ -511,6 +511,14 @@ impl Table {
         std::mem::replace(&mut self.contents, emptied)
     }
 
+    /// Gives what is in the segment to the caller, and keeps the segment.
+    pub(super) fn clear_contents(&mut self) -> Contents {
+        let (state, is_readable) = (self.state, self.is_readable);
+        let contents = self.drop_contents();
+        (self.state, self.is_readable) = (state, is_readable);
+        contents
+    }
+
     /// Goes on with a walk: gives entries that are not expired until the budget is spent or enough was looked at.
     pub(super) fn walk(
         &self,

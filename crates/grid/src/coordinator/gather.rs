@@ -8,11 +8,11 @@ use super::AGAIN_AFTER;
 use super::led::Led;
 use super::restore::Restoring;
 use super::sides;
-use crate::PartitionHandling;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
+use crate::{CacheMode, PartitionHandling};
 
 /// The members that have not answered, and the answers of those that have.
 pub(super) struct Gathering {
@@ -141,8 +141,20 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     };
     let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
     let id = ids.max().unwrap_or(0) + 1;
-    let others = if merges { sides::others(&best, &found, id) } else { Vec::new() };
+    let mut others = if merges { sides::others(&best, &found, id) } else { Vec::new() };
+    let is_apart = |(_, status): &(Address, CacheStatus)| {
+        status.topology.as_ref().is_some_and(|topology| topology.origin != best.origin)
+    };
+    let must_renew = config.mode == CacheMode::Invalidation
+        && (!others.is_empty() || found.iter().any(is_apart))
+        && !cx.has(Planted::KeptThroughMerge);
+    if config.mode == CacheMode::Invalidation {
+        others.clear();
+    }
     let mut led = Led::resume(config, best);
+    if must_renew {
+        led.renew(id);
+    }
     for (member, status) in found {
         led.pulled.insert(member.clone(), status.pulled);
         if status.is_leaving {

@@ -11,7 +11,7 @@ use crate::merge::Side;
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Interest, Membership, Phase, Topology};
-use crate::{CacheConfig, CacheMember, ConsistentHash, OpenError, PartitionHandling};
+use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, OpenError, PartitionHandling};
 
 pub(super) struct Led {
     config: CacheConfig,
@@ -146,6 +146,13 @@ impl Led {
         self.topology = topology;
         self.publish(cx);
         self.advance(cx);
+    }
+
+    /// All members give up what they have: of what sides have written that did not know of each other, nobody may read
+    /// what is older.
+    pub(super) fn renew(&mut self, id: u32) {
+        let renewed = |one: &Membership| Membership { since: id, ..one.clone() };
+        self.topology.members = self.topology.members.iter().map(renewed).collect();
     }
 
     /// The topology without members that are not here, or degraded if they are too many.
@@ -380,7 +387,8 @@ impl Led {
         }
         Some(self.topology.succeeded(id, |next| {
             next.members = members.into();
-            if is_moved {
+            // Where each has its own, nothing has to be there before a member is read.
+            if is_moved && self.config.mode != CacheMode::Invalidation {
                 next.phase = Phase::ReadOldWriteAll;
                 next.pending = Some(target);
                 next.rebalance = id;

@@ -4,7 +4,7 @@ use consort_group::Address;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Effect};
 use crate::planted::Planted;
 use crate::{Segment, Version};
@@ -15,9 +15,7 @@ impl Cache {
         let segment = backup.segment;
         let Some(installed) = &self.installed else { return };
         let epoch = installed.topology.epoch(segment);
-        if topology < epoch && !cx.has(Planted::OldEpochTaken)
-            || installed.writes.primary(segment) != Some(from)
-        {
+        if topology < epoch && !cx.has(Planted::OldEpochTaken) || !self.may_order(installed, from, segment) {
             // Its primary does not know yet that the owners have changed. It will, and send this to all of them.
             cx.counters.outdated += 1;
             return;
@@ -33,8 +31,13 @@ impl Cache {
         let (caller, number) = (operation.caller.clone(), operation.number);
         // An answer behind writes names no key.
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
-        if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
-            let is_removal = matches!(effect, Effect::Remove);
+        if self.is_invalidation() {
+            // No record: to do it twice costs an entry at worst.
+            if !cx.watermarks.is_finished(&operation) && !cx.has(Planted::InvalidationIgnored) {
+                self.invalidate(cx, segment, &key, &effect);
+            }
+        } else if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
+            let did = Did::of(&effect);
             if let Some(record) = self.state(segment).records.of_write(&key, version) {
                 record.operation = operation;
             } else {
@@ -44,7 +47,7 @@ impl Cache {
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
-                    let record = Record { operation, key, version, is_removal, outcome };
+                    let record = Record { operation, key, version, did, outcome };
                     self.state(segment).records.push(record, &cx.watermarks);
                 } else {
                     cx.counters.malformed += 1;
@@ -81,14 +84,18 @@ impl Cache {
                 self.note_removal(segment, key, version);
                 self.erase(cx, segment, key, version);
             }
-            Effect::Superseded | Effect::Nothing => {}
+            // Nothing to apply, or of another mode.
+            _ => {}
         }
     }
 
     /// What is done to write owners that may not have a record's write.
     pub(super) fn effect_of(&self, now: consort_group::Time, segment: Segment, record: &Record) -> Effect {
-        if record.is_removal {
-            return Effect::Remove;
+        match record.did {
+            Did::Clear => return Effect::InvalidateAll,
+            _ if self.is_invalidation() => return Effect::Invalidate,
+            Did::Remove => return Effect::Remove,
+            Did::Put => {}
         }
         let stored = self.stored(now, segment, &record.key).filter(|stored| stored.version == record.version);
         stored.map_or(Effect::Superseded, Effect::Put)

@@ -126,7 +126,11 @@ impl Cache {
     }
 
     pub(crate) fn primary(&self, segment: Segment) -> Option<&Address> {
-        self.installed.as_ref()?.writes.primary(segment)
+        let writes = &self.installed.as_ref()?.writes;
+        if self.is_invalidation() && writes.owners(segment).any(|owner| *owner == self.member.address) {
+            return Some(&self.member.address);
+        }
+        writes.primary(segment)
     }
 
     pub(crate) fn is_primary(&self, local: &Address, segment: Segment) -> bool {

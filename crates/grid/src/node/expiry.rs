@@ -7,10 +7,11 @@ use consort_group::Time;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
+use crate::Segment;
 use crate::command::OperationId;
 use crate::container::Taken;
-use crate::{Segment, Version};
+use crate::event::EventKind;
 
 impl Cache {
     /// Whether this member may write in a segment as its primary.
@@ -35,6 +36,12 @@ impl Cache {
 
     /// Takes out what has expired.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
+        if self.is_invalidation() {
+            let taken = self.container.expire(cx.now, looks_max);
+            return taken
+                .into_iter()
+                .for_each(|one| self.tell_gone(cx, EventKind::Expired, one.key, one.entry.version));
+        }
         if !self.is_listened() {
             let taken = self.container.expire(cx.now, looks_max);
             return self.note_expired(cx, taken);
@@ -60,15 +67,12 @@ impl Cache {
     }
 
     fn remove_expired(&mut self, cx: &mut Cx, segment: Segment, key: bytes::Bytes) {
-        let topology = self.topology_id();
-        let state = self.state(segment);
-        state.count += 1;
-        let version = Version::new(topology, state.count);
+        let version = self.next_version(segment);
         self.erase(cx, segment, &key, version);
         let number = self.open_own(cx, segment, &key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let outcome = super::telling::expired(version);
-        let record = Record { operation, key, version, is_removal: true, outcome };
+        let record = Record { operation, key, version, did: Did::Remove, outcome };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
         self.tell_own(cx, segment, &record, true);
         self.back_up_record(cx, segment, record);

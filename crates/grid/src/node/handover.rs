@@ -9,7 +9,7 @@ use consort_group::Address;
 use super::cache::Cache;
 use super::calls::InFlight;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment};
 use crate::operation::{Action, Change, Condition, Write};
 use crate::planted::Planted;
@@ -18,7 +18,8 @@ use crate::{Segment, Version};
 impl Cache {
     /// Sends our records to new primaries, and as a new primary begins to wait for those of others.
     pub(super) fn hand_over(&mut self, cx: &mut Cx) {
-        let Some(installed) = &self.installed else { return };
+        // Where every member orders its own writes, there is nobody to hear of others.
+        let Some(installed) = self.installed.as_ref().filter(|_| !self.is_invalidation()) else { return };
         let mut handed: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         for segment in installed.writes.segments() {
             let reign = installed.topology.reign(segment);
@@ -97,10 +98,10 @@ impl Cache {
             if state.records.of_write(&key, version).is_some() || cx.watermarks.is_finished(&operation) {
                 continue;
             }
-            let is_removal = effect == crate::command::Effect::Remove;
+            let did = Did::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
-            let record = Record { operation, key, version, is_removal, outcome };
+            let record = Record { operation, key, version, did, outcome };
             self.state(segment).records.push(record, &cx.watermarks);
         }
         self.state(segment).missing.retain(|owner| owner != from);
@@ -136,7 +137,8 @@ impl Cache {
                     }
                 }
                 told.push(segment);
-                for owner in self.write_owners(segment).filter(|owner| **owner != cx.local) {
+                let is_shared = !self.is_invalidation();
+                for owner in self.write_owners(segment).filter(|owner| is_shared && **owner != cx.local) {
                     settled.entry(owner.clone()).or_default().push(segment);
                 }
             }

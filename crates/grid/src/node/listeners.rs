@@ -145,6 +145,10 @@ impl Listeners {
 impl Cache {
     /// Begins to listen.
     pub(crate) fn listen(&mut self, cx: &mut Cx, id: ListenerId, options: Listen) -> Result<(), ListenError> {
+        if options.scope == Scope::Cluster && self.is_invalidation() {
+            let what = "a listener of the whole cluster";
+            return Err(OperationError::Unsupported { what, mode: self.config.mode }.into());
+        }
         if self.listeners.all.len() >= LISTENERS_MAX {
             return Err(OperationError::Busy(LISTENERS_MAX as u64).into());
         }

@@ -13,7 +13,7 @@ use consort_group::{Address, Time};
 use super::activation::{LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
@@ -437,7 +437,7 @@ impl Cache {
             operation: operation.clone(),
             key: key.clone(),
             version,
-            is_removal: false,
+            did: Did::Put,
             outcome: outcome.clone(),
         };
         self.state(segment).records.push(record, &cx.watermarks);

@@ -17,6 +17,7 @@ mod entries;
 mod expiry;
 mod handover;
 mod install;
+mod invalidation;
 mod iteration;
 mod listener;
 mod listeners;
@@ -45,7 +46,8 @@ use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, TransformFn};
 use crate::wire::{FrameError, FrameReader};
 use crate::{
-    Backing, CacheConfig, CacheMember, Container, Loaded, OpenError, StoreFailure, StoreRequest, Topology,
+    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Loaded, OpenError, StoreFailure,
+    StoreRequest, Topology,
 };
 use cache::Cache;
 use calls::InFlight;
@@ -207,6 +209,9 @@ impl Node {
     ) -> Result<(), OpenError> {
         self.cx.now = now;
         config.check()?;
+        if backing.is_some() {
+            config.check_store()?;
+        }
         self.cx.knows_merge(&config)?;
         let id = config.id();
         if self.caches.contains_key(&id) {
@@ -219,7 +224,10 @@ impl Node {
             let (setting, ours, theirs) = (setting.into(), ours.into(), theirs.into());
             return Err(OpenError::StoredDifferently { cache: config.name, setting, ours, theirs });
         }
-        let mut cache = Cache::new(config, member, container);
+        // Where each has its own, everybody has a place for it.
+        let capacity =
+            if config.mode == CacheMode::Invalidation { Capacity::default() } else { member.capacity };
+        let mut cache = Cache::new(config, CacheMember { capacity, ..member }, container);
         cache.persistence = backing.map(|backing| Box::new(persistence::Persistence::new(backing)));
         if cache.is_local() {
             let first = cache.first_topology(&self.cx);
@@ -260,7 +268,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] and [`OperationError::Busy`]; nothing was done.
+    /// [`OperationError::Closed`], [`OperationError::Busy`] and [`OperationError::Unsupported`]; nothing was done.
     pub fn submit(
         &mut self,
         now: Time,
@@ -271,6 +279,7 @@ impl Node {
     ) -> Result<u64, OperationError> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
+        cache.check(&action)?;
         if self.cx.calls.is_full() {
             return Err(OperationError::Busy(calls::CALLS_MAX as u64));
         }

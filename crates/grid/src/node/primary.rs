@@ -4,7 +4,7 @@ use consort_group::Address;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
@@ -89,13 +89,14 @@ impl Cache {
         key: bytes::Bytes,
         write: Write,
     ) {
-        if self.is_listened() {
+        if self.is_listened() && !self.is_invalidation() {
             self.expire_first(cx, segment, &key);
         }
         let present = self.entry(cx.now, segment, &key);
         let standing = present.as_ref().map_or(Version::NONE, |entry| entry.version);
         let is_held = write.condition.holds(present.as_ref());
-        let is_done = is_held && (present.is_some() || write.change != Change::Remove);
+        let is_change = present.is_some() || write.change != Change::Remove || self.is_invalidation();
+        let is_done = is_held && is_change;
         let mut written = Written {
             is_done: is_held,
             was_present: present.is_some(),
@@ -110,12 +111,8 @@ impl Cache {
         if let Some(error) = self.store_refusal(cx) {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
-        let topology = self.topology_id();
-        let state = self.state(segment);
-        state.count += 1;
-        let version = Version::new(topology, state.count);
-        let is_removal = write.change == Change::Remove;
-        match write.change {
+        let version = self.next_version(segment);
+        let did = match write.change {
             Change::Put { value, lifetime } => {
                 if !self.put_new(cx, segment, &key, value, version, lifetime) {
                     return self.reply(
@@ -125,21 +122,37 @@ impl Cache {
                         Reply::Failed(OperationError::Full),
                     );
                 }
+                self.note_put(segment, &key, version);
+                Did::Put
             }
-            Change::Remove => self.erase(cx, segment, &key, version),
-        }
-        match is_removal {
-            true => self.note_removal(segment, &key, version),
-            false => self.note_put(segment, &key, version),
-        }
+            Change::Remove => {
+                self.erase(cx, segment, &key, version);
+                self.note_removal(segment, &key, version);
+                Did::Remove
+            }
+            Change::Clear => {
+                self.clear_here(cx);
+                Did::Clear
+            }
+        };
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
-        let record = Record { operation, key, version, is_removal, outcome: Outcome::Written(written) };
+        let record = Record { operation, key, version, did, outcome: Outcome::Written(written) };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
-        if !self.listeners.is_idle() {
+        if !self.listeners.is_idle() && did != Did::Clear {
             self.tell_own(cx, segment, &record, true);
         }
         self.back_up_record(cx, segment, record);
+    }
+
+    /// The version of a write that this member orders.
+    pub(super) fn next_version(&mut self, segment: Segment) -> Version {
+        let topology = self.topology_id();
+        // Who orders the same segment beside others takes its own places of the count.
+        let (place, places) = if self.is_invalidation() { self.place() } else { (0, 1) };
+        let state = self.state(segment);
+        state.count += 1;
+        Version::new(topology, state.count * places + place)
     }
 
     /// Answers what changes nothing. If what it saw may not have arrived everywhere, the answer goes behind it.

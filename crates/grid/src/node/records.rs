@@ -7,7 +7,7 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::Version;
-use crate::command::OperationId;
+use crate::command::{Effect, OperationId};
 use crate::operation::Outcome;
 
 /// One write.
@@ -16,8 +16,24 @@ pub(crate) struct Record {
     pub(crate) operation: OperationId,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    pub(crate) is_removal: bool,
+    pub(crate) did: Did,
     pub(crate) outcome: Outcome,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Did {
+    Put,
+    Remove,
+    /// It removed all keys of a cache whose members have each their own.
+    Clear,
+}
+
+impl Did {
+    /// What a backup command did.
+    pub(crate) fn of(effect: &Effect) -> Self {
+        if *effect == Effect::Remove { Self::Remove } else { Self::Put }
+    }
 }
 
 /// Below which number everything of a caller is finished, as far as was heard.

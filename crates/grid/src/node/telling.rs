@@ -10,27 +10,27 @@ use consort_group::Address;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::Record;
+use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Effect, OperationId, Tell};
 use crate::event::{EntryEvent, EventKind, Scope};
 use crate::operation::Outcome;
 use crate::{Interest, Segment, Version};
 
 /// What a change was, for those who hear of it. A removal of what was absent is that of an entry whose time was over.
-fn kind_of(is_removal: bool, outcome: Option<&Outcome>) -> EventKind {
+fn kind_of(did: Did, outcome: Option<&Outcome>) -> EventKind {
     let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
-    match (is_removal, was_present) {
-        (false, false) => EventKind::Created,
-        (false, true) => EventKind::Modified,
-        (true, true) => EventKind::Removed,
-        (true, false) => EventKind::Expired,
+    match (did, was_present) {
+        (Did::Put, false) => EventKind::Created,
+        (Did::Put, true) => EventKind::Modified,
+        (_, true) => EventKind::Removed,
+        (_, false) => EventKind::Expired,
     }
 }
 
 fn value_of(effect: &Effect) -> Option<Bytes> {
     match effect {
         Effect::Put(stored) => Some(stored.value.clone()),
-        Effect::Remove | Effect::Superseded | Effect::Nothing | Effect::Copy(_) => None,
+        _ => None,
     }
 }
 
@@ -47,7 +47,7 @@ impl Tell {
             operation: backup.operation.clone(),
             key: backup.key.clone(),
             version: backup.version,
-            kind: kind_of(backup.effect == Effect::Remove, backup.outcome.as_ref()),
+            kind: kind_of(Did::of(&backup.effect), backup.outcome.as_ref()),
             value: value_of(&backup.effect),
             acks: backup.acks,
             outcome: None,
@@ -92,7 +92,7 @@ impl Cache {
             operation: record.operation.clone(),
             key: record.key.clone(),
             version: record.version,
-            kind: kind_of(record.is_removal, Some(&record.outcome)),
+            kind: kind_of(record.did, Some(&record.outcome)),
             value: value_of(&effect),
             acks: 0,
             outcome: None,

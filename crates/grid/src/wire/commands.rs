@@ -191,7 +191,7 @@ wire_struct!(Listening { since, changed, interest });
 wire_struct!(Membership { member, since, listening });
 wire_struct!(Location { site, rack, machine });
 wire_struct!(CacheMember { address, capacity, location });
-wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local });
+wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local, 3 = Invalidation });
 wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
 wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
@@ -219,7 +219,7 @@ wire_enum!(OpenError {
 wire_struct!(Lifetime { lifespan, max_idle });
 wire_struct!(Stored { value, version, lifetime, age, idle });
 wire_enum!(Condition { 0 = Always, 1 = Absent, 2 = Present, 3 = Value(value), 4 = Version(version) });
-wire_enum!(Change { 0 = Put { value, lifetime }, 1 = Remove });
+wire_enum!(Change { 0 = Put { value, lifetime }, 1 = Remove, 2 = Clear });
 wire_struct!(Write { condition, change, wants_previous });
 wire_enum!(ReadFrom { 0 = Nearest, 1 = Primary });
 wire_enum!(Action { 0 = Read(from), 1 = Write(write) });
@@ -228,7 +228,15 @@ wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
 wire_struct!(Call { number, is_repeated, key, action });
-wire_enum!(Effect { 0 = Put(entry), 1 = Remove, 2 = Superseded, 3 = Nothing, 4 = Copy(entry) });
+wire_enum!(Effect {
+    0 = Put(entry),
+    1 = Remove,
+    2 = Superseded,
+    3 = Nothing,
+    4 = Copy(entry),
+    5 = Invalidate,
+    6 = InvalidateAll,
+});
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_grid::{Action, Availability, NodeEvent, Outcome, PartitionHandling, Topology};
+use consort_grid::{Action, Availability, CacheMode, NodeEvent, Outcome, PartitionHandling, Topology};
 use consort_group::{Address, Message};
 
 use super::Member;
@@ -196,6 +196,14 @@ impl World {
     pub(super) fn readers(&self, node: usize, key: &[u8]) -> BTreeSet<usize> {
         let member = self.nodes[node].member.as_ref();
         let topology = member.and_then(|member| member.topology());
+        let own = &self.nodes[node].address;
+        let is_owner =
+            |topology: &&Topology| topology.read_owners().members().iter().any(|one| one.address == *own);
+        // Where every member has its own entries, nobody else is asked.
+        let mode = self.grid.as_ref().map(|grid| grid.config.mode);
+        if mode == Some(CacheMode::Invalidation) && topology.as_ref().is_some_and(is_owner) {
+            return BTreeSet::from([node]);
+        }
         let owners = topology.into_iter().flat_map(|topology| {
             let owners = topology.read_owners();
             owners.owners(owners.segment_of(key))

@@ -72,7 +72,7 @@ impl Operation {
     pub(crate) fn value(&self) -> Option<&Bytes> {
         match &self.write()?.change {
             Change::Put { value, .. } => Some(value),
-            Change::Remove => None,
+            Change::Remove | Change::Clear => None,
         }
     }
 

@@ -123,10 +123,11 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
 fn draw(world: &mut World) -> Grid {
     let rng = &mut world.rng;
     let mut config = CacheConfig::new("sim");
-    config.mode = match rng.below(10) {
+    config.mode = match rng.below(11) {
         0 | 1 => CacheMode::Replicated,
         2 => CacheMode::Distributed { owners: 1 },
         3..8 => CacheMode::Distributed { owners: 2 },
+        8 => CacheMode::Invalidation,
         _ => CacheMode::Distributed { owners: 3 },
     };
     config.segments = rng.between(1, 16) as u16;

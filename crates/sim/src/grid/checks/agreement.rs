@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::{ChunkLimits, Container, Cursor, Segment, SegmentState, Version};
+use consort_grid::{CacheMode, ChunkLimits, Container, Cursor, Segment, SegmentState, Version};
 use consort_group::Time;
 
 use crate::checks::Broken;
@@ -15,6 +15,9 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     let alive: Vec<_> = world.nodes.iter().filter(|node| node.is_alive()).collect();
     let first = alive.iter().find_map(|node| node.member.as_ref()?.topology());
     let Some(topology) = first else { return Ok(()) };
+    if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
+        return super::invalidation::one_holder(world);
+    }
     for segment in topology.current.segments() {
         let mut known: Option<(&str, Contents)> = None;
         for node in &alive {
@@ -50,7 +53,7 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
+pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };
     chunk.entries.into_iter().map(|(key, entry)| (key, (entry.version, entry.value))).collect()

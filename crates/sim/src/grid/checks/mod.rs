@@ -7,6 +7,7 @@
 //! | what the primary says is linearizable | [`linear`] |
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
+//! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
 //! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
@@ -15,6 +16,7 @@
 pub(super) mod agreement;
 pub(super) mod bounds;
 mod counters;
+pub(super) mod invalidation;
 mod linear;
 pub(super) mod merges;
 mod register;
@@ -23,7 +25,7 @@ mod writes;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::Version;
+use consort_grid::{CacheMode, Version};
 use consort_group::Time;
 
 use super::history::Operation;
@@ -41,6 +43,10 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     }
     let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
+        if grid.config.mode == CacheMode::Invalidation {
+            invalidation::check(world, key, &operations)?;
+            continue;
+        }
         if has_parted {
             merges::check(world, key, &operations)?;
             continue;

@@ -1,0 +1,54 @@
+//! Caches of which every member keeps what it has put itself: after a write is acknowledged nobody reads what an older one
+//! has put, and once it is quiet one member at most has a key.
+//!
+//! Excused are reads on members that were left out and did not know it, as in [`super::register`]. Where sides have gone on
+//! without each other, only what is read after the merge is judged.
+
+use super::super::history::Operation;
+use super::super::keys::Kind;
+use super::{merges, tell};
+use crate::checks::Broken;
+use crate::world::World;
+
+pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
+    if Kind::of(key) == Kind::Counter {
+        // Every member counts for itself: values say nothing of their writers.
+        return Ok(());
+    }
+    let has_parted = merges::has_parted(world);
+    let done = |operation: &&&Operation| operation.written().is_some_and(|(written, _)| written.is_done);
+    let acknowledged: Vec<&Operation> = operations.iter().filter(done).copied().collect();
+    for read in operations {
+        let Some((Some(stored), ended)) = read.read() else { continue };
+        let mut writers = operations.iter().filter(|write| write.value() == Some(&stored.value));
+        let Some(writer) = writers.find(|write| write.began <= ended) else {
+            return Err(("what is read was written", tell(world, key, read)));
+        };
+        let is_judged = if has_parted { read.client.is_none() } else { !read.is_excused };
+        let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
+        let mut newer = acknowledged.iter().filter(|other| other.began > written);
+        if let Some(newer) = newer.find(|other| other.ended.is_some_and(|at| at < read.began)) {
+            let what = format!("{}\n  misses {}", tell(world, key, read), tell(world, key, newer));
+            return Err(("nobody reads what an acknowledged write has replaced", what));
+        }
+    }
+    Ok(())
+}
+
+/// Once everybody has read everything.
+pub(crate) fn one_holder(world: &World) -> Result<(), Broken> {
+    let mut holders = std::collections::BTreeMap::new();
+    for node in world.nodes.iter().filter(|node| node.is_alive()) {
+        let Some(member) = &node.member else { continue };
+        for segment in (0..member.container.segment_count()).map(consort_grid::Segment) {
+            for key in
+                super::agreement::contents(&member.container, segment, node.clock(world.now)).into_keys()
+            {
+                if let Some(other) = holders.insert(key.clone(), &node.name) {
+                    return Err(("one member has a key", format!("{key:?}: {other} and {}", node.name)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
