@@ -98,8 +98,3 @@ pub use manager_events::{ManagerEvent, ManagerEvents};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
 pub use persistence::{Persistence, WriteBehind};
-
-/// The programs in the README are compiled, too.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

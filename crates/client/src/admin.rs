@@ -1,0 +1,70 @@
+//! Caches that are made, removed and listed (facts section 2.8).
+
+use bytes::Bytes;
+use consort_hotrod::ops::task;
+use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Text};
+
+use crate::bounds::TIMEOUT;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::operation::{Answer, Ask};
+
+/// Administration of a cluster's caches.
+#[derive(Debug)]
+pub struct Administration<'a> {
+    client: &'a Client,
+}
+
+impl Client {
+    /// Makes, removes and lists caches.
+    pub const fn administration(&self) -> Administration<'_> {
+        Administration { client: self }
+    }
+}
+
+impl Administration<'_> {
+    async fn run(&self, task: &'static str, params: &[(&'static str, &str)]) -> Result<Answer, ClientError> {
+        let param = |(name, value): &(&'static str, &str)| {
+            (Text::from_static(name), Bytes::copy_from_slice(value.as_bytes()))
+        };
+        let params = params.iter().map(param).collect();
+        let ask = Ask {
+            body: RequestBody::Task(task::Request::Exec(Text::from_static(task), params)),
+            flags: Flags::NONE,
+            key_type: MediaType::Unspecified,
+            value_type: MediaType::Unspecified,
+            timeout: TIMEOUT,
+        };
+        let inner = self.client.inner();
+        inner.perform(&inner.no_cache(), ask, None).await
+    }
+
+    /// Makes a cache with these settings, one element of Infinispan's in XML, JSON or YAML as the server understands it.
+    ///
+    /// # Errors
+    ///
+    /// Also if there is one of this name.
+    pub async fn create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
+        self.run("@@cache@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
+    }
+
+    /// Makes a cache with these settings unless there is one of this name.
+    pub async fn get_or_create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
+        self.run("@@cache@getorcreate", &[("name", name), ("configuration", configuration)]).await.map(drop)
+    }
+
+    /// Removes a cache and what it has, if there is one of this name.
+    pub async fn remove(&self, name: &str) -> Result<(), ClientError> {
+        self.run("@@cache@remove", &[("name", name)]).await.map(drop)
+    }
+
+    /// The caches' names.
+    pub async fn names(&self) -> Result<Vec<String>, ClientError> {
+        let answer = self.run("@@cache@names", &[]).await?;
+        let names = match &answer.body {
+            ResponseBody::Result(names) => serde_json::from_slice(names).ok(),
+            _ => None,
+        };
+        names.ok_or_else(|| answer.unexpected())
+    }
+}

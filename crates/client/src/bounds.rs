@@ -1,0 +1,64 @@
+//! How much there may be of what a server or the callers can make grow, how long things may take, and why.
+
+use std::time::Duration;
+
+/// Room of a connection, in units of [`ROOM_UNIT`] bytes: a request takes one and as many as it has bytes to write, until
+/// its answer is there. Callers wait for room in their order. Enough to keep a server busy over a long line (4,000 small
+/// requests are more than it answers in 20 ms), and little enough that what waits for a slow one is a few megabytes.
+pub(crate) const ROOM: u32 = 4_096;
+
+/// What a unit of [`ROOM`] is.
+pub(crate) const ROOM_UNIT: usize = 1_024;
+
+/// Bytes of a key: what servers take.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a value: what servers take. Larger ones would cost everybody the connection.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of an answer. Answers to [`crate::Cache::get_all`] are the largest: [`BULK_ITEMS`] values.
+pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+/// Keys of one request for many of them. Small requests can go between two such.
+pub(crate) const BULK_ITEMS: usize = 256;
+
+/// Bytes of keys and values from which on a request for many of them takes no more.
+pub(crate) const BULK_BYTES: usize = 1024 * 1024;
+
+/// Servers of a topology. With more, it is not believed.
+pub(crate) const SERVERS_MAX: usize = 1_024;
+
+/// Bytes for which there is room at least before a connection is read, so that few reads are for a few bytes only.
+pub(crate) const READ_MIN: usize = 8 * 1024;
+
+/// Bytes for which room is made at a time. Values are parts of it, and keep it in memory as long as they live.
+pub(crate) const READ_AT_ONCE: usize = 64 * 1024;
+
+/// Reads and writes of a connection before other tasks get their turn.
+pub(crate) const ROUNDS_MAX: usize = 16;
+
+/// How often requests are looked through for deadlines, while there are any. Deadlines are late by that at most.
+pub(crate) const TICK: Duration = Duration::from_millis(50);
+
+/// A server that has said nothing for so long is asked whether it is there.
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(15);
+
+/// A server that was asked, and has still said nothing for so long, is given up.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(25);
+
+/// A server that answers others, but not a request whose deadline has passed since so long, is given up: its place would
+/// never be free again.
+pub(crate) const UNANSWERED_MAX: Duration = Duration::from_secs(60);
+
+/// How long a connection may take until it can be used.
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The pause after a connection was lost or could not be had. It doubles from time to time.
+pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
+
+/// The longest such pause. Also how long a connection must have lasted for the pauses to begin anew.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How long an operation may take unless its handle says otherwise: long enough for a server's death to be noticed by the
+/// others of its cluster.
+pub const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,244 @@
+//! Operations on many keys and on whole caches. Keys go to their owners, in requests to all of them at once.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use consort_encoding::{Decode, Encode};
+use consort_hotrod::ops::{bulk, map};
+use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
+
+use crate::bounds::{BULK_BYTES, BULK_ITEMS};
+use crate::cache::Cache;
+use crate::error::ClientError;
+use crate::operation::Answer;
+use crate::server::Server;
+
+/// Requests that are under way together at most; what is more begins as they end. Each is for [`BULK_ITEMS`] keys.
+const TOGETHER_MAX: usize = 256;
+
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
+
+/// Awaits all, so many at a time, and returns their answers in their order.
+///
+/// # Errors
+///
+/// The first that failed. The others are not waited for.
+async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, ClientError> {
+    let (mut more, mut running, mut answers) = (asking.enumerate(), Vec::new(), BTreeMap::new());
+    poll_fn(|cx| {
+        loop {
+            let room = TOGETHER_MAX - running.len();
+            running.extend(more.by_ref().take(room));
+            if running.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let before = running.len();
+            let mut place = 0;
+            while let Some((number, asking)) = running.get_mut(place) {
+                match asking.as_mut().poll(cx) {
+                    Poll::Ready(Ok(answer)) => {
+                        answers.insert(*number, answer);
+                        drop(running.swap_remove(place));
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => place += 1,
+                }
+            }
+            if running.len() == before {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await?;
+    Ok(answers.into_values().collect())
+}
+
+/// Things for one server, in as many requests as they need.
+struct Parts<T> {
+    by_server: BTreeMap<Option<usize>, Vec<(Vec<T>, usize)>>,
+}
+
+impl<T> Parts<T> {
+    const fn new() -> Self {
+        Self { by_server: BTreeMap::new() }
+    }
+
+    fn add(&mut self, server: Option<usize>, item: T, bytes: usize) {
+        let parts = self.by_server.entry(server).or_default();
+        match parts.last_mut() {
+            Some((items, sum)) if items.len() < BULK_ITEMS && *sum < BULK_BYTES => {
+                items.push(item);
+                *sum += bytes;
+            }
+            _ => parts.push((vec![item], bytes)),
+        }
+    }
+
+    fn into_requests(self) -> impl Iterator<Item = (Option<usize>, Vec<T>)> {
+        let each = self.by_server.into_iter();
+        each.flat_map(|(server, parts)| parts.into_iter().map(move |(items, _)| (server, items)))
+    }
+}
+
+/// The servers of a cache, and the places that keys have among them.
+struct Owners {
+    routing: Option<Arc<crate::routing::Routing<Arc<Server>>>>,
+}
+
+impl Owners {
+    fn of(&self, key: &[u8]) -> Option<usize> {
+        let routing = self.routing.as_ref()?;
+        let primary = routing.primary(key)?;
+        routing.servers().iter().position(|server| Arc::ptr_eq(server, primary))
+    }
+
+    fn server(&self, place: Option<usize>) -> Option<Arc<Server>> {
+        self.routing.as_ref()?.servers().get(place?).cloned()
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE>
+where
+    KE: Send + Sync,
+    VE: Send + Sync,
+{
+    fn owners(&self) -> Owners {
+        Owners { routing: self.state.routing() }
+    }
+
+    fn asking(&self, request: RequestBody, at: Option<Arc<Server>>) -> Asking<'_> {
+        Box::pin(self.ask(request, Flags::NONE, at))
+    }
+
+    /// What these keys have, in their order.
+    ///
+    /// # Errors
+    ///
+    /// The first request's that failed.
+    pub async fn get_all<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Vec<Option<V>>, ClientError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + 'q,
+        KE: Encode<Q>,
+        VE: Decode<V>,
+    {
+        let (owners, mut parts) = (self.owners(), Parts::new());
+        // A key may be asked for more than once; servers are asked once.
+        let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
+        for key in keys {
+            let key = self.key(key)?;
+            let of_key = places.entry(key.clone()).or_default();
+            if of_key.is_empty() {
+                parts.add(owners.of(&key), key.clone(), key.len());
+            }
+            of_key.push(values.len());
+            values.push(None);
+        }
+        let requests = parts.into_requests().map(|(server, keys)| {
+            self.asking(RequestBody::Bulk(bulk::Request::GetAll(keys)), owners.server(server))
+        });
+        for answer in together(requests).await? {
+            let ResponseBody::Bulk(bulk::Response::Found(found)) = answer.body else {
+                return Err(answer.unexpected());
+            };
+            for (key, value) in found {
+                for place in places.get(&key).into_iter().flatten() {
+                    values[*place] = Some(self.decoded(value.clone())?);
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    ///
+    /// # Errors
+    ///
+    /// The first request's that failed. What the others were to do goes on.
+    pub async fn put_all<'q, Q, W>(
+        &self,
+        entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
+    ) -> Result<(), ClientError>
+    where
+        K: Borrow<Q>,
+        V: Borrow<W>,
+        Q: ?Sized + 'q,
+        W: ?Sized + 'q,
+        KE: Encode<Q>,
+        VE: Encode<W>,
+    {
+        let (owners, mut parts) = (self.owners(), Parts::new());
+        // Of a key that comes twice the last counts: requests overtake each other.
+        let mut last = BTreeMap::new();
+        for (key, value) in entries {
+            last.insert(self.key(key)?, self.value(value)?);
+        }
+        for (key, value) in last {
+            let bytes = key.len() + value.len();
+            parts.add(owners.of(&key), (key, value), bytes);
+        }
+        let requests = parts.into_requests().map(|(server, entries)| {
+            let request = bulk::Request::PutAll(self.expiration(), entries);
+            self.asking(RequestBody::Bulk(request), owners.server(server))
+        });
+        let answers = together(requests).await?;
+        answers.iter().try_for_each(done)
+    }
+
+    /// Takes these keys' values away. Which of them had one, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::put_all`].
+    pub async fn remove_all<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Vec<bool>, ClientError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + 'q,
+        KE: Encode<Q>,
+    {
+        let keys: Vec<Bytes> = keys.into_iter().map(|key| self.key(key)).collect::<Result<_, _>>()?;
+        let requests =
+            keys.into_iter().map(|key| self.asking(RequestBody::Map(map::Request::Remove(key)), None));
+        let answers = together(requests).await?;
+        Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
+    }
+
+    /// How many keys there are.
+    pub async fn size(&self) -> Result<u64, ClientError> {
+        let answer = self.ask(RequestBody::Bulk(bulk::Request::Size), Flags::NONE, None).await?;
+        match answer.body {
+            ResponseBody::Bulk(bulk::Response::Size(size)) => Ok(size),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    /// Takes all keys' values away.
+    pub async fn clear(&self) -> Result<(), ClientError> {
+        done(&self.ask(RequestBody::Bulk(bulk::Request::Clear), Flags::NONE, None).await?)
+    }
+
+    /// Whether the servers have the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::NoSuchCache`] if they do not.
+    pub async fn ping(&self) -> Result<(), ClientError> {
+        let request = RequestBody::Server(consort_hotrod::ops::server::Request::Ping);
+        done(&self.ask(request, Flags::NONE, None).await?)
+    }
+}
+
+fn done(answer: &Answer) -> Result<(), ClientError> {
+    if answer.status == Status::Success { Ok(()) } else { Err(answer.unexpected()) }
+}

@@ -1,0 +1,346 @@
+//! The client: its servers, its caches, and what it is to be like.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::Bytes;
+use consort_encoding::{Encoding, Postcard, Raw};
+use consort_hotrod::{CacheTopology, Intelligence, ProtocolVersion, ServerAddress, Text};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::error::{ConnectError, ConnectionError};
+use crate::link::Link;
+use crate::options::CacheOptions;
+use crate::routing::{Routing, in_turn};
+use crate::server::Server;
+use crate::uri;
+
+/// What all connections of a client have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) intelligence: Intelligence,
+    pub(crate) version: Option<ProtocolVersion>,
+}
+
+/// What a client is to be like.
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    pub(crate) servers: Vec<ServerAddress>,
+    pub(crate) settings: Settings,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        let settings = Settings { intelligence: Intelligence::Hash, version: None };
+        Self { servers: Vec::new(), settings }
+    }
+}
+
+impl ClientBuilder {
+    /// One more server to begin with. The others of its cluster it tells itself.
+    #[must_use]
+    pub fn server(mut self, server: ServerAddress) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// What the client does with topologies: unless it is said, it goes to the owners of keys. A basic one stays with the
+    /// servers that it was given.
+    #[must_use]
+    pub const fn intelligence(mut self, intelligence: Intelligence) -> Self {
+        self.settings.intelligence = intelligence;
+        self
+    }
+
+    /// Speaks this version, which must be 3.0 or later. Unless it is said, the newest that both sides know.
+    #[must_use]
+    pub const fn version(mut self, version: ProtocolVersion) -> Self {
+        self.settings.version = Some(version);
+        self
+    }
+
+    /// Connects. Returns as soon as one of the servers can be used.
+    ///
+    /// # Errors
+    ///
+    /// If none can, or the settings make no sense.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let refuse = |reason: &str| Err(ConnectError::Uri { reason: reason.to_owned() });
+        if self.servers.is_empty() {
+            return refuse("no server is named");
+        }
+        if self.settings.version.is_some_and(|version| version < ProtocolVersion::V3_0) {
+            return refuse("versions before 3.0 are not spoken");
+        }
+        let inner = Arc::new(Inner {
+            settings: self.settings,
+            clock: Clock::start(),
+            runtime: Handle::current(),
+            initial: self.servers,
+            servers: RwLock::default(),
+            caches: Mutex::default(),
+            tasks: Mutex::default(),
+            changed: Arc::default(),
+            turn: AtomicUsize::new(0),
+            has_strangers: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        });
+        inner.start_initial();
+        inner.wait_for_one().await?;
+        Ok(Client { inner })
+    }
+}
+
+/// A Hot Rod client. Cheap to clone; its connections end with the last clone and the last handle of a cache.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.servers()).finish()
+    }
+}
+
+impl Client {
+    /// What a client is to be like.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Connects to `hotrod://host[:port][,host[:port]…]`, as soon as one of these servers can be used.
+    ///
+    /// # Errors
+    ///
+    /// If none can, or the text says not where they are.
+    pub async fn connect(uri: &str) -> Result<Self, ConnectError> {
+        uri::parse(uri)?.connect().await
+    }
+
+    /// A cache of serde's values. Whether the servers have it shows with the first operation.
+    pub fn cache<K, V>(&self, name: &str) -> Cache<K, V> {
+        self.encoded(name, Postcard, Postcard)
+    }
+
+    /// A cache of bytes as they are.
+    pub fn raw(&self, name: &str) -> Cache<Bytes, Bytes, Raw, Raw> {
+        self.encoded(name, Raw, Raw)
+    }
+
+    /// A cache whose keys and values become bytes in these ways.
+    pub fn encoded<K, V, KE: Encoding, VE: Encoding>(
+        &self,
+        name: &str,
+        keys: KE,
+        values: VE,
+    ) -> Cache<K, V, KE, VE> {
+        Cache::new(self.inner.clone(), self.inner.cache(name), keys, values, CacheOptions::default())
+    }
+
+    pub(crate) const fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Servers that can be used at present.
+    pub fn servers(&self) -> Vec<String> {
+        let servers = self.inner.all();
+        servers.iter().filter(|server| server.link().is_some()).map(ToString::to_string).collect()
+    }
+
+    /// Ends all connections, and returns when they have ended. Operations that are under way fail.
+    pub async fn close(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        let mut tasks = std::mem::take(&mut *self.inner.tasks());
+        tasks.shutdown().await;
+        self.inner.changed.notify_waiters();
+    }
+}
+
+/// What the client knows of a cache.
+pub(crate) struct CacheState {
+    pub(crate) name: Text,
+    routing: RwLock<Option<Arc<Routing<Arc<Server>>>>>,
+}
+
+impl CacheState {
+    pub(crate) fn routing(&self) -> Option<Arc<Routing<Arc<Server>>>> {
+        self.routing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A client's state.
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    runtime: Handle,
+    initial: Vec<ServerAddress>,
+    servers: RwLock<Vec<Arc<Server>>>,
+    /// Also what topologies are taken over under, one after the other.
+    caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
+    /// One for each server. They end when this is dropped.
+    tasks: Mutex<JoinSet<()>>,
+    changed: Arc<Notify>,
+    turn: AtomicUsize,
+    /// There are servers that no topology names. They go once one of those can be used that are named.
+    has_strangers: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl Inner {
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Server>> {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn cache(&self, name: &str) -> Arc<CacheState> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = caches.get(name) {
+            return cache.clone();
+        }
+        let cache = Arc::new(CacheState { name: name.into(), routing: RwLock::default() });
+        caches.insert(name.to_owned(), cache.clone());
+        cache
+    }
+
+    /// What is asked of servers as such.
+    pub(crate) fn no_cache(&self) -> CacheState {
+        CacheState { name: Text::EMPTY, routing: RwLock::default() }
+    }
+
+    /// The server with this address, which is connected to from now on.
+    fn server(&self, address: &ServerAddress) -> Arc<Server> {
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.iter().find(|server| server.address == *address) {
+            return server.clone();
+        }
+        let server = Arc::new(Server::new(address.clone(), self.clock, self.settings.version));
+        servers.push(server.clone());
+        drop(servers);
+        if !self.is_closed() {
+            let seed = RandomState::new().build_hasher().finish();
+            let mut tasks = self.tasks();
+            // Those of servers that have retired.
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn_on(server.clone().keep(seed, self.changed.clone()), &self.runtime);
+        }
+        server
+    }
+
+    /// The servers that the client was given are there, whoever else is.
+    pub(crate) fn start_initial(&self) {
+        for address in &self.initial {
+            self.server(address);
+        }
+    }
+
+    async fn wait_for_one(&self) -> Result<(), ConnectError> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let servers = self.all();
+            if servers.iter().any(|server| server.link().is_some()) {
+                return Ok(());
+            }
+            let troubles: Vec<(String, ConnectionError)> =
+                servers.iter().filter_map(|server| Some((server.to_string(), server.trouble()?))).collect();
+            if troubles.len() == servers.len() {
+                return Err(ConnectError::Unreachable(troubles));
+            }
+            // Each of them is up or down after that time.
+            changed.await;
+        }
+    }
+
+    /// Waits until a server comes or goes. To be made before it is looked at them.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// What is wrong with a server with which something is.
+    pub(crate) fn trouble(&self) -> Option<ConnectionError> {
+        self.all().iter().find_map(|server| server.trouble())
+    }
+
+    /// A server for a request, and its connection: the preferred one, or else the best that can be used.
+    pub(crate) fn choose(
+        &self,
+        routing: Option<&Routing<Arc<Server>>>,
+        preferred: Option<&Arc<Server>>,
+        key: Option<&[u8]>,
+        avoided: &[Arc<Server>],
+    ) -> Option<(Arc<Server>, Arc<Link>)> {
+        let usable = |server: &Arc<Server>| {
+            if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
+                return None;
+            }
+            Some((server.clone(), server.link()?))
+        };
+        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
+        let of_routing = || {
+            let turn = if key.is_some() { 0 } else { turn() };
+            routing?.choose(key, turn, usable)
+        };
+        let chosen = preferred.and_then(usable).or_else(of_routing);
+        chosen.or_else(|| {
+            let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
+            in_turn(&servers, turn(), usable)
+        })
+    }
+
+    /// Takes over what a server says of a cache, if that is news.
+    pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology) {
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.routing().is_some_and(|routing| routing.id() == topology.id) {
+            return;
+        }
+        let Some(routing) = Routing::new(topology, |address| self.server(address)) else { return };
+        tracing::debug!(cache = %cache.name, id = topology.id, servers = ?topology.servers, "topology");
+        *cache.routing.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(routing));
+        drop(caches);
+        self.has_strangers.store(true, Ordering::Release);
+    }
+
+    /// Parts with servers that no topology names, if one that is named can be used: what servers say of themselves need
+    /// not be how they can be reached from here.
+    pub(crate) fn retire_strangers(&self) {
+        if !self.has_strangers.load(Ordering::Acquire) {
+            return;
+        }
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let routings: Vec<_> = caches.values().filter_map(|cache| cache.routing()).collect();
+        let named = |server: &Arc<Server>| {
+            routings.iter().any(|routing| routing.servers().iter().any(|named| Arc::ptr_eq(named, server)))
+        };
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        if !servers.iter().any(|server| named(server) && server.link().is_some()) {
+            return;
+        }
+        servers.retain(|server| {
+            let stays = named(server);
+            if !stays {
+                server.retire();
+            }
+            stays
+        });
+        self.has_strangers.store(false, Ordering::Release);
+    }
+}

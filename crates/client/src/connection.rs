@@ -1,0 +1,285 @@
+//! A connection to a server as a state machine without IO: requests and bytes go in, bytes and answers come out.
+//!
+//! It begins with a PING that settles the version. From then on requests are encoded one behind the other into one buffer,
+//! which its owner writes whenever it can; answers are decoded as bytes come, in whatever pieces and order, and found by
+//! their ids. A request keeps its id until it is answered, also if nobody waits for it any more: only with it can its
+//! answer be read. Deadlines are looked at every [`TICK`]. A server that says nothing is asked whether it is there.
+
+use std::task::{Poll, Waker};
+
+use bytes::BytesMut;
+use consort_hotrod::ops::server;
+use consort_hotrod::{
+    Incoming, Limits, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
+    ResponseDecoder,
+};
+
+use crate::bounds::{ANSWER_BYTES_MAX, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_MAX};
+use crate::clock::Time;
+use crate::error::ConnectionError;
+use crate::slots::{Failure, Slot, Slots};
+
+/// In which every server that is spoken to understands a PING, and tells what else it speaks.
+const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
+
+/// What has to be done outside.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Whom to wake.
+    pub(crate) wake: Vec<Waker>,
+    /// What is free again of the room.
+    pub(crate) room: u32,
+}
+
+/// A request cannot be sent here, and was not.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The connection takes none.
+    NotOpen,
+    /// The operation is newer than the version that is spoken.
+    Unsupported(ProtocolVersion),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Greeting,
+    Open(ProtocolVersion),
+    /// What was asked is answered, and no more is taken.
+    Draining,
+    Lost,
+}
+
+/// The state of a connection.
+pub(crate) struct Connection {
+    phase: Phase,
+    wanted: Option<ProtocolVersion>,
+    slots: Slots,
+    decoder: ResponseDecoder,
+    output: Output,
+    /// Bytes that were ever encoded, and how many of them were handed out to be written.
+    encoded: u64,
+    handed_out: u64,
+    /// When the server last said something, or was first asked since it had nothing to say.
+    heard_at: Time,
+    /// When deadlines were last looked at.
+    looked_at: Time,
+    /// It is asked whether it is there.
+    is_pinged: bool,
+    /// Who writes, if it must be told that there is something.
+    writer: Option<Waker>,
+}
+
+impl Connection {
+    /// One that is just made. Without a wanted version, the newest is that both sides speak.
+    pub(crate) fn new(now: Time, wanted: Option<ProtocolVersion>) -> Self {
+        let limits = Limits { message: ANSWER_BYTES_MAX, ..Limits::default() };
+        let mut connection = Self {
+            phase: Phase::Greeting,
+            wanted,
+            slots: Slots::default(),
+            decoder: ResponseDecoder::new(limits),
+            output: Output::new(),
+            encoded: 0,
+            handed_out: 0,
+            heard_at: now,
+            looked_at: now,
+            is_pinged: false,
+            writer: None,
+        };
+        connection.ping(now);
+        connection
+    }
+
+    fn ping(&mut self, now: Time) {
+        let header = RequestHeader::new(self.slots.next_id(), GREETING);
+        let request = Request { header, body: RequestBody::Server(server::Request::Ping) };
+        let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
+        self.encode(now, &request, slot);
+        self.is_pinged = true;
+    }
+
+    fn encode(&mut self, now: Time, request: &Request, slot: Slot) {
+        if self.slots.is_empty() {
+            self.heard_at = now;
+            self.looked_at = now;
+        }
+        let before = self.output.len();
+        request.encode(&mut self.output);
+        self.encoded += (self.output.len() - before) as u64;
+        self.slots.insert(slot);
+    }
+
+    /// Whether requests are taken.
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(_))
+    }
+
+    /// Whether there is nothing left to do here.
+    pub(crate) const fn is_drained(&self) -> bool {
+        matches!(self.phase, Phase::Draining) && self.slots.is_empty()
+    }
+
+    /// Takes a request, which gets its id and its version. Its outcome is there for [`Connection::poll_answer`] later.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        request: &mut Request,
+        deadline: Time,
+        units: u32,
+        by: &Waker,
+    ) -> Result<u64, Refused> {
+        let Phase::Open(version) = self.phase else { return Err(Refused::NotOpen) };
+        if version < request.body.opcode().since() {
+            return Err(Refused::Unsupported(version));
+        }
+        let id = self.slots.next_id();
+        (request.header.id, request.header.version) = (id, version);
+        let slot = Slot::awaited(request.asked(), self.encoded, deadline, units, by.clone());
+        self.encode(now, request, slot);
+        Ok(id)
+    }
+
+    /// What has become of a request, once.
+    pub(crate) fn poll_answer(&mut self, id: u64, by: &Waker) -> Poll<(Result<Response, Failure>, u32)> {
+        self.slots.poll(id, by)
+    }
+
+    /// Nobody waits for a request any more. What is free again of the room.
+    pub(crate) fn abandon(&mut self, id: u64) -> u32 {
+        self.slots.abandon(id)
+    }
+
+    /// Takes the answers out of what has been received.
+    ///
+    /// # Errors
+    ///
+    /// If there is something else. Nothing that follows can be read.
+    pub(crate) fn handle_receive(
+        &mut self,
+        now: Time,
+        input: &mut BytesMut,
+        effects: &mut Effects,
+    ) -> Result<(), ConnectionError> {
+        self.heard_at = now;
+        loop {
+            let slots = &self.slots;
+            match self.decoder.decode(input, |id| slots.asked(id))? {
+                Some(Incoming::Response(response)) => self.answered(response, effects)?,
+                // Nothing here listens to anything.
+                Some(Incoming::Event(_) | Incoming::CounterEvent(_)) => {}
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn answered(&mut self, response: Response, effects: &mut Effects) -> Result<(), ConnectionError> {
+        if self.slots.is_own(response.id) {
+            self.is_pinged = false;
+            if let Phase::Greeting = self.phase {
+                self.phase = Phase::Open(self.agreed(&response)?);
+            }
+        }
+        // What is told to nobody is of the connection as a whole.
+        let complaint = match &response.body {
+            ResponseBody::Error(text) => text.as_str().to_owned(),
+            _ => String::new(),
+        };
+        let Some((waker, room)) = self.slots.answered(response) else {
+            return Err(ConnectionError::Refused(complaint));
+        };
+        effects.wake.extend(waker);
+        effects.room += room;
+        Ok(())
+    }
+
+    /// The version to speak, by the answer to the first PING.
+    fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
+        let needed = self.wanted.unwrap_or(GREETING);
+        let newest = match &response.body {
+            ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
+            ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
+            _ => 0,
+        };
+        if newest < needed.byte() {
+            return Err(ConnectionError::TooOld { newest, needed });
+        }
+        let spoken = ProtocolVersion::ALL.into_iter().rev().find(|version| version.byte() <= newest);
+        Ok(self.wanted.or(spoken).unwrap_or(GREETING))
+    }
+
+    /// When [`Connection::handle_timeout`] wants to be called.
+    pub(crate) fn poll_timeout(&self) -> Time {
+        if self.slots.is_empty() { self.heard_at + PING_AFTER } else { self.looked_at + TICK }
+    }
+
+    /// Looks at the deadlines, and whether the server is still there.
+    ///
+    /// # Errors
+    ///
+    /// If it is not.
+    pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
+        self.looked_at = now;
+        let silence = now.saturating_sub(self.heard_at);
+        if self.is_pinged && silence >= SILENCE_MAX {
+            return Err(ConnectionError::Silent(SILENCE_MAX));
+        }
+        if self.slots.open().any(|slot| slot.deadline + UNANSWERED_MAX <= now) {
+            return Err(ConnectionError::Unanswered(UNANSWERED_MAX));
+        }
+        let handed_out = self.handed_out;
+        let failure = |slot: &Slot| {
+            let is_late = slot.deadline <= now;
+            is_late.then_some(Failure { cause: None, was_sent: slot.start < handed_out })
+        };
+        self.slots.fail(failure, &mut effects.wake);
+        if !self.is_pinged && silence >= PING_AFTER && self.is_open() {
+            // Only now it may be silent, however long it had nothing to say.
+            self.heard_at = now - PING_AFTER;
+            self.ping(now);
+        }
+        Ok(())
+    }
+
+    /// Hands out what is to be written, if there is room for it.
+    pub(crate) fn take_output(&mut self, into: &mut Output) {
+        if into.is_empty() {
+            std::mem::swap(&mut self.output, into);
+            self.handed_out = self.encoded;
+        }
+    }
+
+    /// Whether there is something to be written.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Who is to be woken by the next request.
+    pub(crate) fn set_writer(&mut self, writer: &Waker) {
+        match &mut self.writer {
+            Some(own) => own.clone_from(writer),
+            None => self.writer = Some(writer.clone()),
+        }
+    }
+
+    /// Who has to hear of a request that was just submitted: nobody, if that is told already.
+    pub(crate) const fn take_writer(&mut self) -> Option<Waker> {
+        self.writer.take()
+    }
+
+    /// No more requests are taken.
+    pub(crate) const fn drain(&mut self) {
+        if self.is_open() {
+            self.phase = Phase::Draining;
+        }
+    }
+
+    /// The connection is gone after so many bytes were written. Who waits is told whether the server may have its request.
+    pub(crate) fn lose(&mut self, written: u64, cause: &ConnectionError, effects: &mut Effects) {
+        self.phase = Phase::Lost;
+        let failure = |slot: &Slot| Failure { cause: Some(cause.clone()), was_sent: slot.start < written };
+        self.slots.close(failure, &mut effects.wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,408 @@
+//! A connection without sockets: bytes in, bytes out, in time that is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_hotrod::ops::map;
+use consort_hotrod::{Asked, MediaType, Status};
+
+use super::*;
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Caller(AtomicUsize);
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection, and the server at its other end.
+struct Pair {
+    now: Time,
+    connection: Connection,
+    caller: Arc<Caller>,
+    /// What the server was asked and has not answered.
+    asked: Vec<Request>,
+    requests: consort_hotrod::RequestDecoder,
+    written: u64,
+    input: BytesMut,
+    effects: Effects,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn pong(newest: u8) -> ResponseBody {
+    let (key_type, value_type) = (MediaType::Unspecified, MediaType::Unspecified);
+    ResponseBody::Server(server::Response::Pong(server::Pong {
+        key_type,
+        value_type,
+        newest,
+        opcodes: Vec::new(),
+    }))
+}
+
+impl Pair {
+    fn begun(wanted: Option<ProtocolVersion>) -> Self {
+        let mut pair = Self {
+            now: SECOND,
+            connection: Connection::new(SECOND, wanted),
+            caller: Arc::default(),
+            asked: Vec::new(),
+            requests: consort_hotrod::RequestDecoder::default(),
+            written: 0,
+            input: BytesMut::new(),
+            effects: Effects::default(),
+        };
+        pair.write();
+        pair
+    }
+
+    /// One that is open.
+    fn open() -> Self {
+        let mut pair = Self::begun(None);
+        pair.answer(0, pong(41)).unwrap();
+        assert!(pair.connection.is_open());
+        pair
+    }
+
+    /// The server gets what there is.
+    fn write(&mut self) {
+        let mut output = Output::new();
+        self.connection.take_output(&mut output);
+        self.written += output.len() as u64;
+        let mut bytes = BytesMut::from(&output.into_bytes()[..]);
+        while let Some(request) = self.requests.decode(&mut bytes).unwrap() {
+            self.asked.push(request);
+        }
+        assert!(bytes.is_empty(), "half a request");
+    }
+
+    fn response(&mut self, place: usize, body: ResponseBody) -> (Asked, Response) {
+        let request = self.asked.remove(place);
+        (request.asked(), Response::new(request.header.id, Status::Success, body))
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.input.extend_from_slice(bytes);
+        let received = self.connection.handle_receive(self.now, &mut self.input, &mut self.effects);
+        self.effects.wake.drain(..).for_each(Waker::wake);
+        received
+    }
+
+    /// The server answers what it was asked.
+    fn answer(&mut self, place: usize, body: ResponseBody) -> Result<(), ConnectionError> {
+        let (asked, response) = self.response(place, body);
+        let mut out = Output::new();
+        response.encode(asked, &mut out);
+        self.receive(&out.into_bytes())
+    }
+
+    fn waker(&self) -> Waker {
+        self.caller.clone().into()
+    }
+
+    fn get(&mut self, key: &'static str, deadline: Time) -> Result<u64, Refused> {
+        let body = RequestBody::Map(map::Request::Get(key.into()));
+        self.submit(body, deadline)
+    }
+
+    fn submit(&mut self, body: RequestBody, deadline: Time) -> Result<u64, Refused> {
+        let header = RequestHeader::new(0, ProtocolVersion::NEWEST);
+        let waker = self.waker();
+        self.connection.submit(self.now, &mut Request { header, body }, deadline, 3, &waker)
+    }
+
+    fn poll(&mut self, id: u64) -> Poll<(Result<Response, Failure>, u32)> {
+        let waker = self.waker();
+        self.connection.poll_answer(id, &waker)
+    }
+
+    fn value(&mut self, id: u64) -> Option<Bytes> {
+        match self.poll(id) {
+            Poll::Ready((Ok(response), _)) => match response.body {
+                ResponseBody::Map(map::Response::Value(value)) => Some(value),
+                other => panic!("{other:?}"),
+            },
+            Poll::Ready((Err(failure), _)) => panic!("{failure:?}"),
+            Poll::Pending => None,
+        }
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), ConnectionError> {
+        self.now += time;
+        let ticked = self.connection.handle_timeout(self.now, &mut self.effects);
+        self.effects.wake.drain(..).for_each(Waker::wake);
+        ticked
+    }
+}
+
+fn value(value: &'static str) -> ResponseBody {
+    ResponseBody::Map(map::Response::Value(value.into()))
+}
+
+#[test]
+fn the_newest_version_is_spoken_that_both_sides_know() {
+    let cases: [(u8, Option<ProtocolVersion>, ProtocolVersion); 6] = [
+        (30, None, ProtocolVersion::V3_0),
+        (31, None, ProtocolVersion::V3_1),
+        (40, None, ProtocolVersion::V4_0),
+        (41, None, ProtocolVersion::V4_1),
+        (99, None, ProtocolVersion::V4_1),
+        (41, Some(ProtocolVersion::V3_1), ProtocolVersion::V3_1),
+    ];
+    for (newest, wanted, spoken) in cases {
+        let mut pair = Pair::begun(wanted);
+        assert!(pair.get("k", Time::MAX).is_err(), "before it is open");
+        pair.answer(0, pong(newest)).unwrap();
+        pair.get("k", Time::MAX).unwrap();
+        pair.write();
+        assert_eq!(pair.asked[0].header.version, spoken);
+    }
+}
+
+/// S002-21.
+#[test]
+fn s002_21_servers_of_2_x_are_refused_and_told_why() {
+    let error = Pair::begun(None).answer(0, pong(29)).unwrap_err();
+    assert_eq!(error.to_string(), "the server speaks 2.9 at most, 3.0 is needed");
+    let error = Pair::begun(Some(ProtocolVersion::V4_1)).answer(0, pong(40)).unwrap_err();
+    assert!(
+        matches!(error, ConnectionError::TooOld { newest: 40, needed: ProtocolVersion::V4_1 }),
+        "{error}"
+    );
+    let mut pair = Pair::begun(None);
+    let unknown = Response::error(1, Status::UnknownVersion, "unknown version 30");
+    let mut out = Output::new();
+    unknown.encode(pair.asked[0].asked(), &mut out);
+    let error = pair.receive(&out.into_bytes()).unwrap_err();
+    assert!(matches!(&error, ConnectionError::Refused(text) if text == "unknown version 30"), "{error}");
+}
+
+/// S002-2: what is asked before somebody writes goes out together, and answers may come in any order and pieces.
+#[test]
+fn s002_2_requests_go_out_together_and_answers_find_them_in_any_order() {
+    let mut pair = Pair::open();
+    let ids = [(); 3].map(|()| pair.get("k", Time::MAX).unwrap());
+    pair.write();
+    assert_eq!(pair.asked.len(), 3);
+    let mut out = Output::new();
+    for (place, text) in [(2, "third"), (0, "first"), (0, "second")] {
+        let (asked, response) = pair.response(place, value(text));
+        response.encode(asked, &mut out);
+    }
+    for byte in out.into_bytes() {
+        pair.receive(&[byte]).unwrap();
+    }
+    assert_eq!(pair.caller.0.load(Ordering::Relaxed), 3);
+    let values = ids.map(|id| pair.value(id).unwrap());
+    assert_eq!(values, ["first", "second", "third"]);
+}
+
+/// S002-14.
+#[test]
+fn s002_14_values_are_parts_of_what_was_received() {
+    let mut pair = Pair::open();
+    let id = pair.get("k", Time::MAX).unwrap();
+    pair.write();
+    let (asked, response) = pair.response(0, value("value"));
+    let mut out = Output::new();
+    response.encode(asked, &mut out);
+    pair.input.reserve(1_000);
+    pair.input.extend_from_slice(&out.into_bytes());
+    let received = pair.input.as_ptr_range();
+    pair.receive(&[]).unwrap();
+    let value = pair.value(id).unwrap();
+    assert!(received.contains(&value.as_ptr()));
+}
+
+#[test]
+fn an_id_is_used_again_only_when_its_answer_has_come() {
+    let mut pair = Pair::open();
+    let first = pair.get("k", pair.now + SECOND).unwrap();
+    pair.write();
+    pair.pass(2 * SECOND).unwrap();
+    let Poll::Ready((Err(failure), 0)) = pair.poll(first) else { panic!("it is late") };
+    assert!(failure.cause.is_none() && failure.was_sent);
+    let second = pair.get("k", Time::MAX).unwrap();
+    assert_ne!(first, second);
+    pair.answer(0, value("late")).unwrap();
+    assert_eq!(std::mem::take(&mut pair.effects.room), 3, "its room is free");
+    assert_eq!(pair.get("k", Time::MAX).unwrap(), first);
+}
+
+#[test]
+fn an_answer_that_comes_after_its_deadline_and_before_it_was_noticed_counts() {
+    let mut pair = Pair::open();
+    let id = pair.get("k", pair.now + SECOND).unwrap();
+    pair.write();
+    pair.pass(2 * SECOND).unwrap();
+    pair.answer(0, value("late")).unwrap();
+    assert_eq!(pair.value(id).unwrap(), "late");
+}
+
+#[test]
+fn who_gives_up_gets_room_back_when_the_answer_comes() {
+    let mut pair = Pair::open();
+    let id = pair.get("k", Time::MAX).unwrap();
+    pair.write();
+    assert_eq!(pair.connection.abandon(id), 0);
+    pair.answer(0, value("nobody wants it")).unwrap();
+    assert_eq!(pair.effects.room, 3);
+    assert_eq!(pair.caller.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_lost_connection_tells_which_requests_the_server_may_have() {
+    let mut pair = Pair::open();
+    let sent = pair.get("sent", Time::MAX).unwrap();
+    pair.write();
+    let unsent = pair.get("unsent", Time::MAX).unwrap();
+    let written = pair.written;
+    pair.connection.lose(written, &ConnectionError::ClosedByServer, &mut pair.effects);
+    for (id, expected) in [(sent, true), (unsent, false)] {
+        let Poll::Ready((Err(failure), _)) = pair.poll(id) else { panic!("it is lost") };
+        assert_eq!(failure.was_sent, expected);
+        assert!(matches!(failure.cause, Some(ConnectionError::ClosedByServer)));
+    }
+    assert!(matches!(pair.get("k", Time::MAX), Err(Refused::NotOpen)));
+}
+
+#[test]
+fn a_request_of_which_a_part_was_written_may_be_at_the_server() {
+    let mut pair = Pair::open();
+    let id = pair.get("k", Time::MAX).unwrap();
+    let before = pair.written;
+    pair.write();
+    pair.connection.lose(before + 1, &ConnectionError::ClosedByServer, &mut pair.effects);
+    let Poll::Ready((Err(failure), _)) = pair.poll(id) else { panic!("it is lost") };
+    assert!(failure.was_sent);
+}
+
+#[test]
+fn a_silent_server_is_asked_and_then_given_up() {
+    let mut pair = Pair::open();
+    assert_eq!(pair.connection.poll_timeout(), pair.now + PING_AFTER);
+    pair.pass(PING_AFTER).unwrap();
+    pair.write();
+    assert_eq!(pair.asked.len(), 1, "a ping");
+    pair.answer(0, pong(41)).unwrap();
+    pair.pass(PING_AFTER).unwrap();
+    pair.write();
+    pair.pass(SILENCE_MAX - SECOND).unwrap();
+    let error = pair.pass(SECOND).unwrap_err();
+    assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+}
+
+#[test]
+fn a_request_that_is_forgotten_ends_the_connection() {
+    let mut pair = Pair::open();
+    let _forgotten = pair.get("k", pair.now + SECOND).unwrap();
+    pair.write();
+    // The server answers everything else.
+    let ended = (0..20).find_map(|_| {
+        let passed = pair.pass(PING_AFTER / 2);
+        pair.write();
+        while pair.asked.len() > 1 {
+            pair.answer(1, pong(41)).unwrap();
+        }
+        passed.err()
+    });
+    assert!(matches!(ended, Some(ConnectionError::Unanswered(_))), "{ended:?}");
+}
+
+#[test]
+fn a_connection_that_drains_answers_what_was_asked_and_takes_no_more() {
+    let mut pair = Pair::open();
+    let id = pair.get("k", Time::MAX).unwrap();
+    pair.write();
+    pair.connection.drain();
+    assert!(matches!(pair.get("k", Time::MAX), Err(Refused::NotOpen)));
+    assert!(!pair.connection.is_drained());
+    pair.answer(0, value("v")).unwrap();
+    assert_eq!(pair.value(id).unwrap(), "v");
+    assert!(pair.connection.is_drained());
+}
+
+#[test]
+fn an_operation_that_is_too_new_is_not_sent() {
+    let mut pair = Pair::begun(None);
+    pair.answer(0, pong(40)).unwrap();
+    let stream = consort_hotrod::ops::stream::Request::StartGet("k".into(), 1);
+    let refused = pair.submit(RequestBody::Stream(stream), Time::MAX);
+    assert!(matches!(refused, Err(Refused::Unsupported(ProtocolVersion::V4_0))), "{refused:?}");
+    assert!(!pair.connection.has_output());
+}
+
+/// Bad answers end the connection, and nothing else.
+#[test]
+fn what_is_no_answer_is_an_error_and_no_panic() {
+    let complaint = {
+        let mut out = Output::new();
+        let asked = Asked {
+            version: GREETING,
+            opcode: consort_hotrod::Opcode::Ping,
+            intelligence: consort_hotrod::Intelligence::Basic,
+        };
+        Response::error(0, Status::InvalidMagic, "what is that?").encode(asked, &mut out);
+        out.into_bytes()
+    };
+    let cases: [&[u8]; 5] =
+        [b"HTTP/1.1 400 Bad", b"\xa1\x09\x04\x00\x00", b"\xa1\x01\x04\x77", b"\0", &complaint];
+    for bytes in cases {
+        let mut pair = Pair::open();
+        let id = pair.get("k", Time::MAX).unwrap();
+        pair.write();
+        let error = pair.receive(bytes).unwrap_err();
+        pair.connection.lose(pair.written, &error, &mut pair.effects);
+        assert!(matches!(pair.poll(id), Poll::Ready((Err(_), _))), "{bytes:?}");
+    }
+    // The same answer twice: the second one is nobody's.
+    let mut pair = Pair::open();
+    let id = pair.get("k", Time::MAX).unwrap();
+    pair.write();
+    let (asked, response) = pair.response(0, value("v"));
+    let mut out = Output::new();
+    response.encode(asked, &mut out);
+    response.encode(asked, &mut out);
+    pair.receive(&out.into_bytes()).unwrap_err();
+    assert_eq!(pair.value(id).unwrap(), "v");
+}
+
+/// Random bytes in the place of answers, and answers with a random bit turned.
+#[test]
+fn no_bytes_make_a_connection_panic() {
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    for _ in 0..2_000 {
+        let mut pair = Pair::open();
+        let ids = [(); 3].map(|()| pair.get("k", pair.now + SECOND).unwrap());
+        pair.write();
+        let mut out = Output::new();
+        for _ in 0..3 {
+            let (asked, response) = pair.response(0, value("a value"));
+            response.encode(asked, &mut out);
+        }
+        let mut bytes = out.into_bytes().to_vec();
+        for _ in 0..next() % 4 {
+            let at = next() as usize % bytes.len();
+            bytes[at] ^= 1 << (next() % 8);
+        }
+        let ended = pair.receive(&bytes).and_then(|()| pair.pass(2 * SECOND));
+        if let Err(cause) = ended {
+            pair.connection.lose(pair.written, &cause, &mut pair.effects);
+        }
+        for id in ids {
+            assert!(pair.poll(id).is_ready());
+        }
+    }
+}

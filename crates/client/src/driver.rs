@@ -1,0 +1,176 @@
+//! What moves a connection's bytes: one task per connection has its socket, its timer and its buffers.
+//!
+//! Requests of all callers that are there are written together. So that they are there, the task lets others run once
+//! before it writes: who was just woken by an answer has mostly a next request.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use consort_hotrod::Output;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use crate::bounds::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
+use crate::clock::Time;
+use crate::connection::{Connection, Effects};
+use crate::error::ConnectionError;
+use crate::link::Link;
+
+/// How it stands after a look at the connection.
+struct Moved {
+    is_reached: bool,
+    /// Others run before what there is gets written.
+    yields: bool,
+    timeout: Time,
+}
+
+/// A connection and what moves it.
+pub(crate) struct Driver {
+    stream: TcpStream,
+    pub(crate) link: Arc<Link>,
+    input: BytesMut,
+    output: Output,
+    written: u64,
+    timer: Pin<Box<Sleep>>,
+    effects: Effects,
+    has_yielded: bool,
+    is_lost: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(stream: TcpStream, link: Arc<Link>) -> Self {
+        let timer = Box::pin(tokio::time::sleep_until(link.clock.instant(link.clock.now())));
+        Self {
+            stream,
+            link,
+            input: BytesMut::new(),
+            output: Output::new(),
+            written: 0,
+            timer,
+            effects: Effects::default(),
+            has_yielded: false,
+            is_lost: false,
+        }
+    }
+
+    /// Moves bytes until this is so.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is lost before. Who waits for an answer has been told.
+    pub(crate) async fn until(
+        &mut self,
+        reached: impl Fn(&Connection) -> bool,
+    ) -> Result<(), ConnectionError> {
+        let ended = poll_fn(|cx| self.poll(&reached, cx)).await;
+        if let Err(cause) = &ended {
+            self.lose(cause);
+        }
+        ended
+    }
+
+    /// Ends the connection for all who wait.
+    fn lose(&mut self, cause: &ConnectionError) {
+        if !std::mem::replace(&mut self.is_lost, true) {
+            self.link.close();
+            self.link.lock().lose(self.written, cause, &mut self.effects);
+            self.link.apply(&mut self.effects);
+        }
+    }
+
+    fn poll(
+        &mut self,
+        reached: &impl Fn(&Connection) -> bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ConnectionError>> {
+        for _ in 0..ROUNDS_MAX {
+            let has_read = self.read(cx)?;
+            let moved = self.exchange(has_read, reached, cx);
+            self.link.apply(&mut self.effects);
+            let Moved { is_reached, yields, timeout } = moved?;
+            if is_reached {
+                return Poll::Ready(Ok(()));
+            }
+            self.has_yielded = yields;
+            if yields {
+                break;
+            }
+            let has_written = self.write(cx)?;
+            if !has_read && !has_written {
+                let at = self.link.clock.instant(timeout);
+                if self.timer.deadline() != at {
+                    self.timer.as_mut().reset(at);
+                }
+                if self.timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// What there is to do under the lock: gives what was read, and takes what is to be written.
+    fn exchange(
+        &mut self,
+        has_read: bool,
+        reached: &impl Fn(&Connection) -> bool,
+        cx: &Context<'_>,
+    ) -> Result<Moved, ConnectionError> {
+        let now = self.link.clock.now();
+        let mut connection = self.link.lock();
+        if has_read {
+            connection.handle_receive(now, &mut self.input, &mut self.effects)?;
+        }
+        if connection.poll_timeout() <= now {
+            connection.handle_timeout(now, &mut self.effects)?;
+        }
+        let yields = connection.has_output() && self.output.is_empty() && !self.has_yielded;
+        if !yields {
+            connection.take_output(&mut self.output);
+            connection.set_writer(cx.waker());
+        }
+        let (is_reached, timeout) = (reached(&connection), connection.poll_timeout());
+        Ok(Moved { is_reached, yields, timeout })
+    }
+
+    /// Reads what is there. Nothing is reserved for more than twice what has come: what is announced may never come.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
+        if self.input.capacity() - self.input.len() < READ_MIN {
+            self.input.reserve(self.input.len().max(READ_AT_ONCE));
+        }
+        match pin!(self.stream.read_buf(&mut self.input)).poll(cx) {
+            Poll::Ready(Ok(0)) => Err(ConnectionError::ClosedByServer),
+            Poll::Ready(Ok(_)) => Ok(true),
+            Poll::Ready(Err(error)) => Err(error.into()),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
+        let mut has_written = false;
+        while !self.output.is_empty() {
+            match pin!(self.stream.write_buf(&mut self.output)).poll(cx) {
+                Poll::Ready(Ok(0)) => return Err(ConnectionError::ClosedByServer),
+                Poll::Ready(Ok(count)) => {
+                    self.written += count as u64;
+                    has_written = true;
+                }
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Pending => break,
+            }
+        }
+        Ok(has_written)
+    }
+}
+
+impl Drop for Driver {
+    /// Whoever ends the task: nobody waits for ever.
+    fn drop(&mut self) {
+        self.lose(&ConnectionError::Ended);
+    }
+}

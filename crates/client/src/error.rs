@@ -1,0 +1,177 @@
+//! What can go wrong, whose fault it is, and what it leaves behind.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_encoding::EncodingError;
+use consort_hotrod::{DecodeError, ProtocolVersion, Status};
+
+/// An operation has failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The caller's: a key or a value has no bytes, or bytes are none. In the latter case a read was done.
+    #[error(transparent)]
+    Encoding(#[from] EncodingError),
+    /// The caller's: servers do not take so much. Nothing was changed.
+    #[error("{what} of {length} bytes, {limit} are allowed")]
+    TooLarge {
+        /// What is so large.
+        what: &'static str,
+        /// How large it is.
+        length: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// The caller's: the client is closed. A write that was under way may have been done.
+    #[error("the client is closed")]
+    Closed,
+    /// The caller's or the servers': there is no such cache. Nothing was changed.
+    #[error("there is no cache {0}")]
+    NoSuchCache(String),
+    /// The server speaks no version that has this operation. Nothing was changed.
+    #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
+        /// The first version that has it.
+        needed: ProtocolVersion,
+        /// The server.
+        server: String,
+        /// The version that is spoken with it.
+        spoken: ProtocolVersion,
+    },
+    /// There was no answer in time.
+    #[error("no answer within {after:?}")]
+    TimedOut {
+        /// How long that was.
+        after: Duration,
+        /// A write was sent: it may have been done, or may still be.
+        may_be_done: bool,
+    },
+    /// The network's: no server could be reached in time. Nothing was changed.
+    #[error("no server could be reached within {after:?}{}", because(.cause.as_ref()))]
+    Unreachable {
+        /// How long that was.
+        after: Duration,
+        /// What was wrong with one of them.
+        cause: Option<ConnectionError>,
+    },
+    /// The network's or a server's: the connection was lost after a write was sent, or the server could not tell whether
+    /// others had it. It may have been done, or may still be.
+    #[error("{server}: {cause}; the write may have been done")]
+    Uncertain {
+        /// The server.
+        server: String,
+        /// What has happened.
+        cause: ConnectionError,
+    },
+    /// The server's: it could not do it.
+    #[error("{server}: {message} ({status:?})")]
+    Server {
+        /// The server.
+        server: String,
+        /// What kind of error it is.
+        status: Status,
+        /// What it says.
+        message: String,
+    },
+    /// The server's: it answers something that was not asked.
+    #[error("{server} answers {operation} with {found}")]
+    Misbehaved {
+        /// The server.
+        server: String,
+        /// What was asked.
+        operation: &'static str,
+        /// What it answers.
+        found: String,
+    },
+}
+
+fn because(cause: Option<&ConnectionError>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
+}
+
+impl ClientError {
+    /// Whether a write that ended so may have been done, or may still be. After other errors nothing was changed.
+    pub const fn may_be_done(&self) -> bool {
+        match self {
+            Self::Closed | Self::Uncertain { .. } | Self::Misbehaved { .. } => true,
+            Self::TimedOut { may_be_done, .. } => *may_be_done,
+            Self::Server { status, .. } => matches!(status, Status::ServerError | Status::TimedOut),
+            _ => false,
+        }
+    }
+}
+
+/// A connection to a server could not be had, or is no more.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The network's.
+    #[error("{0}")]
+    Io(Arc<io::Error>),
+    /// It took too long.
+    #[error("no connection within {0:?}")]
+    ConnectTimedOut(Duration),
+    /// The server wanted it so.
+    #[error("the server has closed the connection")]
+    ClosedByServer,
+    /// The server's: bytes that are no answer.
+    #[error("the server's answer cannot be read: {0}")]
+    Unreadable(#[from] DecodeError),
+    /// The server complains.
+    #[error("the server refuses: {0}")]
+    Refused(String),
+    /// The server only speaks versions before 3.0.
+    #[error("the server speaks {} at most, {needed} is needed", spoken(*.newest))]
+    TooOld {
+        /// Its newest version, by its byte.
+        newest: u8,
+        /// The oldest that would do.
+        needed: ProtocolVersion,
+    },
+    /// Nobody answers any more.
+    #[error("the server has said nothing for {0:?}")]
+    Silent(Duration),
+    /// A request was forgotten.
+    #[error("a request had no answer {0:?} after its deadline")]
+    Unanswered(Duration),
+    /// Another member that the server needed is suspected.
+    #[error("the server says: {0}")]
+    Suspected(String),
+    /// It is not needed any more.
+    #[error("the connection was closed here")]
+    Ended,
+}
+
+fn spoken(newest: u8) -> String {
+    format!("{}.{}", newest / 10, newest % 10)
+}
+
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(Arc::new(error))
+    }
+}
+
+/// A client could not connect. Nothing is left open.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The caller's: it is not said where to.
+    #[error("that says not where to connect to: {reason}")]
+    Uri {
+        /// What is wrong with it. It is not repeated here: it may have a password.
+        reason: String,
+    },
+    /// No server could be reached: each by its address, with the reason.
+    #[error("no server can be reached: {}", listed(.0))]
+    Unreachable(Vec<(String, ConnectionError)>),
+}
+
+fn listed(servers: &[(String, ConnectionError)]) -> String {
+    let each: Vec<String> = servers.iter().map(|(server, cause)| format!("{server}: {cause}")).collect();
+    each.join(", ")
+}

@@ -1,0 +1,71 @@
+//! The Hot Rod client: caches of Consort's or Infinispan's servers, with the verbs of the embedded cache.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_client::Client;
+//!
+//! let client = Client::connect("hotrod://127.0.0.1:11222").await?;
+//! let stock = client.cache::<String, u32>("stock");
+//! stock.put("apples", &3).await?;
+//! assert_eq!(stock.get("apples").await?, Some(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Versions 3.0 to 4.1 are spoken, the newest that both sides know.
+//!
+//! # Connections
+//!
+//! A client has one connection to each server, however many tasks use it: what they ask is written together, answers come
+//! in any order and are found by their ids. From the answers it learns which servers a cluster has, and which of them own
+//! which keys, and sends requests there. Of all that, decisions are made in parts without IO (`connection`, `slots`,
+//! `routing`, `pause`); around them is a task per server.
+//!
+//! Who asks for more than a connection has room for waits, in order. Every operation has a deadline, which includes that.
+//!
+//! # When servers fail
+//!
+//! A connection that is lost is made again, after pauses that double from 50 ms to 5 s. Meanwhile requests go to other
+//! servers. Those that were under way are repeated there if that makes no difference: reads, and writes of which nothing
+//! was sent. Other writes fail with [`ClientError::Uncertain`]: nobody can know whether they were done.
+//! [`ClientError::may_be_done`] tells it of any error.
+//!
+//! # Memory
+//!
+//! Values as [`bytes::Bytes`] are not copied: they are parts of what was received, up to 64 KB unless they are larger
+//! themselves, and keep that in memory. Copy what is kept for long.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod bounds;
+mod bulk;
+mod cache;
+mod client;
+mod clock;
+mod connection;
+mod driver;
+mod error;
+mod link;
+mod operation;
+mod options;
+mod pause;
+mod routing;
+mod server;
+mod slots;
+mod uri;
+
+pub use admin::Administration;
+pub use bounds::{KEY_BYTES_MAX, TIMEOUT, VALUE_BYTES_MAX};
+pub use cache::{Cache, Entry, RawCache, Version};
+pub use client::{Client, ClientBuilder};
+pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
+pub use error::{ClientError, ConnectError, ConnectionError};
+pub use options::{CacheOptions, Lifetime};
+pub use uri::DEFAULT_PORT;
+
+/// The programs in the README are compiled, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,272 @@
+//! An operation from its request to its answer: where it goes, and what becomes of it if a server fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_hotrod::ops::{bulk, map};
+use consort_hotrod::{
+    Flags, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
+};
+use smallvec::SmallVec;
+use tokio::time::timeout_at;
+
+use crate::bounds::ROOM_UNIT;
+use crate::client::{CacheState, Inner};
+use crate::clock::Time;
+use crate::error::{ClientError, ConnectionError};
+use crate::link::CallError;
+use crate::routing::Routing;
+use crate::server::Server;
+use crate::slots::Failure;
+
+/// What is asked of a cache.
+pub(crate) struct Ask {
+    pub(crate) body: RequestBody,
+    pub(crate) flags: Flags,
+    pub(crate) key_type: MediaType,
+    pub(crate) value_type: MediaType,
+    pub(crate) timeout: Duration,
+}
+
+/// The answer of a server.
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) body: ResponseBody,
+    server: Arc<Server>,
+    operation: &'static str,
+}
+
+impl Answer {
+    /// It is not what answers such a request.
+    pub(crate) fn unexpected(&self) -> ClientError {
+        ClientError::Misbehaved {
+            server: self.server.to_string(),
+            operation: self.operation,
+            found: format!("{:?}", self.status),
+        }
+    }
+}
+
+/// Whether a request can be made twice with the same outcome.
+const fn is_repeatable(body: &RequestBody) -> bool {
+    match body {
+        RequestBody::Map(request) => matches!(
+            request,
+            map::Request::Get(_)
+                | map::Request::ContainsKey(_)
+                | map::Request::GetWithVersion(_)
+                | map::Request::GetWithMetadata(_)
+        ),
+        RequestBody::Bulk(request) => !matches!(request, bulk::Request::Clear | bulk::Request::PutAll(..)),
+        RequestBody::Server(_) => true,
+        _ => false,
+    }
+}
+
+/// What a request takes of a connection's room.
+fn units(body: &RequestBody) -> u32 {
+    let bytes = match body {
+        RequestBody::Map(request) => {
+            let value = match request {
+                map::Request::Put(to)
+                | map::Request::PutIfAbsent(to)
+                | map::Request::Replace(to)
+                | map::Request::ReplaceIfUnmodified(to, _) => to.value.len(),
+                _ => 0,
+            };
+            request.key().len() + value
+        }
+        RequestBody::Bulk(bulk::Request::PutAll(_, entries)) => {
+            entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+        }
+        RequestBody::Bulk(bulk::Request::GetAll(keys)) => keys.iter().map(bytes::Bytes::len).sum(),
+        _ => 0,
+    };
+    u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
+}
+
+/// What becomes of an operation after an attempt.
+enum Next {
+    Done(Answer),
+    Failed(ClientError),
+    /// Another server may do it. The error is for the case that there is none.
+    Elsewhere(Option<ClientError>),
+}
+
+/// An operation that is under way.
+struct Operation<'a> {
+    client: &'a Inner,
+    cache: &'a CacheState,
+    request: Request,
+    is_repeatable: bool,
+    units: u32,
+    timeout: Duration,
+    deadline: Time,
+}
+
+impl Inner {
+    /// Does what is asked: at the preferred server if there is one, else at an owner of the key.
+    pub(crate) async fn perform(
+        &self,
+        cache: &CacheState,
+        ask: Ask,
+        preferred: Option<Arc<Server>>,
+    ) -> Result<Answer, ClientError> {
+        let Ask { body, flags, key_type, value_type, timeout } = ask;
+        let header = RequestHeader {
+            cache: cache.name.clone(),
+            flags,
+            intelligence: self.settings.intelligence,
+            key_type,
+            value_type,
+            ..RequestHeader::new(0, ProtocolVersion::NEWEST)
+        };
+        let operation = Operation {
+            client: self,
+            cache,
+            is_repeatable: is_repeatable(&body),
+            units: units(&body),
+            request: Request { header, body },
+            timeout,
+            deadline: self.clock.now() + timeout,
+        };
+        operation.run(preferred).await
+    }
+}
+
+impl Operation<'_> {
+    async fn run(mut self, preferred: Option<Arc<Server>>) -> Result<Answer, ClientError> {
+        // Servers that could not do it.
+        let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
+        let mut told = None;
+        loop {
+            if self.client.is_closed() {
+                return Err(ClientError::Closed);
+            }
+            let routing = self.cache.routing();
+            let chosen = self.choose(routing.as_deref(), preferred.as_ref(), &avoided);
+            let Some((server, link)) = chosen else {
+                // Another server would be as good as those that have said no.
+                if let Some(error) = told.take() {
+                    return Err(error);
+                }
+                avoided.clear();
+                self.wait(preferred.as_ref()).await?;
+                continue;
+            };
+            self.request.header.topology_id = routing.map_or(-1, |routing| routing.id());
+            let called = link.call(&mut self.request, self.units, self.deadline).await;
+            match self.ended(&server, called) {
+                Next::Done(answer) => return Ok(answer),
+                Next::Failed(error) => return Err(error),
+                Next::Elsewhere(error) => {
+                    told = error.or(told);
+                    avoided.push(server);
+                }
+            }
+        }
+    }
+
+    fn choose(
+        &self,
+        routing: Option<&Routing<Arc<Server>>>,
+        preferred: Option<&Arc<Server>>,
+        avoided: &[Arc<Server>],
+    ) -> Option<(Arc<Server>, Arc<crate::link::Link>)> {
+        let key = match &self.request.body {
+            RequestBody::Map(request) => Some(&request.key()[..]),
+            _ => None,
+        };
+        self.client.choose(routing, preferred, key, avoided)
+    }
+
+    /// Until a server comes or goes, if there is still none.
+    async fn wait(&self, preferred: Option<&Arc<Server>>) -> Result<(), ClientError> {
+        let changed = self.client.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        // All that were heard of may be gone for good.
+        self.client.start_initial();
+        let routing = self.cache.routing();
+        if self.client.is_closed() || self.choose(routing.as_deref(), preferred, &[]).is_some() {
+            // A connection that is lost is still taken for one until its task has said so.
+            tokio::task::yield_now().await;
+            return self.in_time();
+        }
+        let deadline = self.client.clock.instant(self.deadline);
+        match timeout_at(deadline, changed).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.unreachable()),
+        }
+    }
+
+    fn in_time(&self) -> Result<(), ClientError> {
+        if self.client.clock.now() < self.deadline { Ok(()) } else { Err(self.unreachable()) }
+    }
+
+    fn unreachable(&self) -> ClientError {
+        ClientError::Unreachable { after: self.timeout, cause: self.client.trouble() }
+    }
+
+    fn timed_out(&self, was_sent: bool) -> ClientError {
+        ClientError::TimedOut { after: self.timeout, may_be_done: was_sent && !self.is_repeatable }
+    }
+
+    fn ended(&self, server: &Arc<Server>, called: Result<Response, CallError>) -> Next {
+        let operation = self.request.body.opcode().name();
+        let response = match called {
+            Ok(response) => response,
+            Err(CallError::NotOpen) => return Next::Elsewhere(None),
+            Err(CallError::NoRoom) => return Next::Failed(self.timed_out(false)),
+            Err(CallError::Unsupported(spoken)) => {
+                let needed = self.request.body.opcode().since();
+                let server = server.to_string();
+                return Next::Failed(ClientError::Unsupported { operation, needed, server, spoken });
+            }
+            Err(CallError::Failed(Failure { cause: None, was_sent })) => {
+                return Next::Failed(self.timed_out(was_sent));
+            }
+            Err(CallError::Failed(Failure { cause: Some(cause), was_sent })) => {
+                return self.uncertain(server, cause, was_sent);
+            }
+        };
+        if let Some(topology) = &response.topology {
+            self.client.learn(self.cache, topology);
+        }
+        self.client.retire_strangers();
+        if let ResponseBody::Error(text) = &response.body {
+            return self.refused(server, response.status, text.as_str());
+        }
+        let Response { status, body, .. } = response;
+        Next::Done(Answer { status, body, server: server.clone(), operation })
+    }
+
+    /// What was asked may have been done, or not.
+    fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> Next {
+        if self.client.is_closed() {
+            Next::Failed(ClientError::Closed)
+        } else if self.is_repeatable || !was_sent {
+            Next::Elsewhere(None)
+        } else {
+            Next::Failed(ClientError::Uncertain { server: server.to_string(), cause })
+        }
+    }
+
+    fn refused(&self, server: &Server, status: Status, text: &str) -> Next {
+        let error = || ClientError::Server { server: server.to_string(), status, message: text.to_owned() };
+        match status {
+            // There is no other sign (facts section 2.5).
+            Status::ParseError if text.contains("CacheNotFoundException") => {
+                Next::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
+            }
+            // It does not run there, or no more: nothing was done.
+            Status::IllegalLifecycle => Next::Elsewhere(Some(error())),
+            Status::NodeSuspected if self.is_repeatable => Next::Elsewhere(Some(error())),
+            Status::NodeSuspected => Next::Failed(ClientError::Uncertain {
+                server: server.to_string(),
+                cause: ConnectionError::Suspected(text.to_owned()),
+            }),
+            _ => Next::Failed(error()),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A server: one connection at a time, made again when it is lost.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use consort_hotrod::{ProtocolVersion, ServerAddress};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::bounds::{CONNECT_TIME_MAX, PAUSE_MAX};
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::driver::Driver;
+use crate::error::ConnectionError;
+use crate::link::Link;
+use crate::pause::Pauses;
+
+/// How a server is to be had.
+enum State {
+    Connecting,
+    Up(Arc<Link>),
+    Down(ConnectionError),
+}
+
+/// A server as the client knows it.
+pub(crate) struct Server {
+    pub(crate) address: ServerAddress,
+    state: RwLock<State>,
+    retires: Notify,
+    clock: Clock,
+    version: Option<ProtocolVersion>,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.address.host, self.address.port)
+    }
+}
+
+impl Server {
+    pub(crate) fn new(address: ServerAddress, clock: Clock, version: Option<ProtocolVersion>) -> Self {
+        let state = RwLock::new(State::Connecting);
+        Self { address, state, retires: Notify::new(), clock, version }
+    }
+
+    /// Its connection, if there is one.
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Up(link) => Some(link.clone()),
+            State::Connecting | State::Down(_) => None,
+        }
+    }
+
+    /// Why there is none, if that is known.
+    pub(crate) fn trouble(&self) -> Option<ConnectionError> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Down(cause) => Some(cause.clone()),
+            State::Connecting | State::Up(_) => None,
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// It is not needed any more: what was asked is still answered.
+    pub(crate) fn retire(&self) {
+        self.retires.notify_one();
+    }
+
+    /// Keeps a connection to the server until it retires or the task is aborted. Tells of every change.
+    pub(crate) async fn keep(self: Arc<Self>, seed: u64, changed: Arc<Notify>) {
+        let mut pauses = Pauses::new(seed);
+        loop {
+            let cause = tokio::select! {
+                connected = self.connect() => match connected {
+                    Ok(driver) => {
+                        let since = self.clock.now();
+                        self.set(State::Up(driver.link.clone()));
+                        changed.notify_waiters();
+                        tracing::debug!(server = %self, "connected");
+                        let Err(cause) = self.run(driver).await else { return };
+                        if self.clock.now() - since >= PAUSE_MAX {
+                            pauses.reset();
+                        }
+                        cause
+                    }
+                    Err(cause) => cause,
+                },
+                () = self.retires.notified() => return,
+            };
+            tracing::debug!(server = %self, %cause, "no connection");
+            self.set(State::Down(cause));
+            changed.notify_waiters();
+            tokio::select! {
+                () = tokio::time::sleep(pauses.next()) => {}
+                () = self.retires.notified() => return,
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Driver, ConnectionError> {
+        let connecting = async {
+            let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
+            // Requests are written together as they are; waiting for more of them would only cost time.
+            stream.set_nodelay(true)?;
+            let connection = Connection::new(self.clock.now(), self.version);
+            let mut driver = Driver::new(stream, Arc::new(Link::new(connection, self.clock)));
+            driver.until(Connection::is_open).await?;
+            Ok(driver)
+        };
+        match timeout(CONNECT_TIME_MAX, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(ConnectionError::ConnectTimedOut(CONNECT_TIME_MAX)),
+        }
+    }
+
+    /// Until the server is retired and has answered.
+    async fn run(&self, mut driver: Driver) -> Result<(), ConnectionError> {
+        tokio::select! {
+            ended = driver.until(|_| false) => return ended,
+            () = self.retires.notified() => {}
+        }
+        driver.link.lock().drain();
+        driver.until(Connection::is_drained).await.or(Ok(()))
+    }
+}

@@ -1,0 +1,160 @@
+//! One connection for all: how many there are, and what they cost.
+
+use std::sync::Arc;
+
+use consort_client::{Client, ClientError, Flags};
+use tokio::task::JoinSet;
+
+use crate::support::{PATIENCE, Running, connections_to, eventually};
+
+/// S002-1, S002-9: one connection for 22 and for 1,000 callers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_1_all_callers_share_one_connection() {
+    let (server, client) = Running::with_cache("sharing", "c").await;
+    for callers in [22, 1_000] {
+        let mut tasks = JoinSet::new();
+        for caller in 0..callers {
+            let cache = client.cache::<u32, u32>("c");
+            tasks.spawn(async move {
+                for n in 0..20 {
+                    cache.put(&caller, &n).await.unwrap();
+                    assert_eq!(cache.get(&caller).await.unwrap(), Some(n));
+                }
+            });
+        }
+        let mut most = 0;
+        while let Some(task) = tasks.join_next().await {
+            task.unwrap();
+            most = most.max(connections_to(server.at.port()));
+        }
+        assert_eq!(most, 1);
+    }
+}
+
+/// S002-11: as many connections as clients times servers, whatever the callers do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_11_connections_are_clients_times_servers() {
+    let first = Running::start("times", "A").await;
+    let servers = [&first, &Running::start("times", "B").await, &Running::start("times", "C").await];
+    let admin = first.client().await;
+    admin.administration().create("c", crate::support::DISTRIBUTED).await.unwrap();
+    for count in [1, 3] {
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            clients.push(first.client().await);
+        }
+        for client in &clients {
+            let cache = client.cache::<u32, u32>("c");
+            eventually("all servers are known", async || {
+                cache.get(&1).await.unwrap();
+                client.servers().len() == 3
+            })
+            .await;
+            let mut tasks = JoinSet::new();
+            for caller in 0..50 {
+                let cache = cache.clone();
+                tasks.spawn(async move { cache.put(&caller, &caller).await });
+            }
+            while let Some(done) = tasks.join_next().await {
+                done.unwrap().unwrap();
+            }
+        }
+        // The one that made the cache has asked no cache anything, and knows its first server only.
+        let connections: Vec<usize> = servers.iter().map(|server| connections_to(server.at.port())).collect();
+        assert_eq!(connections, [count + 1, count, count]);
+        for client in clients {
+            client.close().await;
+        }
+        eventually("they are closed", async || connections_to(servers[2].at.port()) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_dropped_leaves_no_connection_and_no_task() {
+    let (server, client) = Running::with_cache("dropped", "c").await;
+    let cache = client.cache::<u32, u32>("c");
+    cache.put(&1, &1).await.unwrap();
+    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(before > 0);
+    drop(client);
+    assert_eq!(cache.get(&1).await.unwrap(), Some(1), "the handle is still one");
+    drop(cache);
+    eventually("nothing is left", async || {
+        connections_to(server.at.port()) == 0
+            && tokio::runtime::Handle::current().metrics().num_alive_tasks() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_closed_client_says_so() {
+    let (server, client) = Running::with_cache("closed", "c").await;
+    let cache = client.cache::<u32, u32>("c");
+    client.close().await;
+    assert_eq!(connections_to(server.at.port()), 0);
+    let error = tokio::time::timeout(PATIENCE, cache.get(&1)).await.unwrap().unwrap_err();
+    assert!(matches!(error, ClientError::Closed), "{error}");
+}
+
+/// Futures that are dropped while they wait leave the connection as it was.
+#[tokio::test]
+async fn callers_that_give_up_disturb_nobody() {
+    let (_server, client) = Running::with_cache("given-up", "c").await;
+    let cache = Arc::new(client.cache::<u32, u32>("c"));
+    for n in 0..10_000 {
+        let mut put = Box::pin(cache.put(&n, &n));
+        // It is sent, and nobody waits for it.
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(put.as_mut().poll(cx).is_ready()));
+        polled.await;
+    }
+    cache.put(&0, &1).await.unwrap();
+    assert_eq!(cache.get(&0).await.unwrap(), Some(1));
+}
+
+/// S002-12, S002-14: values are parts of what was received, and a get or put of a few bytes allocates twice at most.
+#[test]
+fn s002_12_a_small_get_or_put_allocates_twice_at_most() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (_server, cache) = runtime.block_on(async {
+        let (server, client) = Running::with_cache("allocations", "c").await;
+        let cache = client.raw("c");
+        cache.put(&b"key"[..], &b"value"[..]).await.unwrap();
+        for _ in 0..1_000 {
+            cache.get(&b"key"[..]).await.unwrap();
+        }
+        (server, cache)
+    });
+    const TIMES: u64 = 1_000;
+    let gets = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            for _ in 0..TIMES {
+                let value = cache.get(&b"key"[..]).await.unwrap();
+                assert_eq!(value.as_deref(), Some(&b"value"[..]));
+            }
+        });
+    });
+    let puts = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            for _ in 0..TIMES {
+                cache.put(&b"key"[..], &b"value"[..]).await.unwrap();
+            }
+        });
+    });
+    let per = |count: u64| count as f64 / TIMES as f64;
+    let (gets, puts) = (per(gets.count_total), per(puts.count_total));
+    // The buffer that answers are parts of is made anew every few hundred of them.
+    assert!(gets <= 2.01 && puts <= 2.01, "{gets} per get, {puts} per put");
+}
+
+/// S002-20: the same flags again cost nothing.
+#[test]
+fn s002_20_a_handle_with_flags_allocates_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (_server, client): (Running, Client) = runtime.block_on(Running::with_cache("instances", "c"));
+    let cache = client.cache::<u32, u32>("c").with_flags(Flags::SKIP_CACHE_LOAD);
+    let again = allocation_counter::measure(|| {
+        let again = cache.with_flags(Flags::SKIP_CACHE_LOAD);
+        assert_eq!(again.options(), cache.options());
+    });
+    assert_eq!(again.count_total, 0);
+}

@@ -1,0 +1,95 @@
+//! Servers of Consort's in this process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use consort_cache::{CacheManager, Channel};
+use consort_client::Client;
+use consort_conf::{Variables, parse_stack};
+use consort_server::Server;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Nothing in these tests takes a tenth of this.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A death is noticed within a second or two.
+const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3/>\
+    <FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/><NAKACK2/><UNICAST3/>\
+    <STABLE/><GMS join_timeout=\"200\"/><UFC/><MFC/><FRAG4/></config>";
+
+/// A cache with two owners of each key.
+pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
+
+/// A server with threads of its own, so that it can be killed: by dropping it.
+pub(crate) struct Running {
+    pub(crate) at: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Running {
+    pub(crate) async fn start(cluster: &'static str, name: &'static str) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (told, tells) = oneshot::channel();
+        runtime.spawn(async move {
+            let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
+            let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
+            let manager = members.connect(cluster).await.unwrap();
+            let server = Server::builder().port(0).start(manager).await.unwrap();
+            told.send(server.address()).unwrap();
+            server.serve_until(std::future::pending()).await.unwrap();
+        });
+        let at = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+        Self { at, runtime: Some(runtime) }
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("hotrod://{}", self.at)
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.uri()).await.unwrap()
+    }
+
+    /// With a client that has made a cache of this name.
+    pub(crate) async fn with_cache(cluster: &'static str, cache: &str) -> (Self, Client) {
+        let server = Self::start(cluster, "A").await;
+        let client = server.client().await;
+        client.administration().create(cache, DISTRIBUTED).await.unwrap();
+        (server, client)
+    }
+}
+
+impl Drop for Running {
+    /// Ends it at once, as `kill -9` would: its sockets are closed, and nobody is told.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// How many connections to a port this host has, seen from their near ends (Linux).
+pub(crate) fn connections_to(port: u16) -> usize {
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Field 2 is the far end, 3 the state: 01 is established.
+        fields.get(2).is_some_and(|at| at.ends_with(&remote)) && fields.get(3) == Some(&"01")
+    };
+    sockets.lines().filter(is_one).count()
+}
+
+/// Waits until this is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}

@@ -1,0 +1,168 @@
+//! Every verb, in every version that is spoken.
+
+use std::time::Duration;
+
+use consort_client::{
+    CacheOptions, Client, ClientError, ConnectError, Flags, Lifetime, ProtocolVersion, RawCache,
+    ServerAddress,
+};
+
+use crate::support::{Running, eventually};
+
+const VERSIONS: [ProtocolVersion; 4] =
+    [ProtocolVersion::V3_0, ProtocolVersion::V3_1, ProtocolVersion::V4_0, ProtocolVersion::V4_1];
+
+async fn speaking(server: &Running, version: ProtocolVersion) -> Result<Client, ConnectError> {
+    let address = ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() };
+    Client::builder().server(address).version(version).connect().await
+}
+
+/// S002-21. The server here announces 4.0; 4.1 is not forced on it.
+#[tokio::test]
+async fn s002_21_all_verbs_work_in_every_version_from_3_0_on() {
+    let (server, admin) = Running::with_cache("verbs", "c").await;
+    for version in VERSIONS {
+        let client = match speaking(&server, version).await {
+            Ok(client) => client,
+            Err(error) => {
+                assert!(version == ProtocolVersion::V4_1, "{version}: {error}");
+                continue;
+            }
+        };
+        single_keys(&client.raw("c")).await;
+        many_keys(&client).await;
+        client.close().await;
+    }
+    single_keys(&admin.raw("c")).await;
+}
+
+async fn single_keys(cache: &RawCache) {
+    let (key, one, two) = (&b"key"[..], &b"one"[..], &b"two"[..]);
+    cache.clear().await.unwrap();
+    assert_eq!(cache.get(key).await.unwrap(), None);
+    assert!(!cache.contains(key).await.unwrap());
+    assert!(!cache.replace(key, one).await.unwrap());
+    assert!(!cache.remove(key).await.unwrap());
+    assert_eq!(cache.take(key).await.unwrap(), None);
+    assert!(cache.put_if_absent(key, one).await.unwrap());
+    assert!(!cache.put_if_absent(key, two).await.unwrap());
+    assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(one));
+    assert!(cache.contains(key).await.unwrap());
+    assert!(cache.replace(key, two).await.unwrap());
+    assert_eq!(cache.swap(key, one).await.unwrap().as_deref(), Some(two));
+    assert_eq!(cache.size().await.unwrap(), 1);
+
+    let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert_eq!((&entry.value[..], entry.lifetime, entry.created), (one, Lifetime::FOREVER, None));
+    cache.put(key, two).await.unwrap();
+    assert!(!cache.replace_if_version(key, entry.version, one).await.unwrap(), "an old version");
+    assert!(!cache.remove_if_version(key, entry.version).await.unwrap(), "an old version");
+    let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert!(cache.replace_if_version(key, entry.version, one).await.unwrap());
+    let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert!(cache.remove_if_version(key, entry.version).await.unwrap());
+    assert!(!cache.replace_if_version(key, entry.version, one).await.unwrap(), "nothing is there");
+    assert_eq!(cache.get_with_metadata(key).await.unwrap(), None);
+
+    cache.put(key, one).await.unwrap();
+    assert_eq!(cache.take(key).await.unwrap().as_deref(), Some(one));
+    cache.put(key, one).await.unwrap();
+    assert!(cache.remove(key).await.unwrap());
+    assert_eq!(cache.swap(key, one).await.unwrap(), None);
+}
+
+async fn many_keys(client: &Client) {
+    let cache = client.cache::<String, u32>("c");
+    cache.clear().await.unwrap();
+    let entries: Vec<(String, u32)> = (0..1_000).map(|n| (format!("key {n}"), n)).collect();
+    cache.put_all(entries.iter().map(|(key, value)| (key.as_str(), value))).await.unwrap();
+    assert_eq!(cache.size().await.unwrap(), 1_000);
+    let asked = ["key 7", "none", "key 999", "key 7"];
+    assert_eq!(cache.get_all(asked).await.unwrap(), [Some(7), None, Some(999), Some(7)]);
+    assert_eq!(cache.remove_all(["key 7", "none"]).await.unwrap(), [true, false]);
+    let keys = entries.iter().map(|(key, _)| key.as_str());
+    let found = cache.get_all(keys).await.unwrap();
+    assert_eq!(found.iter().flatten().count(), 999);
+    cache.clear().await.unwrap();
+    assert_eq!(cache.size().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn values_are_of_their_types_and_large_ones_arrive() {
+    let (_server, client) = Running::with_cache("types", "c").await;
+    let cache = client.cache::<(u64, String), Vec<Option<i32>>>("c");
+    let key = (7, "seven".to_owned());
+    cache.put(&key, &vec![Some(1), None]).await.unwrap();
+    assert_eq!(cache.get(&key).await.unwrap(), Some(vec![Some(1), None]));
+
+    let raw = client.raw("c");
+    let large: Vec<u8> = (0..=255).cycle().take(5_000_000).collect();
+    raw.put(&b"large"[..], &large[..]).await.unwrap();
+    assert_eq!(raw.get(&b"large"[..]).await.unwrap().as_deref(), Some(&large[..]));
+    let error = raw.put(&vec![0; 70_000][..], &b"v"[..]).await.unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { what: "key", length: 70_000, .. }), "{error}");
+    assert!(!error.may_be_done());
+    raw.put(&b"after"[..], &b"v"[..]).await.unwrap();
+}
+
+#[tokio::test]
+async fn lifetimes_are_told_and_kept() {
+    let (_server, client) = Running::with_cache("lifetimes", "c").await;
+    let cache =
+        client.cache::<String, u32>("c").with_lifetime(Lifetime::lifespan(Duration::from_secs(1_000)));
+    cache.put("long", &1).await.unwrap();
+    let entry = cache.get_with_metadata("long").await.unwrap().unwrap();
+    assert_eq!(entry.lifetime, Lifetime::lifespan(Duration::from_secs(1_000)));
+    let age = entry.created.unwrap().elapsed().unwrap_or_default();
+    assert!(age < Duration::from_secs(60), "{age:?}");
+    cache.put_with("short", &2, Lifetime::lifespan(Duration::from_millis(1))).await.unwrap();
+    eventually("the entry expires", async || cache.get("short").await.unwrap().is_none()).await;
+    let idle = Lifetime { lifespan: None, max_idle: Some(Duration::from_secs(500)) };
+    cache.put_with("idle", &3, idle).await.unwrap();
+    let entry = cache.get_with_metadata("idle").await.unwrap().unwrap();
+    assert_eq!((entry.lifetime, entry.created), (idle, None));
+    assert!(entry.last_used.is_some());
+}
+
+/// S002-19, S002-25: the flags are the handle's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
+    let (_server, client) = Running::with_cache("flags", "c").await;
+    let plain = client.cache::<u32, u32>("c");
+    let flagged = plain.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
+    let both = flagged.with_flags(Flags::SKIP_CACHE_LOAD);
+    assert_eq!(plain.options().flags, Flags::NONE);
+    assert_eq!(both.options().flags, Flags::SKIP_LISTENER_NOTIFICATION | Flags::SKIP_CACHE_LOAD);
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let (flagged, plain) = (flagged.clone(), plain.clone());
+            tokio::spawn(async move {
+                assert_eq!(flagged.options().flags, Flags::SKIP_LISTENER_NOTIFICATION);
+                flagged.put(&task, &task).await.unwrap();
+                assert_eq!(plain.get(&task).await.unwrap(), Some(task));
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(flagged.with_options(CacheOptions::default()).options().flags, Flags::NONE);
+}
+
+#[tokio::test]
+async fn caches_are_made_listed_and_removed() {
+    let server = Running::start("administration", "A").await;
+    let client = server.client().await;
+    let admin = client.administration();
+    let missing = client.raw("c").get(&b"k"[..]).await.unwrap_err();
+    assert!(matches!(&missing, ClientError::NoSuchCache(name) if name == "c"), "{missing}");
+    assert!(matches!(client.raw("c").ping().await, Err(ClientError::NoSuchCache(_))));
+    admin.create("c", crate::support::DISTRIBUTED).await.unwrap();
+    client.raw("c").ping().await.unwrap();
+    let twice = admin.create("c", crate::support::DISTRIBUTED).await.unwrap_err();
+    assert!(twice.to_string().contains("ISPN000507"), "{twice}");
+    admin.get_or_create("c", crate::support::DISTRIBUTED).await.unwrap();
+    assert_eq!(admin.names().await.unwrap(), ["c"]);
+    admin.remove("c").await.unwrap();
+    assert_eq!(admin.names().await.unwrap(), Vec::<String>::new());
+}
