@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::cache::Cache;
 use crate::clock::Clock;
+use crate::connection::Traffic;
 use crate::error::{ConnectError, ConnectionError};
 use crate::link::Link;
 use crate::options::CacheOptions;
@@ -156,6 +157,19 @@ impl Client {
     pub fn servers(&self) -> Vec<String> {
         let servers = self.inner.all();
         servers.iter().filter(|server| server.link().is_some()).map(ToString::to_string).collect()
+    }
+
+    /// What the connections that are there have done together.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        for link in self.inner.all().iter().filter_map(|server| server.link()) {
+            let Traffic { requests, answers, writes, reads } = link.lock().traffic;
+            sum.requests += requests;
+            sum.answers += answers;
+            sum.writes += writes;
+            sum.reads += reads;
+        }
+        sum
     }
 
     /// Ends all connections, and returns when they have ended. Operations that are under way fail.

@@ -49,8 +49,23 @@ enum Phase {
     Lost,
 }
 
+/// What a connection has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Requests that were made, PINGs of the connection's own included.
+    pub requests: u64,
+    /// Answers that have come.
+    pub answers: u64,
+    /// System calls that have written requests.
+    pub writes: u64,
+    /// System calls that have read answers.
+    pub reads: u64,
+}
+
 /// The state of a connection.
 pub(crate) struct Connection {
+    /// Its owner counts reads and writes.
+    pub(crate) traffic: Traffic,
     phase: Phase,
     wanted: Option<ProtocolVersion>,
     slots: Slots,
@@ -74,6 +89,7 @@ impl Connection {
     pub(crate) fn new(now: Time, wanted: Option<ProtocolVersion>) -> Self {
         let limits = Limits { message: ANSWER_BYTES_MAX, ..Limits::default() };
         let mut connection = Self {
+            traffic: Traffic::default(),
             phase: Phase::Greeting,
             wanted,
             slots: Slots::default(),
@@ -107,6 +123,7 @@ impl Connection {
         request.encode(&mut self.output);
         self.encoded += (self.output.len() - before) as u64;
         self.slots.insert(slot);
+        self.traffic.requests += 1;
     }
 
     /// Whether requests are taken.
@@ -187,6 +204,7 @@ impl Connection {
         let Some((waker, room)) = self.slots.answered(response) else {
             return Err(ConnectionError::Refused(complaint));
         };
+        self.traffic.answers += 1;
         effects.wake.extend(waker);
         effects.room += room;
         Ok(())

@@ -35,6 +35,8 @@ pub(crate) struct Driver {
     input: BytesMut,
     output: Output,
     written: u64,
+    /// System calls that have written something.
+    writes: u64,
     timer: Pin<Box<Sleep>>,
     effects: Effects,
     has_yielded: bool,
@@ -50,6 +52,7 @@ impl Driver {
             input: BytesMut::new(),
             output: Output::new(),
             written: 0,
+            writes: 0,
             timer,
             effects: Effects::default(),
             has_yielded: false,
@@ -123,7 +126,9 @@ impl Driver {
     ) -> Result<Moved, ConnectionError> {
         let now = self.link.clock.now();
         let mut connection = self.link.lock();
+        connection.traffic.writes = self.writes;
         if has_read {
+            connection.traffic.reads += 1;
             connection.handle_receive(now, &mut self.input, &mut self.effects)?;
         }
         if connection.poll_timeout() <= now {
@@ -158,6 +163,7 @@ impl Driver {
                 Poll::Ready(Ok(0)) => return Err(ConnectionError::ClosedByServer),
                 Poll::Ready(Ok(count)) => {
                     self.written += count as u64;
+                    self.writes += 1;
                     has_written = true;
                 }
                 Poll::Ready(Err(error)) => return Err(error.into()),

@@ -59,6 +59,7 @@ pub use admin::Administration;
 pub use bounds::{KEY_BYTES_MAX, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder};
+pub use connection::Traffic;
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
 pub use error::{ClientError, ConnectError, ConnectionError};

@@ -1,5 +1,7 @@
 //! The client against servers of this process, over real sockets.
 
+mod failover;
+mod foreign;
 mod sharing;
 mod support;
 mod verbs;

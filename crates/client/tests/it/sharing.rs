@@ -5,7 +5,7 @@ use std::sync::Arc;
 use consort_client::{Client, ClientError, Flags};
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, Running, connections_to, eventually};
+use crate::support::{PATIENCE, Running, Sockets, connections_to, eventually};
 
 /// S002-1, S002-9: one connection for 22 and for 1,000 callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +28,31 @@ async fn s002_1_all_callers_share_one_connection() {
             most = most.max(connections_to(server.at.port()));
         }
         assert_eq!(most, 1);
+        // S002-9: three descriptors at the port, with both ends here.
+        let sockets = Sockets::of(server.at.port());
+        assert_eq!(sockets, Sockets { listening: 1, served: 1, made: 1 });
     }
+}
+
+/// S002-2: less than half a system call to write a request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_2_requests_of_22_callers_share_writes() {
+    let (_server, client) = Running::with_cache("writes", "c").await;
+    let mut tasks = JoinSet::new();
+    for caller in 0..22 {
+        let cache = client.cache::<u32, u32>("c");
+        tasks.spawn(async move {
+            for n in 0..1_000 {
+                cache.put(&caller, &n).await.unwrap();
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let traffic = client.traffic();
+    assert!(traffic.requests >= 22_000 && traffic.answers == traffic.requests, "{traffic:?}");
+    assert!(traffic.writes * 2 < traffic.requests, "{traffic:?}");
 }
 
 /// S002-11: as many connections as clients times servers, whatever the callers do.

@@ -71,16 +71,36 @@ impl Drop for Running {
     }
 }
 
-/// How many connections to a port this host has, seen from their near ends (Linux).
+/// What this host has of sockets at a port (Linux).
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Sockets {
+    pub(crate) listening: usize,
+    /// The servers' ends of connections.
+    pub(crate) served: usize,
+    /// The clients' ends.
+    pub(crate) made: usize,
+}
+
+impl Sockets {
+    pub(crate) fn of(port: u16) -> Self {
+        let (mut listening, mut served, mut made) = (0, 0, 0);
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let port = format!(":{port:04X}");
+        for line in table.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // The near end, the far end, and the state: 01 is established, 0A listening.
+            let [_, near, far, state, ..] = fields[..] else { continue };
+            listening += usize::from(near.ends_with(&port) && state == "0A");
+            served += usize::from(near.ends_with(&port) && state == "01");
+            made += usize::from(far.ends_with(&port) && state == "01");
+        }
+        Self { listening, served, made }
+    }
+}
+
+/// How many connections to a port clients here have.
 pub(crate) fn connections_to(port: u16) -> usize {
-    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let remote = format!(":{port:04X}");
-    let is_one = |line: &&str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        // Field 2 is the far end, 3 the state: 01 is established.
-        fields.get(2).is_some_and(|at| at.ends_with(&remote)) && fields.get(3) == Some(&"01")
-    };
-    sockets.lines().filter(is_one).count()
+    Sockets::of(port).made
 }
 
 /// Waits until this is so.

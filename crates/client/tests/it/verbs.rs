@@ -124,7 +124,7 @@ async fn lifetimes_are_told_and_kept() {
     assert!(entry.last_used.is_some());
 }
 
-/// S002-19, S002-25: the flags are the handle's.
+/// S002-19: the flags are the handle's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
     let (_server, client) = Running::with_cache("flags", "c").await;
