@@ -1,13 +1,14 @@
 //! The unmodified Java Hot Rod client against our servers.
 
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
 use consort_server::Server;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -42,23 +43,83 @@ impl Running {
         Self { at, end, serving }
     }
 
+    /// As if its process was killed.
+    async fn kill(self) {
+        self.serving.abort();
+        let _ = self.serving.await;
+    }
+
     async fn end(self) {
         self.end.send(()).unwrap();
         timeout(PATIENCE, self.serving).await.expect("it ends").unwrap();
     }
 }
 
-/// Runs a program of ours and shows what it said if it fails.
-async fn java(program: &'static str, arguments: Vec<String>) {
+async fn command(program: &'static str, arguments: Vec<String>) -> Command {
     let client = tokio::task::spawn_blocking(HotRodClient::prepare).await.unwrap();
     let client = client.unwrap_or_else(|why| panic!("Java interop: {why}"));
     let mut command = client.command(program);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments);
+    command
+}
+
+/// Runs a program of ours and shows what it said if it fails.
+async fn java(program: &'static str, arguments: Vec<String>) {
+    let mut command = command(program, arguments).await;
+    command.stdin(Stdio::null());
     // Its requests have deadlines: it ends by itself.
     let running = tokio::task::spawn_blocking(move || command.output());
     let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && said.contains("ok "), "{program}:\n{said}");
+}
+
+/// A program of ours that goes on while servers change.
+struct Talking {
+    running: Child,
+    said: mpsc::Receiver<String>,
+}
+
+impl Talking {
+    async fn start(program: &'static str, arguments: Vec<String>) -> Self {
+        let mut command = command(program, arguments).await;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        let (says, said) = mpsc::channel(1_000);
+        let lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        tokio::task::spawn_blocking(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = says.blocking_send(line);
+            }
+        });
+        Self { running, said }
+    }
+
+    /// Waits until it says this, once more than it has been waited for.
+    async fn says(&mut self, expected: &str) {
+        let heard = async {
+            while let Some(line) = self.said.recv().await {
+                if line.starts_with(expected) {
+                    return;
+                }
+            }
+            panic!("it ended before it said {expected}");
+        };
+        timeout(PATIENCE, heard).await.expect("it says something");
+    }
+
+    /// It has seen enough.
+    async fn end(mut self) {
+        self.running.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.says("ok ").await;
+    }
+}
+
+impl Drop for Talking {
+    fn drop(&mut self) {
+        let _ = self.running.kill();
+        let _ = self.running.wait();
+    }
 }
 
 fn arguments(at: &str, intelligence: &str, version: &str, servers: usize) -> Vec<String> {
@@ -86,4 +147,63 @@ async fn java_finds_the_owners_among_three_servers() {
     for server in servers {
         server.end().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_walks_over_entries_of_one_server_in_every_version_it_speaks() {
+    let server = Running::start("hotrod-walks", "A").await;
+    for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+        java("Walks", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
+    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-walks-three", name));
+    let (a, b) = (a.await, b.await);
+    let all = |count: &str| {
+        let mut all = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3)[..3].to_vec();
+        all.extend((!count.is_empty()).then(|| count.to_owned()));
+        all
+    };
+    java("Walks", all("")).await;
+    let mut walking = Talking::start("Walks", all("20000")).await;
+    walking.says("walked").await;
+    let c = c.await;
+    walking.says("walked").await;
+    walking.says("walked").await;
+    b.kill().await;
+    walking.says("walked").await;
+    walking.says("walked").await;
+    walking.end().await;
+    a.end().await;
+    c.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_is_told_of_changes_and_keeps_near_caches_in_every_version_it_speaks() {
+    let server = Running::start("hotrod-listeners", "A").await;
+    for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+        java("Listeners", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
+    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-listeners-three", name));
+    let (a, b, c) = (a.await, b.await, c.await);
+    let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
+    java("Listeners", arguments[..3].to_vec()).await;
+    arguments[3] = "again".to_owned();
+    let mut listening = Talking::start("Listeners", arguments).await;
+    listening.says("told").await;
+    b.kill().await;
+    listening.says("told").await;
+    c.kill().await;
+    listening.says("told").await;
+    listening.says("told").await;
+    listening.end().await;
+    a.end().await;
 }

@@ -38,7 +38,20 @@ impl Answer {
     }
 }
 
-impl From<CacheError> for Answer {
+/// Why something is not done.
+pub(crate) struct Refusal {
+    status: Status,
+    text: String,
+}
+
+impl Refusal {
+    /// It cannot be had here.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { status: Status::ServerError, text: text.into() }
+    }
+}
+
+impl From<CacheError> for Refusal {
     /// What another server may do better is told as such: clients ask that one.
     fn from(error: CacheError) -> Self {
         let status = match &error {
@@ -47,6 +60,18 @@ impl From<CacheError> for Answer {
             CacheError::Closed => Status::IllegalLifecycle,
             _ => Status::ServerError,
         };
-        Self::error(status, error.to_string())
+        Self { status, text: error.to_string() }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(Refusal { status, text }: Refusal) -> Self {
+        Self::error(status, text)
+    }
+}
+
+impl From<CacheError> for Answer {
+    fn from(error: CacheError) -> Self {
+        Refusal::from(error).into()
     }
 }

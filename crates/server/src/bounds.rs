@@ -24,6 +24,40 @@ pub const READ_AT_ONCE: usize = 64 * 1024;
 /// Bytes of one answer with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
 pub const BULK_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Walks of one connection that have begun and not ended: an application has one connection per server, and each of its
+/// threads may walk. Each holds what owners have sent and the client has not taken, some hundred entries.
+pub const ITERATIONS_MAX: usize = 128;
+
+/// After this time without a request a walk makes room for another one. As long as in Infinispan.
+pub const ITERATION_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Entries of one answer to a walk, whatever the client wants; Java wants 10,000 from all servers together.
+pub const BATCH_MAX: usize = 10_000;
+
+/// Bytes of keys and values from which on an answer to a walk is given as it is.
+pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Segments that are walked over together: clients learn after each such part that it is finished, and each asks every
+/// owner once.
+pub const SEGMENTS_AT_ONCE: usize = 16;
+
+/// Listeners of one connection: an application has some per cache, and a near cache is one.
+pub const LISTENERS_MAX: usize = 64;
+
+/// Events that wait for a listener's connection in the grid, and there only keys: as many as come while a client stands
+/// still for a moment. With one more, or with 16 MiB of keys, the client is too slow, and its connection ends.
+pub const EVENTS_MAX: usize = 4_096;
+
+/// Events that are on their way to a connection's output.
+pub const UNSENT_EVENTS_MAX: usize = 256;
+
+/// How long an event waits for room in a connection's output. After this time the client takes nothing, and its connection
+/// ends.
+pub const UNTAKEN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Bits of all filters of a connection's near caches: those of near caches with 16 million entries, in 8 MiB.
+pub const BLOOM_BITS_MAX: u32 = 64 * 1024 * 1024;
+
 /// Caches that are made by administration. Each costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 

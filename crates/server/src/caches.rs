@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use crate::bounds::CACHES_MAX;
 use crate::definition::{self, DefinitionError};
+use crate::filter;
 use crate::stats::Stats;
 use crate::topology::{self, Endpoints};
 
@@ -122,7 +123,7 @@ impl Caches {
     async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
         let config = definition::from_text(name, &String::from_utf8_lossy(definition))?;
         let is_local = config.mode == CacheMode::Local;
-        let cache = self.manager.open(config).raw().await?;
+        let cache = filter::known(self.manager.open(config)).raw().await?;
         let topology = self.manager.watch_topology(name).filter(|_| !is_local);
         let served = Served { cache, stats: Stats::new(), topology, told: Mutex::default() };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

@@ -7,45 +7,22 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::BytesMut;
-use consort_hotrod::ops::{server, task};
 use consort_hotrod::{
-    Asked, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody, RequestDecoder, RequestError,
-    RequestHeader, Response, ResponseBody, Status,
+    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestDecoder, RequestError,
+    Response,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::answer::Answer;
+use crate::answering::answer;
 use crate::bounds::{READ_AT_ONCE, STRANGER_BYTES_MAX, STRANGER_TIME_MAX, UNWRITTEN_MAX, WAITING_MAX};
-use crate::caches::{Caches, Served};
-use crate::{admin, bulk, map};
-
-/// What this server can do.
-const OPCODES: &[Opcode] = &[
-    Opcode::Put,
-    Opcode::Get,
-    Opcode::PutIfAbsent,
-    Opcode::Replace,
-    Opcode::ReplaceIfUnmodified,
-    Opcode::Remove,
-    Opcode::RemoveIfUnmodified,
-    Opcode::ContainsKey,
-    Opcode::GetWithVersion,
-    Opcode::Clear,
-    Opcode::Stats,
-    Opcode::Ping,
-    Opcode::BulkGet,
-    Opcode::GetWithMetadata,
-    Opcode::BulkGetKeys,
-    Opcode::Size,
-    Opcode::Exec,
-    Opcode::PutAll,
-    Opcode::GetAll,
-];
+use crate::caches::Caches;
+use crate::session::Session;
+use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
 
@@ -67,7 +44,8 @@ pub(crate) async fn serve(mut stream: TcpStream, caches: Arc<Caches>, mut ending
 }
 
 struct Connection<'a> {
-    caches: Arc<Caches>,
+    session: Arc<Session>,
+    unasked: mpsc::Receiver<Unasked>,
     from: ReadHalf<'a>,
     to: WriteHalf<'a>,
     decoder: RequestDecoder,
@@ -82,8 +60,10 @@ struct Connection<'a> {
 impl<'a> Connection<'a> {
     fn new(caches: Arc<Caches>, from: ReadHalf<'a>, to: WriteHalf<'a>) -> Self {
         let limits = Limits { message: STRANGER_BYTES_MAX, ..Limits::default() };
+        let (session, unasked) = Session::new(caches);
         Self {
-            caches,
+            session: Arc::new(session),
+            unasked,
             from,
             to,
             decoder: RequestDecoder::new(limits),
@@ -149,6 +129,17 @@ impl<'a> Connection<'a> {
                         self.tell(answered);
                     }
                 }
+                Some(unasked) = self.unasked.recv(), if self.output.len() < UNWRITTEN_MAX => {
+                    unasked.encode(&mut self.output);
+                    while self.output.len() < UNWRITTEN_MAX
+                        && let Ok(unasked) = self.unasked.try_recv()
+                    {
+                        unasked.encode(&mut self.output);
+                    }
+                }
+                () = self.session.outlet.lost() => {
+                    return Err(io::Error::other("its client cannot be told of all changes"));
+                }
                 written = self.to.write_buf(&mut self.output), if !self.output.is_empty() => {
                     if written? == 0 {
                         return Err(io::ErrorKind::WriteZero.into());
@@ -183,7 +174,7 @@ impl<'a> Connection<'a> {
 
     fn lose(&mut self, error: RequestError) {
         let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
-        let intelligence = consort_hotrod::Intelligence::Basic;
+        let intelligence = Intelligence::Basic;
         let asked = Asked { version, opcode: Opcode::Ping, intelligence };
         let text = error.to_string();
         Response::error(error.id, error.error.status(), text).encode(asked, &mut self.output);
@@ -192,7 +183,7 @@ impl<'a> Connection<'a> {
 
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
     async fn begin(&mut self, request: Request) {
-        let mut answering: Answering = Box::pin(answer(self.caches.clone(), request));
+        let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
         let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
         match at_once {
             Poll::Ready((asked, response)) => response.encode(asked, &mut self.output),
@@ -218,80 +209,4 @@ impl<'a> Connection<'a> {
 async fn ended(ending: &mut watch::Receiver<bool>) {
     // Without a sender there is no server.
     let _ = ending.wait_for(|is_ending| *is_ending).await;
-}
-
-/// The answer to a request.
-async fn answer(caches: Arc<Caches>, request: Request) -> (Asked, Response) {
-    let asked = request.asked();
-    let Request { header, body } = request;
-    let served = match served(&caches, &header, &body).await {
-        Ok(served) => served,
-        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
-    };
-    let answer = match (body, &served) {
-        (RequestBody::Server(server::Request::Ping), _) => pong(),
-        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
-            admin::answer(&caches, name.as_str(), params).await
-        }
-        (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.told(&served.cache);
-            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
-        }
-        (RequestBody::Map(request), Some(served)) => {
-            let answered = map::answer(&served.cache, &served.stats, request, header.version, header.flags);
-            answered.await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Bulk(request), Some(served)) => {
-            let answered = bulk::answer(&served.cache, &served.stats, request, header.version);
-            answered.await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Auth(_), _) => {
-            let text = "ISPN006007: The requested operation is invalid: there is no authentication";
-            Answer::error(Status::ServerError, text)
-        }
-        (body, _) => {
-            let text = format!("{} is not supported by this server", body.opcode().name());
-            Answer::error(Status::ServerError, text)
-        }
-    };
-    let topology = served.and_then(|served| caches.topology_for(&served, &header));
-    (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })
-}
-
-/// The cache that is meant, if one is needed.
-async fn served(
-    caches: &Caches,
-    header: &RequestHeader,
-    body: &RequestBody,
-) -> Result<Option<Arc<Served>>, Answer> {
-    let name = header.cache.as_str();
-    if let Some(served) = caches.get(name) {
-        return Ok(Some(served));
-    }
-    // Administration is asked for with any name, also that of a cache that is still to be made.
-    let is_of_cache = match body {
-        RequestBody::Map(_) | RequestBody::Bulk(_) | RequestBody::Server(server::Request::Stats) => true,
-        RequestBody::Server(server::Request::Ping) => !name.is_empty(),
-        _ => false,
-    };
-    if !is_of_cache {
-        return Ok(None);
-    }
-    match caches.find(name).await {
-        Ok(Some(served)) => Ok(Some(served)),
-        Ok(None) => Err(Answer::no_cache(name)),
-        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
-    }
-}
-
-fn pong() -> Answer {
-    let unspecified = consort_hotrod::MediaType::Unspecified;
-    // Requests of 4.1 are understood, but its streams are not there yet: clients are not to choose it by themselves.
-    let pong = server::Pong {
-        key_type: unspecified.clone(),
-        value_type: unspecified,
-        newest: ProtocolVersion::V4_0.byte(),
-        opcodes: OPCODES.iter().map(|opcode| opcode.request().into()).collect(),
-    };
-    Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

@@ -1,8 +1,9 @@
 //! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
 //!
 //! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes
-//! and statistics, caches that are made and removed by administration, and topologies for clients that go to the owners
-//! themselves. What is not there yet is answered with an error that says so, and PING does not name it.
+//! and statistics, walks over the entries, listeners and near caches, caches that are made and removed by administration,
+//! and topologies for clients that go to the owners themselves. What is not there yet is answered with an error that says
+//! so, and PING does not name it.
 //!
 //! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
 //! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
@@ -14,14 +15,21 @@ pub mod bounds;
 
 mod admin;
 mod answer;
+mod answering;
 mod bulk;
 mod caches;
 mod connection;
 mod definition;
+mod filter;
+mod iteration;
+mod listeners;
 mod map;
 mod server;
+mod session;
 mod stats;
 mod topology;
+mod unasked;
 
 pub use definition::DefinitionError;
+pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use server::{Server, ServerBuilder, ServerError};

@@ -53,7 +53,7 @@ fn of_entry(entry: &Entry<Bytes>) -> Metadata {
     metadata(entry.version, entry.lifetime, entry.age, entry.idle)
 }
 
-fn of_stored(stored: Stored) -> Previous {
+pub(crate) fn of_stored(stored: Stored) -> Previous {
     let Stored { value, version, lifetime, age, idle } = stored;
     Previous { metadata: Some(metadata(version, lifetime, age, idle)), value }
 }

@@ -20,8 +20,13 @@ use tokio::time::timeout;
 /// Nothing in these tests takes a tenth of this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
-    <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+fn stack(join_timeout: Duration) -> String {
+    format!(
+        "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+         <GMS join_timeout=\"{}\"/><UFC/><MFC/><FRAG4/></config>",
+        join_timeout.as_millis()
+    )
+}
 
 pub(crate) struct Running {
     pub(crate) at: std::net::SocketAddr,
@@ -30,8 +35,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// The first of a cluster: there is nobody to wait for.
     pub(crate) async fn start(cluster: &str) -> Self {
-        let stack = parse_stack("server", STACK, &Variables::new()).unwrap();
+        Self::connect(cluster, Duration::from_millis(10)).await
+    }
+
+    /// Another one, which has to find the first.
+    pub(crate) async fn join(cluster: &str) -> Self {
+        Self::connect(cluster, PATIENCE / 4).await
+    }
+
+    async fn connect(cluster: &str, join_timeout: Duration) -> Self {
+        let stack = parse_stack("server", &stack(join_timeout), &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let server = Server::builder().port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
         let at = server.address();
@@ -85,12 +100,20 @@ impl Client {
 
     /// The same as the answer to the request of its id.
     pub(crate) async fn next_of(&mut self, asked: impl Fn(u64) -> Asked) -> Option<Response> {
+        match self.incoming(|id| Some(asked(id))).await? {
+            Incoming::Response(response) => Some(response),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What comes next, be it asked for or not. A connection that is broken off is closed, too.
+    pub(crate) async fn incoming(&mut self, asked: impl Fn(u64) -> Option<Asked>) -> Option<Incoming> {
         loop {
-            if let Some(incoming) = self.decoder.decode(&mut self.input, |id| Some(asked(id))).unwrap() {
-                let Incoming::Response(response) = incoming else { panic!("{incoming:?}") };
-                return Some(response);
+            if let Some(incoming) = self.decoder.decode(&mut self.input, &asked).unwrap() {
+                return Some(incoming);
             }
-            if timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await.unwrap().unwrap() == 0 {
+            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await.unwrap();
+            if matches!(read, Ok(0) | Err(_)) {
                 return None;
             }
         }

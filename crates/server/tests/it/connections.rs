@@ -143,7 +143,7 @@ async fn clients_are_told_of_servers_that_come_and_go() {
         .expect("a topology")
     };
     assert_eq!(servers_told(1).await.servers[0].port, first.at.port());
-    let second = Running::start("topologies").await;
+    let second = Running::join("topologies").await;
     let both = servers_told(2).await;
     assert!(both.servers.iter().any(|server| server.port == second.at.port()));
     second.end.send(()).unwrap();

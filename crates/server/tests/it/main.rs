@@ -2,3 +2,5 @@
 
 mod client;
 mod connections;
+mod iteration;
+mod listeners;

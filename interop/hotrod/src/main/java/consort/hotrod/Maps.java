@@ -1,5 +1,7 @@
 package consort.hotrod;
 
+import static consort.hotrod.Application.check;
+
 import java.net.SocketAddress;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -12,32 +14,14 @@ import java.util.concurrent.TimeUnit;
 import org.infinispan.client.hotrod.DefaultTemplate;
 import org.infinispan.client.hotrod.Flag;
 import org.infinispan.client.hotrod.MetadataValue;
-import org.infinispan.client.hotrod.ProtocolVersion;
 import org.infinispan.client.hotrod.RemoteCache;
 import org.infinispan.client.hotrod.RemoteCacheManager;
-import org.infinispan.client.hotrod.configuration.ClientIntelligence;
-import org.infinispan.client.hotrod.configuration.ConfigurationBuilder;
 import org.infinispan.client.hotrod.exceptions.HotRodClientException;
 
 /** What an application does with maps: SERVERS INTELLIGENCE VERSION HOW_MANY_SERVERS. Ends with 0 if all of it is right. */
 public final class Maps {
-    private static int checks;
-
-    private static void check(Object found, Object expected, String what) {
-        checks++;
-        if (!(expected == null ? found == null : expected.equals(found))) {
-            throw new AssertionError(what + ": " + found + " instead of " + expected);
-        }
-    }
-
     public static void main(String[] args) throws Exception {
-        ConfigurationBuilder builder = new ConfigurationBuilder();
-        builder.addServers(args[0]);
-        builder.clientIntelligence(ClientIntelligence.valueOf(args[1]));
-        builder.version(ProtocolVersion.valueOf(args[2]));
-        // A busy machine is no error.
-        builder.socketTimeout(30_000).connectionTimeout(30_000);
-        try (RemoteCacheManager manager = new RemoteCacheManager(builder.build())) {
+        try (RemoteCacheManager manager = Application.connect(args[0], args[1], args[2])) {
             String name = "maps-" + args[1] + "-" + args[2];
             administration(manager, name);
             RemoteCache<String, String> cache = manager.getCache(name);
@@ -55,7 +39,7 @@ public final class Maps {
             manager.administration().removeCache(name);
             check(manager.getCacheNames().contains(name), false, "names after removal");
         }
-        System.out.println("ok " + checks);
+        Application.done();
     }
 
     private static void administration(RemoteCacheManager manager, String name) {

@@ -1,0 +1,135 @@
+//! Which part of the server answers a request, and from which cache.
+
+use std::sync::Arc;
+
+use consort_cache::ReadFrom;
+use consort_hotrod::ops::{map, server, task};
+use consort_hotrod::{
+    Asked, MediaType, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
+    Status,
+};
+
+use crate::answer::Answer;
+use crate::caches::{Caches, Served};
+use crate::session::Session;
+use crate::{admin, bulk};
+
+/// What this server can do.
+const OPCODES: &[Opcode] = &[
+    Opcode::Put,
+    Opcode::Get,
+    Opcode::PutIfAbsent,
+    Opcode::Replace,
+    Opcode::ReplaceIfUnmodified,
+    Opcode::Remove,
+    Opcode::RemoveIfUnmodified,
+    Opcode::ContainsKey,
+    Opcode::GetWithVersion,
+    Opcode::Clear,
+    Opcode::Stats,
+    Opcode::Ping,
+    Opcode::BulkGet,
+    Opcode::GetWithMetadata,
+    Opcode::BulkGetKeys,
+    Opcode::Size,
+    Opcode::Exec,
+    Opcode::PutAll,
+    Opcode::GetAll,
+    Opcode::IterationStart,
+    Opcode::IterationNext,
+    Opcode::IterationEnd,
+    Opcode::AddClientListener,
+    Opcode::RemoveClientListener,
+    Opcode::AddBloomListener,
+    Opcode::UpdateBloomFilter,
+];
+
+/// The answer to a request.
+pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response) {
+    let asked = request.asked();
+    let Request { header, body } = request;
+    let caches = &session.caches;
+    let served = match served(caches, &header, &body).await {
+        Ok(served) => served,
+        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
+    };
+    let answer = match (body, &served) {
+        (RequestBody::Server(server::Request::Ping), _) => pong(),
+        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
+            admin::answer(caches, name.as_str(), params).await
+        }
+        (RequestBody::Server(server::Request::Stats), Some(served)) => {
+            let stats = served.stats.told(&served.cache);
+            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+        }
+        (RequestBody::Map(request), Some(served)) => {
+            let is_told = matches!(request, map::Request::GetWithMetadata(_))
+                && session.listeners.note_read(&header.cache, request.key());
+            let cache = if is_told { &served.cache.with_read_from(ReadFrom::Primary) } else { &served.cache };
+            let answered = crate::map::answer(cache, &served.stats, request, header.version, header.flags);
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Listener(request), Some(served)) => {
+            session.listeners.answer(&served.cache, request, &header).await
+        }
+        (RequestBody::Bulk(request), Some(served)) => {
+            let answered = bulk::answer(&served.cache, &served.stats, request, header.version);
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Iteration(request), Some(served)) => {
+            session.iterations.answer(&served.cache, request).await
+        }
+        (RequestBody::Auth(_), _) => {
+            let text = "ISPN006007: The requested operation is invalid: there is no authentication";
+            Answer::error(Status::ServerError, text)
+        }
+        (body, _) => {
+            let text = format!("{} is not supported by this server", body.opcode().name());
+            Answer::error(Status::ServerError, text)
+        }
+    };
+    let topology = served.and_then(|served| caches.topology_for(&served, &header));
+    (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })
+}
+
+/// The cache that is meant, if one is needed.
+async fn served(
+    caches: &Caches,
+    header: &RequestHeader,
+    body: &RequestBody,
+) -> Result<Option<Arc<Served>>, Answer> {
+    let name = header.cache.as_str();
+    if let Some(served) = caches.get(name) {
+        return Ok(Some(served));
+    }
+    // Administration is asked for with any name, also that of a cache that is still to be made.
+    let is_of_cache = match body {
+        RequestBody::Map(_)
+        | RequestBody::Bulk(_)
+        | RequestBody::Iteration(_)
+        | RequestBody::Listener(_)
+        | RequestBody::Server(server::Request::Stats) => true,
+        RequestBody::Server(server::Request::Ping) => !name.is_empty(),
+        _ => false,
+    };
+    if !is_of_cache {
+        return Ok(None);
+    }
+    match caches.find(name).await {
+        Ok(Some(served)) => Ok(Some(served)),
+        Ok(None) => Err(Answer::no_cache(name)),
+        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
+    }
+}
+
+fn pong() -> Answer {
+    let unspecified = MediaType::Unspecified;
+    // Requests of 4.1 are understood, but its streams are not there yet: clients are not to choose it by themselves.
+    let pong = server::Pong {
+        key_type: unspecified.clone(),
+        value_type: unspecified,
+        newest: ProtocolVersion::V4_0.byte(),
+        opcodes: OPCODES.iter().map(|opcode| opcode.request().into()).collect(),
+    };
+    Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
+}

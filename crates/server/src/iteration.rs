@@ -1,0 +1,162 @@
+//! Walks of clients over a cache's entries, batch by batch (facts section 2.10).
+//!
+//! An entry that is there throughout comes once, whatever members join or leave, as long as the client's connection lives;
+//! clients that lose it walk again over the segments that they have not been told to be finished. So a walk goes over a
+//! few segments at a time, and says after each of them that they are.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use consort_cache::{RawCache, Segment, Walk};
+use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start};
+use consort_hotrod::{BitSet, ResponseBody, Status, Text};
+
+use crate::answer::{Answer, Refusal};
+use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
+use crate::filter::Wanted;
+
+/// The walks of a connection.
+pub(crate) struct Iterations {
+    all: Mutex<Table>,
+}
+
+struct Table {
+    /// Nobody who has lost a walk with another connection may take one of these for it.
+    last: u64,
+    walking: BTreeMap<u64, Arc<Walking>>,
+}
+
+struct Walking {
+    used: Mutex<Instant>,
+    progress: tokio::sync::Mutex<Progress>,
+}
+
+type Entries = Walk<(Bytes, Bytes)>;
+
+struct Progress {
+    cache: RawCache,
+    wanted: Wanted,
+    batch: usize,
+    /// Segments that have not been begun.
+    ahead: Vec<Segment>,
+    now: Option<(Vec<Segment>, Entries)>,
+}
+
+impl Default for Iterations {
+    fn default() -> Self {
+        let last = RandomState::new().build_hasher().finish();
+        Self { all: Mutex::new(Table { last, walking: BTreeMap::new() }) }
+    }
+}
+
+impl Walking {
+    fn idles(&self, now: Instant) -> bool {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        now.saturating_duration_since(used) > ITERATION_IDLE_MAX
+    }
+}
+
+impl Iterations {
+    fn all(&self) -> MutexGuard<'_, Table> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: &Text) -> Option<(u64, Arc<Walking>)> {
+        let id = id.as_str().parse().ok()?;
+        Some((id, self.all().walking.get(&id)?.clone()))
+    }
+
+    /// Does what is asked of this cache.
+    pub(crate) async fn answer(&self, cache: &RawCache, request: Request) -> Answer {
+        match request {
+            Request::Start(start) => self.start(cache, &start),
+            Request::Next(id) => match self.get(&id) {
+                None => {
+                    let nothing = Batch { finished: BitSet::default(), projections: 1, entries: Vec::new() };
+                    Answer::new(Status::InvalidIteration, ResponseBody::Iteration(Response::Batch(nothing)))
+                }
+                Some((id, walking)) => {
+                    let batch = walking.progress.lock().await.next_batch().await;
+                    *walking.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    match batch {
+                        Ok(batch) => Answer::success(ResponseBody::Iteration(Response::Batch(batch))),
+                        Err(refusal) => {
+                            self.all().walking.remove(&id);
+                            refusal.into()
+                        }
+                    }
+                }
+            },
+            Request::End(id) => {
+                let ended = self.get(&id).and_then(|(id, _)| self.all().walking.remove(&id));
+                Answer::of(if ended.is_some() { Status::Success } else { Status::InvalidIteration })
+            }
+        }
+    }
+
+    fn start(&self, cache: &RawCache, start: &Start) -> Answer {
+        let wanted = match Wanted::of(start.filter.as_ref(), start.with_metadata) {
+            Ok(wanted) => wanted,
+            Err(error) => return Refusal::new(error.to_string()).into(),
+        };
+        let is_asked = |segment: &u16| {
+            start.segments.as_ref().is_none_or(|segments| segments.contains(usize::from(*segment)))
+        };
+        let progress = Progress {
+            wanted,
+            batch: usize::try_from(start.batch).unwrap_or(usize::MAX).clamp(1, BATCH_MAX),
+            ahead: (0..cache.config().segments).rev().filter(is_asked).map(Segment).collect(),
+            now: None,
+            cache: cache.clone(),
+        };
+        let now = Instant::now();
+        let walking = Walking { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
+        let mut all = self.all();
+        if all.walking.len() >= ITERATIONS_MAX {
+            all.walking.retain(|_, walking| !walking.idles(now));
+        }
+        if all.walking.len() >= ITERATIONS_MAX {
+            return Refusal::new(format!("this connection has {ITERATIONS_MAX} iterations already")).into();
+        }
+        all.last = all.last.wrapping_add(1);
+        let id = all.last;
+        all.walking.insert(id, Arc::new(walking));
+        Answer::success(ResponseBody::Iteration(Response::Started(id.to_string().into())))
+    }
+}
+
+impl Progress {
+    /// What comes next; nothing at the end.
+    async fn next_batch(&mut self) -> Result<Batch, Refusal> {
+        let (mut entries, mut bytes, mut finished) = (Vec::new(), 0, Vec::new());
+        while entries.len() < self.batch && bytes < BATCH_BYTES_MAX {
+            let Some((segments, walk)) = &mut self.now else {
+                if self.ahead.is_empty() {
+                    break;
+                }
+                let segments = self.ahead.split_off(self.ahead.len().saturating_sub(SEGMENTS_AT_ONCE));
+                let walk = self.cache.entries().segments(&segments[..]);
+                self.now = Some((segments, self.wanted.of_walk(walk)));
+                continue;
+            };
+            match walk.next().await.transpose()? {
+                None => {
+                    finished.extend(segments.iter().map(|segment| usize::from(segment.0)));
+                    self.now = None;
+                }
+                Some((key, made)) => {
+                    let Some((metadata, value)) = self.wanted.read(made) else {
+                        let text = "an owner of another version says of entries what is not known here";
+                        return Err(Refusal::new(text));
+                    };
+                    bytes += key.len() + value.len();
+                    entries.push(Entry { metadata, key, values: [value].into_iter().collect() });
+                }
+            }
+        }
+        Ok(Batch { finished: finished.into_iter().collect(), projections: 1, entries })
+    }
+}

@@ -1,0 +1,225 @@
+//! Clients that hear of changes, near caches among them (facts sections 2.7, 2.12 and 9).
+//!
+//! A listener belongs to the connection that has added it, and hears of the changes of the whole cluster, each once
+//! (`crate::unasked`).
+//!
+//! What a client with a listener reads with metadata is read at the key's primary, because that is what near caches keep:
+//! then every later change is told after the read has noted its key.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use consort_cache::{EntryEvent, RawCache};
+use consort_hotrod::bloom::BloomFilter;
+use consort_hotrod::ops::event::{Event, EventData, EventKind};
+use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
+use consort_hotrod::{ProtocolVersion, RequestHeader, Status, Text};
+use tokio::sync::oneshot;
+
+use crate::answer::{Answer, Refusal};
+use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
+use crate::filter::{Filter, KEY_PREFIX};
+use crate::unasked::{Outlet, Telling, Unasked};
+
+/// The listeners of a connection.
+pub(crate) struct Listeners {
+    all: Mutex<BTreeMap<Bytes, Standing>>,
+    has_any: AtomicBool,
+    outlet: Outlet,
+}
+
+/// A listener that was added.
+struct Standing {
+    cache: Text,
+    near: Option<Arc<Mutex<BloomFilter>>>,
+    telling: Telling,
+}
+
+/// What decides which events a listener is told, and how.
+struct Sieve {
+    interests: Interests,
+    filter: Option<Filter>,
+    near: Option<Arc<Mutex<BloomFilter>>>,
+    version: ProtocolVersion,
+}
+
+fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
+    filter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sieve {
+    fn kind(&self, event: &EntryEvent<Bytes, Bytes>) -> Option<EventKind> {
+        let (kind, interest) = match event.kind {
+            consort_cache::EventKind::Created | consort_cache::EventKind::Existing => {
+                (EventKind::Created, Interests::CREATED)
+            }
+            consort_cache::EventKind::Modified => (EventKind::Modified, Interests::MODIFIED),
+            consort_cache::EventKind::Removed => (EventKind::Removed, Interests::REMOVED),
+            // The first version knows no other event for this.
+            consort_cache::EventKind::Expired if self.version < ProtocolVersion::V2_1 => {
+                (EventKind::Removed, Interests::EXPIRED)
+            }
+            consort_cache::EventKind::Expired => (EventKind::Expired, Interests::EXPIRED),
+        };
+        let lets = self.interests.contains(interest)
+            && self.filter.as_ref().is_none_or(|filter| filter.lets(&event.key, &[]))
+            && self.near.as_ref().is_none_or(|near| locked(near).may_contain(&event.key));
+        lets.then_some(kind)
+    }
+}
+
+/// What a client wants to be told of a cache.
+struct Wish {
+    id: Bytes,
+    includes_state: bool,
+    filter: Option<Filter>,
+    interests: Interests,
+    near: Option<BloomFilter>,
+}
+
+fn filter_of(factory: &Factory) -> Result<Filter, Refusal> {
+    match Filter::of(factory) {
+        Ok(filter @ Filter::KeyPrefix(_)) => Ok(filter),
+        // What was removed has no value that could be looked at.
+        Ok(Filter::ValuePrefix(_)) => {
+            Err(Refusal::new(format!("listeners are filtered by {KEY_PREFIX} only")))
+        }
+        Err(error) => Err(Refusal::new(error.to_string())),
+    }
+}
+
+impl Wish {
+    fn of(listener: Listener) -> Result<Self, Refusal> {
+        if let Some(converter) = &listener.converter {
+            return Err(Refusal::new(format!("there is no converter '{}' here", converter.name)));
+        }
+        Ok(Self {
+            id: Bytes::copy_from_slice(&listener.id),
+            includes_state: listener.includes_state,
+            filter: listener.filter.as_ref().map(filter_of).transpose()?,
+            interests: listener.interests,
+            near: None,
+        })
+    }
+
+    fn near(id: &Bytes, bits: u32) -> Result<Self, Refusal> {
+        let near = match bits {
+            0 => None,
+            bits if bits > BLOOM_BITS_MAX => {
+                return Err(Refusal::new(format!("{bits} bits, {BLOOM_BITS_MAX} are allowed")));
+            }
+            bits => BloomFilter::new(bits),
+        };
+        let id = Bytes::copy_from_slice(id);
+        Ok(Self { id, includes_state: false, filter: None, interests: Interests::NEAR_CACHE, near })
+    }
+}
+
+impl Listeners {
+    pub(crate) fn new(outlet: Outlet) -> Self {
+        Self { all: Mutex::default(), has_any: AtomicBool::new(false), outlet }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Standing>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is asked of this cache.
+    pub(crate) async fn answer(&self, cache: &RawCache, request: Request, header: &RequestHeader) -> Answer {
+        let wish = match request {
+            Request::Add(listener) => Wish::of(listener),
+            Request::AddBloom(id, bits) => Wish::near(&id, bits),
+            Request::Remove(id) => {
+                let removed = self.all().remove(&id);
+                return Answer::of(if removed.is_some() { Status::Success } else { Status::NotExecuted });
+            }
+            Request::UpdateBloom(bits) => {
+                let near = self.near_of(&header.cache);
+                if let Some(near) = &near {
+                    locked(near).replace(&bits);
+                }
+                return Answer::of(if near.is_some() { Status::Success } else { Status::NotExecuted });
+            }
+        };
+        match wish {
+            Ok(wish) => self.add(cache, wish, header).await.unwrap_or_else(Answer::from),
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    fn near_of(&self, cache: &Text) -> Option<Arc<Mutex<BloomFilter>>> {
+        self.all().values().filter(|standing| standing.cache == *cache).find_map(|one| one.near.clone())
+    }
+
+    /// Something of a cache is read with its metadata. Whether a listener of the connection is told when it changes.
+    pub(crate) fn note_read(&self, cache: &Text, key: &[u8]) -> bool {
+        if !self.has_any.load(Ordering::Acquire) {
+            return false;
+        }
+        let all = self.all();
+        let mut of_cache = all.values().filter(|standing| standing.cache == *cache).peekable();
+        let is_told = of_cache.peek().is_some();
+        of_cache.filter_map(|standing| standing.near.as_ref()).for_each(|near| locked(near).add(key));
+        is_told
+    }
+
+    async fn add(&self, cache: &RawCache, wish: Wish, header: &RequestHeader) -> Result<Answer, Refusal> {
+        let Wish { id, includes_state, filter, interests, near } = wish;
+        let near = near.map(|near| Arc::new(Mutex::new(near)));
+        let telling = Telling::new();
+        let wanted = telling.wanted.clone();
+        let standing = Standing { cache: header.cache.clone(), near: near.clone(), telling };
+        {
+            let mut all = self.all();
+            let bits: u64 =
+                all.values().filter_map(|one| Some(u64::from(locked(one.near.as_ref()?).len()))).sum();
+            let own = near.as_ref().map_or(0, |near| locked(near).len());
+            if all.len() >= LISTENERS_MAX || bits + u64::from(own) > BLOOM_BITS_MAX.into() {
+                return Err(Refusal::new(format!(
+                    "this connection has {} listeners with filters of {bits} bits already",
+                    all.len()
+                )));
+            }
+            self.has_any.store(true, Ordering::Release);
+            all.insert(id.clone(), standing);
+        }
+        let listen = cache.listen().keys_only().events_max(EVENTS_MAX);
+        let listen = if includes_state { listen.with_state() } else { listen };
+        let is_own = |standing: &Standing| standing.telling.is(&wanted);
+        let events = match listen.start().await {
+            Ok(events) => events,
+            Err(error) => {
+                let mut all = self.all();
+                if all.get(&id).is_some_and(is_own) {
+                    all.remove(&id);
+                }
+                return Err(error.into());
+            }
+        };
+        let (state, is_told) = oneshot::channel();
+        // It may have been removed meanwhile.
+        if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
+            let sieve = Sieve { interests, filter, near, version: header.version };
+            let (request, wanted) = (header.id, wanted.clone());
+            standing.telling.begin(events, &self.outlet, state, move |event| {
+                let kind = sieve.kind(&event)?;
+                let is_state = event.kind == consort_cache::EventKind::Existing;
+                let event = Event {
+                    id: if is_state { request } else { 0 },
+                    kind,
+                    listener: id.clone(),
+                    is_retried: false,
+                    data: EventData::Key(event.key, Some(event.version.0.cast_signed())),
+                };
+                Some(Unasked::Entry(event, wanted.clone()))
+            });
+        }
+        if includes_state {
+            // Nobody tells it if the listener has ended.
+            let _ = is_told.await;
+        }
+        Ok(Answer::of(Status::Success))
+    }
+}

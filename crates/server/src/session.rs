@@ -1,0 +1,27 @@
+//! What a connection has begun and not ended: it goes with it.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::caches::Caches;
+use crate::iteration::Iterations;
+use crate::listeners::Listeners;
+use crate::unasked::{Outlet, Unasked};
+
+/// A client's connection, as its requests see it.
+pub(crate) struct Session {
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) iterations: Iterations,
+    pub(crate) listeners: Listeners,
+    pub(crate) outlet: Outlet,
+}
+
+impl Session {
+    /// And what its client is told unasked.
+    pub(crate) fn new(caches: Arc<Caches>) -> (Self, mpsc::Receiver<Unasked>) {
+        let (outlet, unasked) = Outlet::new();
+        let listeners = Listeners::new(outlet.clone());
+        (Self { caches, iterations: Iterations::default(), listeners, outlet }, unasked)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a client is told unasked: changes of entries.
+//!
+//! The protocol has no event that says that some are missing. Where that may be so, or if a client does not take its
+//! events, its connection ends: then it empties its near caches, and adds its listeners again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, EntryEvent, Event, Events};
+use consort_hotrod::Output;
+use consort_hotrod::ops::event;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::bounds::{UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
+
+/// Something for a connection's output.
+pub(crate) enum Unasked {
+    /// An entry has changed.
+    Entry(event::Event, Wanted),
+    /// What came before this has been written.
+    Written(oneshot::Sender<()>),
+}
+
+/// Whether a listener's events are wanted still: none may follow the answer to its removal.
+#[derive(Clone)]
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Unasked {
+    /// Writes it, if it is wanted still.
+    pub(crate) fn encode(self, output: &mut Output) {
+        match self {
+            Self::Entry(event, wanted) if wanted.holds() => event.encode(output),
+            Self::Entry(..) => {}
+            Self::Written(waiter) => {
+                // Whoever waits for it may have gone.
+                let _ = waiter.send(());
+            }
+        }
+    }
+}
+
+/// The way from a connection's listeners to its output.
+#[derive(Clone)]
+pub(crate) struct Outlet {
+    to: mpsc::Sender<Unasked>,
+    /// Told when the client cannot be told everything.
+    lost: Arc<Notify>,
+}
+
+impl Outlet {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Unasked>) {
+        let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
+        (Self { to, lost: Arc::new(Notify::new()) }, unasked)
+    }
+
+    /// Until the client cannot be told everything.
+    pub(crate) async fn lost(&self) {
+        self.lost.notified().await;
+    }
+}
+
+/// What tells a listener's events. With it they end.
+pub(crate) struct Telling {
+    pub(crate) wanted: Wanted,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.wanted.0.store(false, Ordering::Release);
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Telling {
+    /// Of a listener that has not begun.
+    pub(crate) fn new() -> Self {
+        Self { wanted: Wanted(Arc::new(AtomicBool::new(true))), task: None }
+    }
+
+    /// Whether it is of the same listener.
+    pub(crate) fn is(&self, wanted: &Wanted) -> bool {
+        Arc::ptr_eq(&self.wanted.0, &wanted.0)
+    }
+
+    /// Tells these events from now on, as they are made known. `state` is told when what was there has been written.
+    pub(crate) fn begin(
+        &mut self,
+        events: Events<Bytes, Bytes>,
+        outlet: &Outlet,
+        state: oneshot::Sender<()>,
+        told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked> + Send + 'static,
+    ) {
+        self.task = Some(tokio::spawn(tell(events, outlet.clone(), state, told)));
+    }
+}
+
+async fn tell(
+    mut events: Events<Bytes, Bytes>,
+    outlet: Outlet,
+    state: oneshot::Sender<()>,
+    mut told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked>,
+) {
+    let mut state = Some(state);
+    let why = loop {
+        let unasked = match events.next().await {
+            Some(Ok(Event::Entry(event))) => told(event),
+            Some(Ok(Event::Complete)) => state.take().map(Unasked::Written),
+            Some(Ok(Event::Gap)) => break "changes may be missing",
+            // The cache is gone, and nothing happens to it any more.
+            Some(Err(CacheError::Closed)) | None => return,
+            Some(Err(_)) => break "what is there cannot be read",
+        };
+        let Some(unasked) = unasked else { continue };
+        if timeout(UNTAKEN_TIME_MAX, outlet.to.send(unasked)).await.is_err() {
+            break "it does not take its events";
+        }
+    };
+    tracing::warn!(why, "a client cannot be told of all changes: its connection ends");
+    outlet.lost.notify_one();
+}

@@ -1,0 +1,177 @@
+//! Listeners and near caches.
+
+use bytes::Bytes;
+use consort_hotrod::bloom::BloomFilter;
+use consort_hotrod::ops::event::{Event, EventData, EventKind};
+use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request as Listening};
+use consort_hotrod::ops::map;
+use consort_hotrod::{Expiration, Incoming, RequestBody, Span, Status, TimeUnit};
+use consort_server::bounds::LISTENERS_MAX;
+use consort_server::{KEY_PREFIX, VALUE_PREFIX};
+
+use crate::client::{Client, Running, get, put, request};
+
+fn listener(id: &'static str) -> Listener {
+    Listener {
+        id: id.into(),
+        includes_state: false,
+        filter: None,
+        converter: None,
+        is_raw: false,
+        interests: Interests::ALL,
+    }
+}
+
+async fn ask(client: &mut Client, listening: Listening) -> Status {
+    client.ask("c", RequestBody::Listener(listening)).await.status
+}
+
+async fn remove(client: &mut Client, key: &'static str) -> Status {
+    client.ask("c", RequestBody::Map(map::Request::Remove(key.into()))).await.status
+}
+
+/// The next event's kind and key, and the id that it has.
+async fn event(client: &mut Client) -> (EventKind, Bytes, u64) {
+    let Some(Incoming::Event(Event { id, kind, data: EventData::Key(key, version), .. })) =
+        client.incoming(|_| None).await
+    else {
+        panic!("no event")
+    };
+    let has_version = matches!(kind, EventKind::Created | EventKind::Modified);
+    assert_eq!(version.is_some_and(|version| version != 0), has_version);
+    (kind, key, id)
+}
+
+#[tokio::test]
+async fn every_change_is_told_once_on_the_connection_that_listens() {
+    let (server, mut client) = Running::with_cache("changes", "c").await;
+    let mut other = server.client().await;
+    assert_eq!(ask(&mut client, Listening::Add(listener("all"))).await, Status::Success);
+    other.ask("c", put("k", "1")).await;
+    other.ask("c", put("k", "2")).await;
+    remove(&mut other, "k").await;
+    let lifespan = Span::Of(1, TimeUnit::Milliseconds);
+    let expiration = Expiration { lifespan, max_idle: Span::Infinite };
+    let short = map::Assignment { key: "t".into(), expiration, value: "1".into() };
+    other.ask("c", RequestBody::Map(map::Request::Put(short))).await;
+    let expected = [
+        (EventKind::Created, "k"),
+        (EventKind::Modified, "k"),
+        (EventKind::Removed, "k"),
+        (EventKind::Created, "t"),
+        (EventKind::Expired, "t"),
+    ];
+    for (kind, key) in expected {
+        assert_eq!(event(&mut client).await, (kind, key.into(), 0));
+    }
+    assert_eq!(ask(&mut client, Listening::Remove("all".into())).await, Status::Success);
+    assert_eq!(ask(&mut client, Listening::Remove("all".into())).await, Status::NotExecuted);
+    other.ask("c", put("k", "3")).await;
+    assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "an answer, not an event");
+}
+
+#[tokio::test]
+async fn what_was_there_comes_before_the_answer_and_as_the_answers() {
+    let (_server, mut client) = Running::with_cache("state", "c").await;
+    for key in ["a1", "a2", "b1"] {
+        client.ask("c", put(key, "1")).await;
+    }
+    let filter = Some(Factory { name: KEY_PREFIX.into(), params: vec!["a".into()] });
+    let with_state = Listener { includes_state: true, filter, ..listener("state") };
+    let add = request(7, "c", RequestBody::Listener(Listening::Add(with_state)));
+    client.send(std::slice::from_ref(&add)).await;
+    let mut found = Vec::new();
+    loop {
+        match client.incoming(|_| Some(add.asked())).await.unwrap() {
+            Incoming::Event(Event {
+                id: 7, kind: EventKind::Created, data: EventData::Key(key, _), ..
+            }) => {
+                found.push(key);
+            }
+            Incoming::Response(response) => {
+                assert_eq!((response.id, response.status), (7, Status::Success));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["a1", "a2"]);
+}
+
+#[tokio::test]
+async fn what_is_of_no_interest_is_not_told() {
+    let (server, mut client) = Running::with_cache("interests", "c").await;
+    let mut other = server.client().await;
+    let removals = Listener { interests: Interests::from_bits(Interests::REMOVED), ..listener("removals") };
+    assert_eq!(ask(&mut client, Listening::Add(removals)).await, Status::Success);
+    other.ask("c", put("k", "1")).await;
+    other.ask("c", put("k", "2")).await;
+    remove(&mut other, "k").await;
+    assert_eq!(event(&mut client).await, (EventKind::Removed, "k".into(), 0));
+}
+
+#[tokio::test]
+async fn a_near_cache_is_told_of_the_keys_that_it_may_have() {
+    let (server, mut client) = Running::with_cache("near", "c").await;
+    let mut other = server.client().await;
+    for key in ["near", "far", "last"] {
+        other.ask("c", put(key, "1")).await;
+    }
+    let nothing = BloomFilter::new(4_000).unwrap();
+    let update = || Listening::UpdateBloom(nothing.to_bits());
+    assert_eq!(ask(&mut client, update()).await, Status::NotExecuted, "there is no filter yet");
+    assert_eq!(ask(&mut client, Listening::AddBloom("near".into(), 4_000)).await, Status::Success);
+    let read = |key: &'static str| RequestBody::Map(map::Request::GetWithMetadata(key.into()));
+    client.ask("c", read("near")).await;
+    client.ask("c", get("far")).await;
+    other.ask("c", put("far", "2")).await;
+    other.ask("c", put("near", "2")).await;
+    assert_eq!(event(&mut client).await, (EventKind::Modified, "near".into(), 0));
+    assert_eq!(ask(&mut client, update()).await, Status::Success);
+    client.ask("c", read("last")).await;
+    other.ask("c", put("near", "3")).await;
+    remove(&mut other, "last").await;
+    assert_eq!(event(&mut client).await, (EventKind::Removed, "last".into(), 0));
+}
+
+#[tokio::test]
+async fn listeners_that_cannot_be_had_are_refused() {
+    let (_server, mut client) = Running::with_cache("refused", "c").await;
+    let factory = |name: &str| Some(Factory { name: name.into(), params: vec!["a".into()] });
+    let refused = [
+        Listening::Add(Listener { filter: factory("mine"), ..listener("a") }),
+        Listening::Add(Listener { filter: factory(VALUE_PREFIX), ..listener("b") }),
+        Listening::Add(Listener { converter: factory("mine"), ..listener("c") }),
+        Listening::AddBloom("d".into(), u32::MAX),
+    ];
+    for listening in refused {
+        assert_eq!(ask(&mut client, listening).await, Status::ServerError);
+    }
+    for nth in 0..=LISTENERS_MAX {
+        let id = Bytes::from(nth.to_string());
+        let added = ask(&mut client, Listening::Add(Listener { id, ..listener("") })).await;
+        assert_eq!(added == Status::Success, nth < LISTENERS_MAX);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_take_its_events_is_let_go() {
+    let (server, mut client) = Running::with_cache("slow", "c").await;
+    let mut other = server.client().await;
+    assert_eq!(ask(&mut client, Listening::Add(listener("slow"))).await, Status::Success);
+    // More than sockets, the server's output and the grid hold together.
+    let (times, padding) = (1_000, 60_000);
+    for nth in 0..times {
+        let key = format!("{nth:0padding$}").into();
+        let expiration = Expiration::INFINITE;
+        let put = map::Request::Put(map::Assignment { key, expiration, value: "1".into() });
+        assert_eq!(other.ask("c", RequestBody::Map(put)).await.status, Status::Success);
+    }
+    let mut told = 0;
+    while let Some(Incoming::Event(_)) = client.incoming(|_| None).await {
+        told += 1;
+    }
+    assert!(told < times, "everything was told");
+    assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound, "others go on");
+}
