@@ -344,9 +344,10 @@ impl Cluster {
                 };
                 let sent = &mut self.members[node].sent;
                 sent.packets += copies;
-                sent.bytes += copies * transmit.bytes.len() as u64;
+                sent.bytes += copies * transmit.length() as u64;
+                let packet = transmit.whole();
                 for to in dests.into_iter().filter(|&to| to != node) {
-                    let passed = Passed { way: Way::Packet, from: node, to, bytes: transmit.bytes.clone() };
+                    let passed = Passed { way: Way::Packet, from: node, to, bytes: packet.clone() };
                     self.at(now + LATENCY, Happening::Passed(passed));
                 }
             }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
-use consort_group::wire::{self, Packet, WireError};
+use consort_group::wire::{self, Bulk, Packet, WireError};
 use consort_group::{Address, Message, Object, Payload};
 
 use crate::bounds::bounded;
@@ -72,11 +72,15 @@ fn check_message(
 fn encode_packet(packet: &Packet) -> Bytes {
     let mut out = BytesMut::new();
     match packet {
-        Packet::Single { version, message, .. } => wire::write_single(&mut out, *version, message, &[]),
+        Packet::Single { version, message, .. } => {
+            wire::write_single(&mut out, *version, message, &[], Bulk::Copied);
+        }
         Packet::List { version, dest, src, cluster, messages, .. } => {
             let cluster = cluster.as_deref().unwrap_or_default();
             let start = wire::begin_list(&mut out, *version, dest.as_ref(), src.as_ref(), cluster);
-            messages.iter().for_each(|message| wire::append_to_list(&mut out, message, src.as_ref(), &[]));
+            messages
+                .iter()
+                .for_each(|message| wire::append_to_list(&mut out, message, src.as_ref(), &[], Bulk::Copied));
             wire::finish_list(&mut out, start, messages.len() as u32);
         }
     }
@@ -93,7 +97,7 @@ fn check_sizes(packet: &Packet) {
     for message in messages {
         out.clear();
         match list_src {
-            Some(src) => wire::append_to_list(&mut out, message, src, &[]),
+            Some(src) => wire::append_to_list(&mut out, message, src, &[], Bulk::Copied),
             None => out.extend_from_slice(&wire::encode_typed(message)),
         }
         assert_eq!(wire::message_size(message, 0, list_src), out.len(), "{message:?}");

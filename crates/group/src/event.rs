@@ -343,10 +343,25 @@ pub enum Lane {
 pub struct Transmit {
     /// Where to.
     pub dest: TransmitDest,
-    /// What.
+    /// What, but for the tail.
     pub bytes: Bytes,
+    /// What comes behind `bytes` in the same packet: a payload that is too large to be copied for nothing. Mostly empty;
+    /// only transports over streams have it.
+    pub tail: Bytes,
     /// How urgent.
     pub lane: Lane,
+}
+
+impl Transmit {
+    /// The length of the packet.
+    pub fn length(&self) -> usize {
+        self.bytes.len() + self.tail.len()
+    }
+
+    /// The packet in one piece, for edges that cannot send two; copied if it is not.
+    pub fn whole(&self) -> Bytes {
+        if self.tail.is_empty() { self.bytes.clone() } else { [&self.bytes[..], &self.tail].concat().into() }
+    }
 }
 
 /// What the stack tells the application.

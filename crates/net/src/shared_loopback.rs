@@ -153,8 +153,9 @@ impl Edge for SharedEdge {
     }
 
     fn flush(&mut self, now: Time, _inbound: Inbound<'_>) {
-        for Transmit { dest, bytes, .. } in std::mem::take(&mut self.outbox) {
-            match dest {
+        for transmit in std::mem::take(&mut self.outbox) {
+            let bytes = transmit.whole();
+            match transmit.dest {
                 TransmitDest::One(peer) => {
                     if let Some(inbox) = self.find(peer) {
                         self.deliver(now, peer.port, &inbox, bytes);

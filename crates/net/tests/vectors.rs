@@ -8,7 +8,9 @@ mod vectors;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use consort_group::wire::{Packet, decode_body, decode_packet, decode_ping_data, encode_body, write_single};
+use consort_group::wire::{
+    Bulk, Packet, decode_body, decode_packet, decode_ping_data, encode_body, write_single,
+};
 use consort_group::{
     Address, ConnId, Cx, Effect, FdSock2Header, HeaderBody, Message, Outcome, PhysAddr, PingKind, Protocol,
     ProtocolId, Token, Uuid, Version,
@@ -66,7 +68,7 @@ fn a_stream_of_the_transport_is_understood() {
     let [own] = &data[..] else { panic!("{data:?}") };
     assert_eq!((&own.sender, own.phys), (&A, Some(peer)));
     let mut again = BytesMut::new();
-    write_single(&mut again, version, &message, &[]);
+    write_single(&mut again, version, &message, &[], Bulk::Copied);
     assert_eq!(again, packet);
     assert_eq!(next_frame(&mut input, 0), Ok(Some(Frame::Close)));
     assert!(is_end(input));

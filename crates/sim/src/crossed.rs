@@ -25,7 +25,7 @@ fn inject(world: &mut World, to: usize, from: usize, view: &View) {
         .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
     message.src = Some(world.nodes[from].address.clone());
     let mut packet = BytesMut::new();
-    wire::write_single(&mut packet, Version::V5_5_7, &message, &wire::encode_tp("sim"));
+    wire::write_single(&mut packet, Version::V5_5_7, &message, &wire::encode_tp("sim"), wire::Bulk::Copied);
     let from = world.nodes[from].phys;
     world.packet(to, from, packet.freeze());
 }

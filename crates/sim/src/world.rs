@@ -448,12 +448,13 @@ impl World {
                 TransmitDest::Multicast => (0..self.places.len()).collect(),
             };
             let (own, count) = (self.nodes[node].place, self.places.len());
+            let packet = transmit.whole();
             for place in dests.into_iter().filter(|&place| place != own && place < count) {
                 self.totals.packets += 1;
-                self.totals.bytes += transmit.bytes.len() as u64;
-                self.note(&[self.now.0, node as u64, place as u64, transmit.bytes.len() as u64]);
+                self.totals.bytes += packet.len() as u64;
+                self.note(&[self.now.0, node as u64, place as u64, packet.len() as u64]);
                 for after in self.network.pass(&mut self.rng, own, place) {
-                    let (from, bytes) = (self.nodes[node].phys, transmit.bytes.clone());
+                    let (from, bytes) = (self.nodes[node].phys, packet.clone());
                     self.at(self.now + after, Happening::Packet { place, from, bytes });
                 }
             }

@@ -15,6 +15,15 @@ const SRC: u8 = 2;
 /// Headers of one message at most. Stacks have some twenty protocols.
 const HEADERS_MAX: u16 = 128;
 
+/// Where the bytes of a message's payload go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bulk {
+    /// Behind the rest, as they are on the wire.
+    Copied,
+    /// The caller sends them behind what is written: those of [`Payload::Bytes`] end a body.
+    Apart,
+}
+
 /// The message type (6.3).
 pub fn message_type(payload: &Payload) -> i16 {
     match payload {
@@ -41,6 +50,7 @@ pub(super) fn put_body(
     message: &Message,
     list_src: Option<Option<&Address>>,
     tp: &[u8],
+    bulk: Bulk,
 ) {
     if has_short_head(message, tp) {
         let mut head = [0; HEAD_MAX];
@@ -51,7 +61,10 @@ pub(super) fn put_body(
     } else {
         put_head(out, message, list_src, tp);
     }
-    put_payload(out, message);
+    match (&message.payload, bulk) {
+        (Payload::Bytes(Some(bytes)), Bulk::Apart) => out.put_i32(bytes.len() as i32),
+        _ => put_payload(out, message),
+    }
 }
 
 /// Whether everything before the payload surely fits [`HEAD_MAX`]: 5 bytes of flags and count, two plain addresses of 17
@@ -104,7 +117,7 @@ fn put_bytes(out: &mut impl BufMut, bytes: Option<&Bytes>) {
 fn put_parts(out: &mut impl BufMut, messages: &[Message], src: Option<&Address>) {
     for part in messages {
         out.put_i16(message_type(&part.payload));
-        put_body(out, part, Some(src), &[]);
+        put_body(out, part, Some(src), &[], Bulk::Copied);
     }
 }
 
@@ -281,7 +294,7 @@ fn payload_size(message: &Message) -> usize {
 /// `Message.writeTo`: the body with addresses.
 pub fn encode_body(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
-    put_body(&mut out, message, None, &[]);
+    put_body(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
@@ -301,7 +314,7 @@ pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
 pub fn encode_typed(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
     out.put_i16(message_type(&message.payload));
-    put_body(&mut out, message, None, &[]);
+    put_body(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
@@ -347,7 +360,7 @@ mod tests {
         let tp = [7; 121];
         assert!(has_short_head(&message, &tp) && !has_short_head(&message, &[7; 122]));
         let (mut short, mut plain) = (BytesMut::new(), BytesMut::new());
-        put_body(&mut short, &message, None, &tp);
+        put_body(&mut short, &message, None, &tp, Bulk::Copied);
         put_head(&mut plain, &message, None, &tp);
         put_payload(&mut plain, &message);
         assert_eq!(short, plain);

@@ -18,7 +18,7 @@ mod vectors;
 
 pub use exceptions::{decode_exception, encode_exception};
 pub use headers::magic_of_header;
-pub use messages::{decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
+pub use messages::{Bulk, decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};
 pub use packets::{
     ListStart, Packet, append_to_list, begin_list, decode_packet, decode_setup, encode_setup, encode_tp,

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{put_address, put_ip, read_address, read_ip};
 use super::headers::{ascii_text, put_header};
-use super::messages::{message_type, put_body, read_body, read_body_into};
+use super::messages::{Bulk, message_type, put_body, read_body, read_body_into};
 use super::primitives::{Reader, Result, WireError, put_ascii};
 use crate::{Address, Header, HeaderBody, IpAddress, Message, ProtocolId, TpHeader, Version};
 
@@ -56,11 +56,11 @@ fn flags_of(dest: Option<&Address>) -> u8 {
 }
 
 /// Writes a packet of one message; `tp` goes behind its headers.
-pub fn write_single(out: &mut BytesMut, version: Version, message: &Message, tp: &[u8]) {
+pub fn write_single(out: &mut BytesMut, version: Version, message: &Message, tp: &[u8], bulk: Bulk) {
     out.put_u16(version.0);
     out.put_u8(flags_of(message.dest.as_ref()));
     out.put_i16(message_type(&message.payload));
-    put_body(out, message, None, tp);
+    put_body(out, message, None, tp, bulk);
 }
 
 /// Where a list's count has to be filled in.
@@ -86,11 +86,17 @@ pub fn begin_list(
     ListStart { count_at: out.len() - 4 }
 }
 
-/// Appends a message to a list that was begun with this source.
+/// Appends a message to a list that was begun with this source. With [`Bulk::Apart`] it is the last one.
 #[inline]
-pub fn append_to_list(out: &mut BytesMut, message: &Message, list_src: Option<&Address>, tp: &[u8]) {
+pub fn append_to_list(
+    out: &mut BytesMut,
+    message: &Message,
+    list_src: Option<&Address>,
+    tp: &[u8],
+    bulk: Bulk,
+) {
     out.put_i16(message_type(&message.payload));
-    put_body(out, message, Some(list_src), tp);
+    put_body(out, message, Some(list_src), tp, bulk);
 }
 
 /// Fills in the count.

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::addresses::{put_address, put_addresses, put_ip, read_address, read_addresses, read_ip};
 use super::headers::{header_size, put_header, read_header};
-use super::messages::{message_size, put_body, read_body};
+use super::messages::{Bulk, message_size, put_body, read_body};
 use super::objects::{Form, put_primitive, read_primitive};
 use super::packets::{Packet, decode_packet, decode_setup, encode_setup, encode_tp};
 use super::primitives::*;
@@ -229,7 +229,10 @@ fn message_bodies() {
                 let mut reader = Reader::new(bytes.clone());
                 let message = read_body(&mut reader, 0, Some(&b()), Some(&list_src), &[]).unwrap();
                 assert_eq!(message.src, Some(a()));
-                assert_eq!(put(|out| put_body(out, &message, Some(Some(&list_src)), &[])), bytes);
+                assert_eq!(
+                    put(|out| put_body(out, &message, Some(Some(&list_src)), &[], Bulk::Copied)),
+                    bytes
+                );
             }
             _ => {
                 let message = decode_body(kind, &bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -385,12 +388,14 @@ fn captured_sessions() {
             let again = match &decoded {
                 Packet::Single { version, message, .. } => {
                     check_comment(comment, message, &at);
-                    put(|out| write_single(out, *version, message, &[]))
+                    put(|out| write_single(out, *version, message, &[], Bulk::Copied))
                 }
                 Packet::List { version, dest, src, cluster, messages, .. } => put(|out| {
                     let cluster = cluster.as_deref().unwrap();
                     let start = begin_list(out, *version, dest.as_ref(), src.as_ref(), cluster);
-                    messages.iter().for_each(|message| append_to_list(out, message, src.as_ref(), &[]));
+                    messages
+                        .iter()
+                        .for_each(|message| append_to_list(out, message, src.as_ref(), &[], Bulk::Copied));
                     finish_list(out, start, messages.len() as u32);
                 }),
             };
@@ -405,11 +410,15 @@ fn captured_sessions() {
         let tp = encode_tp("demo");
         let with_fast_path = decode_packet(&bytes, &tp).unwrap();
         let again = match &with_fast_path {
-            Packet::Single { version, message, .. } => put(|out| write_single(out, *version, message, &tp)),
+            Packet::Single { version, message, .. } => {
+                put(|out| write_single(out, *version, message, &tp, Bulk::Copied))
+            }
             Packet::List { version, dest, src, cluster, messages, .. } => put(|out| {
                 let start =
                     begin_list(out, *version, dest.as_ref(), src.as_ref(), cluster.as_deref().unwrap());
-                messages.iter().for_each(|message| append_to_list(out, message, src.as_ref(), &tp));
+                messages
+                    .iter()
+                    .for_each(|message| append_to_list(out, message, src.as_ref(), &tp, Bulk::Copied));
                 finish_list(out, start, messages.len() as u32);
             }),
         };

@@ -4,12 +4,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use consort_group::{Lane, PhysAddr, Time, Transmit, TransmitDest, Version};
 
 use super::links::{LinkEvent, LinkSettings, Links};
 use super::listen::{listen, port_range};
-use super::queue::QueueLimits;
+use super::queue::{OutFrame, QueueLimits};
 use super::stream::SocketOptions;
 use crate::bind_addr::Interface;
 use crate::config::TransportConfig;
@@ -90,7 +89,7 @@ pub(crate) struct TcpEdge {
 }
 
 impl TcpEdge {
-    fn send_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, bytes: Bytes) {
+    fn send_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, frame: OutFrame) {
         // Sends to ourselves use no socket; the transport has looped them back.
         if peer == self.own || peer.ip.is_none() {
             return;
@@ -100,7 +99,7 @@ impl TcpEdge {
             self.links.find(peer).or_else(|| self.links.connect(now, peer, self.own, self.connect_timeout));
         match found {
             Some(index) => {
-                self.links.push(now, index, lane, bytes);
+                self.links.push(now, index, lane, frame);
             }
             None => self.links.stats.dropped += 1,
         }
@@ -117,11 +116,12 @@ impl Edge for TcpEdge {
     }
 
     fn send(&mut self, now: Time, transmit: Transmit) {
+        let frame = OutFrame { bytes: transmit.bytes, tail: transmit.tail };
         match transmit.dest {
-            TransmitDest::One(peer) => self.send_to(now, peer, transmit.lane, transmit.bytes),
+            TransmitDest::One(peer) => self.send_to(now, peer, transmit.lane, frame),
             TransmitDest::Many(peers) => {
                 for &peer in peers.iter() {
-                    self.send_to(now, peer, transmit.lane, transmit.bytes.clone());
+                    self.send_to(now, peer, transmit.lane, frame.clone());
                 }
             }
             TransmitDest::Multicast => {

@@ -6,12 +6,12 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use consort_group::Lane;
 
-/// Frames gathered into one write. With their lengths they are twice as many slices, well under any system's limit
+/// Frames gathered into one write. With their lengths and tails they are three times as many slices, well under any system's limit
 /// (1,024), and at the usual bundle sizes more bytes than a socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
-/// Slices that one write can have: the set-up bytes, and length and bytes of each frame.
-pub(crate) const SLICES_PER_WRITE: usize = 1 + 2 * FRAMES_PER_WRITE;
+/// Slices that one write can have: the set-up bytes; and length, bytes and tail of each frame.
+pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 
 /// What a frame costs beside its bytes, so that a flood of tiny frames is bounded too.
 const FRAME_OVERHEAD: usize = 64;
@@ -23,22 +23,53 @@ pub(crate) struct QueueLimits {
     pub(crate) control: usize,
 }
 
+/// A frame that waits, but for its length word.
+#[derive(Clone, Debug)]
+pub(crate) struct OutFrame {
+    pub(crate) bytes: Bytes,
+    /// What comes behind `bytes`, often nothing.
+    pub(crate) tail: Bytes,
+}
+
+impl OutFrame {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.tail.len()
+    }
+
+    /// What of the length word, the bytes and the tail is left when so much is written.
+    fn rest<'a>(&'a self, length: &'a [u8; 4], written: usize) -> [&'a [u8]; 3] {
+        let mut skip = written;
+        [&length[..], &self.bytes, &self.tail].map(|part| {
+            let (_, rest) = part.split_at(skip.min(part.len()));
+            skip -= part.len() - rest.len();
+            rest
+        })
+    }
+}
+
+impl From<Bytes> for OutFrame {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, tail: Bytes::new() }
+    }
+}
+
 /// The queue of one peer.
 #[derive(Default)]
 pub(crate) struct SendQueue {
     /// Raw bytes before all frames: the set-up bytes.
     head: Bytes,
     /// The frame that is partly written, and how much of it with its length.
-    current: Option<(Bytes, usize)>,
-    control: VecDeque<Bytes>,
-    data: VecDeque<Bytes>,
+    current: Option<(OutFrame, usize)>,
+    control: VecDeque<OutFrame>,
+    data: VecDeque<OutFrame>,
     control_len: usize,
     data_len: usize,
 }
 
 impl SendQueue {
     /// Adds a frame. Returns false if its lane is full: the frame is dropped.
-    pub(crate) fn push(&mut self, lane: Lane, frame: Bytes, limits: QueueLimits) -> bool {
+    pub(crate) fn push(&mut self, lane: Lane, frame: impl Into<OutFrame>, limits: QueueLimits) -> bool {
+        let frame = frame.into();
         let cost = frame.len() + FRAME_OVERHEAD;
         let (frames, length, limit) = match lane {
             Lane::Control => (&mut self.control, &mut self.control_len, limits.control),
@@ -89,14 +120,6 @@ impl SendQueue {
     ) -> usize {
         let whole = self.control.iter().chain(&self.data).map(|frame| (frame, 0));
         let frames = self.current.iter().map(|(frame, written)| (frame, *written)).chain(whole);
-        let mut picked = [(&[][..], 0usize); FRAMES_PER_WRITE];
-        let mut count = 0;
-        for ((frame, written), (slot, length)) in frames.zip(picked.iter_mut().zip(lengths.iter_mut())) {
-            *length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
-            *slot = (&frame[..], written);
-            count += 1;
-        }
-        let lengths: &'a [[u8; 4]; FRAMES_PER_WRITE] = lengths;
         let mut used = 0;
         let mut put = |bytes: &'a [u8]| {
             if !bytes.is_empty() {
@@ -105,9 +128,9 @@ impl SendQueue {
             }
         };
         put(&self.head);
-        for ((frame, written), length) in picked[..count].iter().zip(lengths) {
-            put(length.get(*written..).unwrap_or_default());
-            put(&frame[written.saturating_sub(4)..]);
+        for ((frame, written), length) in frames.zip(lengths.iter_mut()) {
+            *length = u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes();
+            frame.rest(length, written).into_iter().for_each(&mut put);
         }
         used
     }
@@ -133,7 +156,7 @@ impl SendQueue {
         }
     }
 
-    fn next_frame(&mut self) -> Option<Bytes> {
+    fn next_frame(&mut self) -> Option<OutFrame> {
         if let Some(frame) = self.control.pop_front() {
             self.control_len -= frame.len() + FRAME_OVERHEAD;
             return Some(frame);
@@ -178,6 +201,24 @@ mod tests {
             assert_eq!(layout(&queue), &all[first..]);
             queue.consume(all.len() - first);
             assert!(queue.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_frame_and_its_tail_are_one_also_when_written_in_parts() {
+        let all = b"\0\0\0\x06headta\0\0\0\x02on";
+        for first in 0..=all.len() {
+            for second in first..=all.len() {
+                let mut queue = SendQueue::default();
+                let frame = OutFrame { bytes: Bytes::from_static(b"head"), tail: Bytes::from_static(b"ta") };
+                assert!(queue.push(Lane::Data, frame, LIMITS));
+                assert_eq!(queue.data_len(), 6 + FRAME_OVERHEAD);
+                queue.push(Lane::Data, Bytes::from_static(b"on"), LIMITS);
+                queue.consume(first);
+                assert_eq!(layout(&queue), &all[first..]);
+                queue.consume(second - first);
+                assert_eq!(layout(&queue), &all[second..]);
+            }
         }
     }
 

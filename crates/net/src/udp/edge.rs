@@ -351,7 +351,8 @@ impl Edge for UdpEdge {
     }
 
     fn send(&mut self, now: Time, transmit: Transmit) {
-        let Transmit { dest, bytes, lane } = transmit;
+        let bytes = transmit.whole();
+        let Transmit { dest, lane, .. } = transmit;
         match dest {
             TransmitDest::One(peer) => self.queue_to(now, peer, lane, bytes),
             TransmitDest::Many(peers) => {
@@ -427,7 +428,7 @@ mod tests {
     use super::*;
 
     fn data(dest: TransmitDest, bytes: usize) -> Transmit {
-        Transmit { dest, bytes: vec![0; bytes].into(), lane: Lane::Data }
+        Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), lane: Lane::Data }
     }
 
     /// A peer with a socket, and an edge with a queue for 100,000 bytes whose socket takes them.

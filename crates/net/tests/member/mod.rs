@@ -40,7 +40,8 @@ impl Protocol for Raw {
                 _ => TransmitDest::Multicast,
             };
             let lane = if message.is_oob() { Lane::Control } else { Lane::Data };
-            cx.transmit(Transmit { dest, bytes: message.payload_bytes().cloned().unwrap_or_default(), lane });
+            let bytes = message.payload_bytes().cloned().unwrap_or_default();
+            cx.transmit(Transmit { dest, bytes, tail: Default::default(), lane });
         }
     }
 

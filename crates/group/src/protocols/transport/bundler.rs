@@ -10,8 +10,8 @@ use std::str::FromStr;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::{self, ListStart};
-use crate::{Address, Flags, HeaderBody, Lane, Message, PhysAddr, Version};
+use crate::wire::{self, Bulk, ListStart};
+use crate::{Address, Flags, HeaderBody, Lane, Message, Payload, PhysAddr, Version};
 
 /// How messages are packed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,6 +78,8 @@ pub(super) struct Packet {
     pub(super) to: Target,
     pub(super) lane: Lane,
     pub(super) bytes: Bytes,
+    /// What comes behind `bytes`.
+    pub(super) tail: Bytes,
     pub(super) messages: u32,
 }
 
@@ -96,6 +98,8 @@ struct Pending {
     /// The first message waits unencoded, because alone it is encoded differently.
     first: Option<Message>,
     list: Option<ListStart>,
+    /// The payload of the last message, if it is sent from where it is: nothing comes behind it.
+    tail: Option<Bytes>,
     count: u32,
     /// Encoded size so far, as a list.
     size: usize,
@@ -107,6 +111,8 @@ struct Pending {
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
+    /// Payloads from this size on are sent from where they are.
+    tail_min: usize,
     /// Only the first `used` are of this sweep: a past burst to many destinations costs later sweeps nothing.
     pending: Vec<Pending>,
     used: usize,
@@ -118,12 +124,17 @@ pub(super) struct Bundler {
 /// Bytes of a list's start: version, flags, two addresses, cluster name, count. An upper bound for plain members.
 const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
 
+/// Payloads that streams send from where they are, as the end of a packet: copying one of these takes longer than the
+/// packet costs that the next message needs.
+pub(super) const TAIL_MIN: usize = 8 * 1024;
+
 /// A buffer's first size; grows to the largest packet and stays there.
 const BUFFER_SIZE: usize = 8 * 1024;
 
 impl Bundler {
-    pub(super) fn new(kind: BundlerKind, max_size: usize) -> Self {
-        Self { kind, max_size, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
+    /// `tail_min` is [`TAIL_MIN`], or more than anything for packets that have to be in one piece.
+    pub(super) fn new(kind: BundlerKind, max_size: usize, tail_min: usize) -> Self {
+        Self { kind, max_size, tail_min, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
     /// Takes a message, best one of its own: the first for a packet is kept. Packets that are full because of it go to
@@ -145,6 +156,7 @@ impl Bundler {
         };
         let size = wire::message_size(&message, envelope.tp.len(), Some(self.pending[at].src.as_ref()));
         match self.kind {
+            _ if self.pending[at].tail.is_some() => self.flush_one(at, envelope, out),
             BundlerKind::PerDestination if self.pending[at].size + size > self.max_size => {
                 self.flush_one(at, envelope, out);
             }
@@ -171,6 +183,7 @@ impl Bundler {
             src,
             first: None,
             list: None,
+            tail: None,
             count: 0,
             size: LIST_START_SIZE,
             last_size,
@@ -193,6 +206,11 @@ impl Bundler {
         pending.count += 1;
         pending.size += size;
         self.total += size;
+        pending.tail = match &message.payload {
+            Payload::Bytes(Some(bytes)) if bytes.len() >= self.tail_min => Some(bytes.clone()),
+            _ => None,
+        };
+        let bulk = if pending.tail.is_some() { Bulk::Apart } else { Bulk::Copied };
         if pending.count == 1 {
             pending.src.clone_from(&message.src);
             pending.first = Some(message.into_owned());
@@ -208,9 +226,9 @@ impl Bundler {
                 src,
                 &envelope.cluster,
             ));
-            wire::append_to_list(buffer, &first, src, &envelope.tp);
+            wire::append_to_list(buffer, &first, src, &envelope.tp, Bulk::Copied);
         }
-        wire::append_to_list(buffer, &message, src, &envelope.tp);
+        wire::append_to_list(buffer, &message, src, &envelope.tp, bulk);
     }
 
     /// Everything collected goes to `out`.
@@ -227,10 +245,12 @@ impl Bundler {
         if pending.count == 0 {
             return;
         }
+        let tail = pending.tail.take();
         match (pending.first.take(), pending.list.take()) {
             (Some(only), _) => {
-                buffer.reserve(pending.size);
-                wire::write_single(buffer, envelope.version, &only, &envelope.tp);
+                let bulk = if tail.is_some() { Bulk::Apart } else { Bulk::Copied };
+                buffer.reserve(pending.size - tail.as_ref().map_or(0, Bytes::len));
+                wire::write_single(buffer, envelope.version, &only, &envelope.tp, bulk);
             }
             (None, Some(start)) => {
                 wire::finish_list(buffer, start, pending.count);
@@ -242,6 +262,7 @@ impl Bundler {
             to: pending.to,
             lane: pending.lane,
             bytes: buffer.split().freeze(),
+            tail: tail.unwrap_or_default(),
             messages: pending.count,
         });
         self.total = self.total.saturating_sub(pending.size - LIST_START_SIZE);
@@ -291,7 +312,7 @@ mod tests {
 
     #[test]
     fn one_message_is_a_single_and_two_are_a_list() {
-        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(0)), &mut out);
         bundler.flush(&envelope, &mut out);
@@ -303,10 +324,41 @@ mod tests {
         assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
     }
 
+    /// A large payload ends its packet and is not copied into it; on the wire nothing differs.
+    #[test]
+    fn a_large_payload_is_sent_from_where_it_is() {
+        let sizes = [100, 9_000, 100, 100, 9_000, 9_000, 100];
+        let messages: Vec<Message> = sizes
+            .iter()
+            .map(|&size| {
+                let mut message = Message::bytes(Some(member(2)), vec![size as u8; size]);
+                message.src = Some(member(1));
+                message
+            })
+            .collect();
+        for (tail_min, packets) in [(TAIL_MIN, vec![2, 3, 1, 1]), (usize::MAX, vec![7])] {
+            let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, tail_min);
+            let (envelope, mut out) = (envelope(), Vec::new());
+            for message in &messages {
+                bundler.add(&envelope, Target::One(phys(2)), Cow::Borrowed(message), &mut out);
+            }
+            bundler.flush(&envelope, &mut out);
+            assert_eq!(out.iter().map(|packet| packet.messages).collect::<Vec<_>>(), packets);
+            for packet in &mut out {
+                let is_apart = messages.iter().any(|message| {
+                    message.payload_bytes().is_some_and(|bytes| bytes.as_ptr() == packet.tail.as_ptr())
+                });
+                assert_eq!(is_apart, !packet.tail.is_empty());
+                packet.bytes = [&packet.bytes[..], &packet.tail].concat().into();
+            }
+            assert_eq!(unpack(&out).iter().map(Vec::len).collect::<Vec<_>>(), sizes);
+        }
+    }
+
     /// S003-6 and S000-70: a list carries destination, source and cluster once.
     #[test]
     fn a_list_carries_its_addresses_once() {
-        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         for n in 0..100 {
             bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(n)), &mut out);
@@ -335,7 +387,7 @@ mod tests {
             .with_header(ProtocolId::REQUEST_CORRELATOR, HeaderBody::Rpc(rpc))
             .with_header(ProtocolId::UNICAST3, HeaderBody::Unicast3(unicast));
         for (message, most) in [(multicast, 40), (call, 60)] {
-            let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+            let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
             let (envelope, mut out) = (envelope(), Vec::new());
             for _ in 0..100 {
                 bundler.add(&envelope, Target::One(phys(2)), Cow::Borrowed(&message), &mut out);
@@ -366,7 +418,7 @@ mod tests {
     #[test]
     fn a_bundler_is_exchanged_under_load() {
         let kinds = [BundlerKind::PerDestination, BundlerKind::NoBundler, BundlerKind::TransferQueue];
-        let mut bundler = Bundler::new(kinds[0], 1_000);
+        let mut bundler = Bundler::new(kinds[0], 1_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         for n in 0..1_000 {
             if n % 10 == 3 {
@@ -386,7 +438,7 @@ mod tests {
     #[test]
     fn packets_stay_below_max_size_and_messages_in_order() {
         for kind in [BundlerKind::PerDestination, BundlerKind::TransferQueue, BundlerKind::NoBundler] {
-            let mut bundler = Bundler::new(kind, 1_000);
+            let mut bundler = Bundler::new(kind, 1_000, TAIL_MIN);
             let (envelope, mut out) = (envelope(), Vec::new());
             for n in 0..50 {
                 bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(n)), &mut out);
@@ -399,7 +451,7 @@ mod tests {
 
     #[test]
     fn control_and_data_leave_in_packets_of_their_own() {
-        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         let mut ack = Message::empty(Some(member(2))).with_flags(Flags::NO_FC);
         ack.src = Some(member(1));
@@ -411,7 +463,7 @@ mod tests {
 
     #[test]
     fn destinations_of_the_past_leave_no_slots_behind() {
-        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000);
+        let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
         let (envelope, mut out) = (envelope(), Vec::new());
         for port in 0..1_000 {
             bundler.add(&envelope, Target::One(phys(port)), Cow::Owned(data(0)), &mut out);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use bundler::{Bundler, Envelope, Packet, Target};
+use bundler::{Bundler, Envelope, Packet, TAIL_MIN, Target};
 pub use bundler::{BundlerKind, UnknownBundler};
 
 use crate::wire;
@@ -106,8 +106,12 @@ pub struct Transport {
 impl Transport {
     /// A transport that is not connected yet.
     pub fn new(config: TransportLayerConfig) -> Self {
+        let tail_min = match config.kind {
+            TransportKind::Tcp | TransportKind::TcpNio2 => TAIL_MIN,
+            TransportKind::Udp | TransportKind::SharedLoopback => usize::MAX,
+        };
         Self {
-            bundler: Bundler::new(config.bundler, config.max_size),
+            bundler: Bundler::new(config.bundler, config.max_size, tail_min),
             config,
             envelope: None,
             ready: Vec::new(),
@@ -183,9 +187,9 @@ impl Transport {
                 Target::All => TransmitDest::Many(self.others(cx)),
             };
             self.counters.packets_sent += 1;
-            self.counters.bytes_sent += packet.bytes.len() as u64;
+            self.counters.bytes_sent += (packet.bytes.len() + packet.tail.len()) as u64;
             if !matches!(&dest, TransmitDest::Many(others) if others.is_empty()) {
-                cx.transmit(Transmit { dest, bytes: packet.bytes, lane: packet.lane });
+                cx.transmit(Transmit { dest, bytes: packet.bytes, tail: packet.tail, lane: packet.lane });
             }
         }
         self.ready = ready;

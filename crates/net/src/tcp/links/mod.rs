@@ -16,7 +16,7 @@ use consort_group::{Lane, PhysAddr, Time, Version};
 use tokio::net::TcpListener;
 
 use self::slots::{Attempt, Connection, Slot, Slots, State};
-use super::queue::{QueueLimits, SendQueue};
+use super::queue::{OutFrame, QueueLimits, SendQueue};
 use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
 use crate::complaints::Complaints;
@@ -181,7 +181,8 @@ impl Links {
     }
 
     /// Queues a frame. Returns false if it was dropped for want of room.
-    pub(crate) fn push(&mut self, now: Time, index: u32, lane: Lane, frame: Bytes) -> bool {
+    pub(crate) fn push(&mut self, now: Time, index: u32, lane: Lane, frame: impl Into<OutFrame>) -> bool {
+        let frame = frame.into();
         let limits = self.settings.limits;
         let Some(slot) = self.slots.get_mut(index) else { return false };
         let is_taken = match &mut slot.state {

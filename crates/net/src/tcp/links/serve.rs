@@ -396,7 +396,7 @@ mod tests {
         assert!(matches!(told(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
 
         let pausing = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
-        assert!(links.push(Time::ZERO, pausing, Lane::Data, "waits".into()));
+        assert!(links.push(Time::ZERO, pausing, Lane::Data, Bytes::from("waits")));
         let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
         client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
         links.admit(Time::ZERO, ours.accept().await.unwrap().0);
