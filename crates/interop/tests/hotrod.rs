@@ -207,3 +207,31 @@ async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
     listening.end().await;
     a.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_counts_in_every_version_it_speaks() {
+    let server = Running::start("hotrod-counters", "A").await;
+    for version in ["PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+        java("Counters", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_counts_what_was_acknowledged_also_when_a_server_is_killed() {
+    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-counters-three", name));
+    let (a, b, c) = (a.await, b.await, c.await);
+    let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
+    java("Counters", arguments[..3].to_vec()).await;
+    arguments[3] = "again".to_owned();
+    let mut counting = Talking::start("Counters", arguments).await;
+    counting.says("added").await;
+    b.kill().await;
+    counting.says("added").await;
+    counting.says("added").await;
+    c.kill().await;
+    counting.says("added").await;
+    counting.says("added").await;
+    counting.end().await;
+    a.end().await;
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use consort_cache::ReadFrom;
+use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{map, server, task};
 use consort_hotrod::{
     Asked, MediaType, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
@@ -42,6 +43,18 @@ const OPCODES: &[Opcode] = &[
     Opcode::RemoveClientListener,
     Opcode::AddBloomListener,
     Opcode::UpdateBloomFilter,
+    Opcode::CounterCreate,
+    Opcode::CounterGetConfiguration,
+    Opcode::CounterIsDefined,
+    Opcode::CounterAddAndGet,
+    Opcode::CounterReset,
+    Opcode::CounterGet,
+    Opcode::CounterCas,
+    Opcode::CounterAddListener,
+    Opcode::CounterRemoveListener,
+    Opcode::CounterRemove,
+    Opcode::CounterGetNames,
+    Opcode::CounterGetAndSet,
 ];
 
 /// The answer to a request.
@@ -79,6 +92,17 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         (RequestBody::Iteration(request), Some(served)) => {
             session.iterations.answer(&served.cache, request).await
         }
+        (RequestBody::Counter(request), _) => {
+            let heard = &session.counter_listeners;
+            let answered = match request {
+                counter::Request::Of(name, Action::AddListener(id)) => {
+                    heard.add(&caches.counters, &name, &id).await
+                }
+                counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
+                request => caches.counters.answer(request).await,
+            };
+            answered.unwrap_or_else(Answer::from)
+        }
         (RequestBody::Auth(_), _) => {
             let text = "ISPN006007: The requested operation is invalid: there is no authentication";
             Answer::error(Status::ServerError, text)
@@ -98,6 +122,10 @@ async fn served(
     header: &RequestHeader,
     body: &RequestBody,
 ) -> Result<Option<Arc<Served>>, Answer> {
+    // Clients name a cache of their own for them, and go to the owners that they are told of it.
+    if matches!(body, RequestBody::Counter(_)) {
+        return Ok(Some(caches.counters.served.clone()));
+    }
     let name = header.cache.as_str();
     if let Some(served) = caches.get(name) {
         return Ok(Some(served));

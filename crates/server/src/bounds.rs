@@ -58,6 +58,15 @@ pub const UNTAKEN_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bits of all filters of a connection's near caches: those of near caches with 16 million entries, in 8 MiB.
 pub const BLOOM_BITS_MAX: u32 = 64 * 1024 * 1024;
 
+/// Counters of all clients together: they are never undefined, as in Infinispan, and their names are told in one answer.
+pub const COUNTERS_MAX: usize = 10_000;
+
+/// Bytes of a counter's name.
+pub const COUNTER_NAME_MAX: usize = 1_024;
+
+/// Counters that one listener hears of.
+pub const COUNTERS_LISTENED_MAX: usize = 1_000;
+
 /// Caches that are made by administration. Each costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::bounds::CACHES_MAX;
+use crate::counters::{self, Counters};
 use crate::definition::{self, DefinitionError};
 use crate::filter;
 use crate::stats::Stats;
@@ -64,12 +65,22 @@ pub(crate) struct Served {
     told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
+impl Served {
+    async fn open(manager: &CacheManager, config: CacheConfig) -> Result<Self, OpenError> {
+        let is_local = config.mode == CacheMode::Local;
+        let cache = filter::known(manager.open(config)).raw().await?;
+        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
+        Ok(Self { cache, stats: Stats::new(), topology, told: Mutex::default() })
+    }
+}
+
 /// All of them.
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     definitions: RawCache,
     servers: RawCache,
+    pub(crate) counters: Counters,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
@@ -89,9 +100,11 @@ impl Caches {
     pub(crate) async fn open(manager: CacheManager, endpoint: ServerAddress) -> Result<Self, AdminError> {
         let definitions = manager.open(everywhere(DEFINITIONS)).raw().await?;
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
+        let counters = Counters::new(Arc::new(Served::open(&manager, counters::config()).await?));
         let caches = Self {
             manager,
             endpoint,
+            counters,
             definitions,
             servers,
             open: RwLock::default(),
@@ -122,10 +135,7 @@ impl Caches {
 
     async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
         let config = definition::from_text(name, &String::from_utf8_lossy(definition))?;
-        let is_local = config.mode == CacheMode::Local;
-        let cache = filter::known(self.manager.open(config)).raw().await?;
-        let topology = self.manager.watch_topology(name).filter(|_| !is_local);
-        let served = Served { cache, stats: Stats::new(), topology, told: Mutex::default() };
+        let served = Served::open(&self.manager, config).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
     }

@@ -115,20 +115,18 @@ impl<'a> Connection<'a> {
         let mut is_ending = false;
         loop {
             self.begin_all().await;
+            // What has ended is written with what ended where it began.
+            while let Some(answered) = self.waiting.try_join_next() {
+                self.tell(answered);
+            }
             let is_done = self.waiting.is_empty() && self.output.is_empty();
             if is_done && (self.is_lost || is_ending) {
                 return self.to.shutdown().await;
             }
             let reads = !is_ending && self.has_room();
+            // Whatever there is always more of, requests or events, leaves the others their turn.
             tokio::select! {
-                biased;
-                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => {
-                    self.tell(answered);
-                    // Those that have come with it are written with it.
-                    while let Some(answered) = self.waiting.try_join_next() {
-                        self.tell(answered);
-                    }
-                }
+                Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.tell(answered),
                 Some(unasked) = self.unasked.recv(), if self.output.len() < UNWRITTEN_MAX => {
                     unasked.encode(&mut self.output);
                     while self.output.len() < UNWRITTEN_MAX

@@ -176,7 +176,6 @@ mod tests {
         let refused = [
             r#"{"distributed-cache": {"mode": "ASYNC"}}"#,
             r#"{"distributed-cache": {"owners": "0"}}"#,
-            r#"{"invalidation-cache": {}}"#,
             r#"{"local-cache": {"memory": {"max-count": 5}}}"#,
             r#"<distributed-cache><memory max-count="5"/></distributed-cache>"#,
             "distributedCache: 1",

@@ -1,8 +1,8 @@
 //! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
 //!
 //! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes
-//! and statistics, walks over the entries, listeners and near caches, caches that are made and removed by administration,
-//! and topologies for clients that go to the owners themselves. What is not there yet is answered with an error that says
+//! and statistics, walks over the entries, listeners and near caches, counters, caches that are made and removed by
+//! administration, and topologies for clients that go to the owners themselves. What is not there yet is answered with an error that says
 //! so, and PING does not name it.
 //!
 //! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
@@ -19,6 +19,9 @@ mod answering;
 mod bulk;
 mod caches;
 mod connection;
+mod counter;
+mod counter_listeners;
+mod counters;
 mod definition;
 mod filter;
 mod iteration;

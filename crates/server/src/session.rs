@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::caches::Caches;
+use crate::counter_listeners::CounterListeners;
 use crate::iteration::Iterations;
 use crate::listeners::Listeners;
 use crate::unasked::{Outlet, Unasked};
@@ -14,6 +15,7 @@ pub(crate) struct Session {
     pub(crate) caches: Arc<Caches>,
     pub(crate) iterations: Iterations,
     pub(crate) listeners: Listeners,
+    pub(crate) counter_listeners: CounterListeners,
     pub(crate) outlet: Outlet,
 }
 
@@ -21,7 +23,13 @@ impl Session {
     /// And what its client is told unasked.
     pub(crate) fn new(caches: Arc<Caches>) -> (Self, mpsc::Receiver<Unasked>) {
         let (outlet, unasked) = Outlet::new();
-        let listeners = Listeners::new(outlet.clone());
-        (Self { caches, iterations: Iterations::default(), listeners, outlet }, unasked)
+        let session = Self {
+            caches,
+            iterations: Iterations::default(),
+            listeners: Listeners::new(outlet.clone()),
+            counter_listeners: CounterListeners::new(outlet.clone()),
+            outlet,
+        };
+        (session, unasked)
     }
 }

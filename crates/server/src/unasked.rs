@@ -1,4 +1,4 @@
-//! What a client is told unasked: changes of entries.
+//! What a client is told unasked: changes of entries and of counters.
 //!
 //! The protocol has no event that says that some are missing. Where that may be so, or if a client does not take its
 //! events, its connection ends: then it empties its near caches, and adds its listeners again.
@@ -20,6 +20,8 @@ use crate::bounds::{UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
 pub(crate) enum Unasked {
     /// An entry has changed.
     Entry(event::Event, Wanted),
+    /// A counter has changed.
+    Counter(event::CounterEvent, Wanted),
     /// What came before this has been written.
     Written(oneshot::Sender<()>),
 }
@@ -39,7 +41,8 @@ impl Unasked {
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, wanted) if wanted.holds() => event.encode(output),
-            Self::Entry(..) => {}
+            Self::Counter(event, wanted) if wanted.holds() => event.encode(output),
+            Self::Entry(..) | Self::Counter(..) => {}
             Self::Written(waiter) => {
                 // Whoever waits for it may have gone.
                 let _ = waiter.send(());

@@ -2,5 +2,6 @@
 
 mod client;
 mod connections;
+mod counters;
 mod iteration;
 mod listeners;

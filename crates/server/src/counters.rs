@@ -1,0 +1,209 @@
+//! Counters that all servers share (facts section 2.14).
+//!
+//! Each is an entry of a cache with two owners, so that it outlives a server, and every change is a conditional write: it
+//! is exact also for weak counters. Clients go to the primary of what they know of a counter's name, and so its segment is
+//! taken from that. As in Infinispan, a counter that was removed has its initial value again and stays defined.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_cache::{
+    CacheConfig, CacheError, Change, Condition, Grouper, Grouping, Lifetime, ReadFrom, Version, Write,
+    Written,
+};
+use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
+use consort_hotrod::{ResponseBody, Status, Text};
+use tokio::sync::Mutex;
+
+use crate::answer::{Answer, Refusal};
+use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
+use crate::caches::Served;
+use crate::counter::{Changed, Counter, OutOfBounds};
+
+/// The cache.
+pub(crate) const COUNTERS: &str = "___consort_counters";
+
+/// Changes of a counter on this server wait for one another, so that they do not make each other try again. So many
+/// counters can be changed at the same time.
+const LANES: usize = 64;
+
+/// How often a change is tried again because other servers were faster. One of them succeeds each time.
+const ATTEMPTS: u32 = 1_000;
+
+/// All counters.
+pub(crate) struct Counters {
+    pub(crate) served: Arc<Served>,
+    lanes: [Mutex<()>; LANES],
+}
+
+/// The cache's settings.
+pub(crate) fn config() -> CacheConfig {
+    let grouper = Grouper::new("hot-rod-counter", |name| Cow::Owned(known_as(name).to_le_bytes().to_vec()));
+    CacheConfig { grouping: Grouping::Custom(grouper), ..CacheConfig::new(COUNTERS) }
+}
+
+/// What clients know of a counter's name: Java's hash of the array of its bytes.
+fn known_as(name: &[u8]) -> i32 {
+    name.iter().fold(1, |hash: i32, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte.cast_signed())))
+}
+
+fn key(name: &Text) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+fn value(answer: Result<i64, OutOfBounds>) -> Answer {
+    match answer {
+        Ok(value) => Answer::success(ResponseBody::Counter(Response::Value(value))),
+        // No value follows, unlike in other operations with this status.
+        Err(OutOfBounds) => Answer::of(Status::NotExecutedWithPrevious),
+    }
+}
+
+fn unreadable() -> Refusal {
+    Refusal::new("the counter was written by a server of another version")
+}
+
+impl Counters {
+    pub(crate) fn new(served: Arc<Served>) -> Self {
+        Self { served, lanes: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Does what is asked, but for listeners.
+    pub(crate) async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
+        let (name, action) = match request {
+            Request::Names => {
+                let names = self.names().await?;
+                return Ok(Answer::success(ResponseBody::Counter(Response::Names(names))));
+            }
+            Request::Of(name, action) => (key(&name), action),
+        };
+        let missing = || Answer::of(Status::NotFound);
+        Ok(match action {
+            Action::Create(config) => self.create(name, config).await?,
+            Action::Configuration => self.get(&name).await?.map_or_else(missing, |counter| {
+                Answer::success(ResponseBody::Counter(Response::Configuration(counter.config)))
+            }),
+            Action::IsDefined => {
+                let is_defined = self.get(&name).await?.is_some();
+                Answer::of(if is_defined { Status::Success } else { Status::NotExecuted })
+            }
+            Action::Get => self.get(&name).await?.map_or_else(missing, |counter| value(Ok(counter.now.0))),
+            Action::AddAndGet(delta) => self.changed(name, |counter| Ok(counter.added(delta))).await?,
+            Action::CompareAndSwap(expected, update) => {
+                let swapped = |counter: Counter| strong(counter).map(|one| one.swapped(expected, update));
+                self.changed(name, swapped).await?
+            }
+            Action::GetAndSet(new) => {
+                self.changed(name, |counter| strong(counter).map(|one| one.set(new))).await?
+            }
+            Action::Reset | Action::Remove => {
+                let reset = self.changed(name, |counter| Ok(counter.reset())).await?;
+                // Who removes what is not there has what it wants.
+                let is_removal = action == Action::Remove;
+                let is_done = reset.status == Status::Success || is_removal;
+                Answer::of(if is_done { Status::Success } else { reset.status })
+            }
+            Action::AddListener(_) | Action::RemoveListener(_) => {
+                return Err(Refusal::new("a listener belongs to a connection"));
+            }
+        })
+    }
+
+    async fn names(&self) -> Result<Vec<Text>, Refusal> {
+        let (mut walk, mut names) = (self.served.cache.keys(), Vec::new());
+        while let Some(name) = walk.next().await.transpose()? {
+            names.extend(Text::from_utf8(name));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// A counter as it is now.
+    pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
+        Ok(self.seen(name).await?.map(|(counter, _)| counter))
+    }
+
+    async fn seen(&self, name: &Bytes) -> Result<Option<(Counter, Version)>, Refusal> {
+        let newest = self.served.cache.with_read_from(ReadFrom::Primary);
+        let Some(entry) = newest.get_with_metadata(name).await? else { return Ok(None) };
+        Ok(Some((Counter::from_bytes(&entry.value).ok_or_else(unreadable)?, entry.version)))
+    }
+
+    async fn create(&self, name: Bytes, config: CounterConfig) -> Result<Answer, Refusal> {
+        let refused = |text: String| Err(Refusal::new(text));
+        let Some(counter) = Counter::new(config) else {
+            return refused(format!("counter {}: invalid configuration", String::from_utf8_lossy(&name)));
+        };
+        if name.is_empty() || name.len() > COUNTER_NAME_MAX {
+            return refused(format!("the name of a counter has 1 to {COUNTER_NAME_MAX} bytes"));
+        }
+        if self.seen(&name).await?.is_some() {
+            return Ok(Answer::of(Status::NotExecuted));
+        }
+        if self.served.cache.size().await? >= COUNTERS_MAX as u64 {
+            return refused(format!("there are {COUNTERS_MAX} counters already"));
+        }
+        let is_new = self.write(name, Condition::Absent, counter).await?.is_done;
+        Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
+    }
+
+    async fn write(&self, name: Bytes, condition: Condition, counter: Counter) -> Result<Written, Refusal> {
+        let change = Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER };
+        Ok(self.served.cache.write(name, Write { condition, change, wants_previous: true }).await?)
+    }
+
+    /// Changes a counter by what it is, and says what came of it.
+    async fn changed(
+        &self,
+        name: Bytes,
+        change: impl Fn(Counter) -> Result<Changed, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&name);
+        let _alone = self.lanes[hash as usize % LANES].lock().await;
+        let mut seen = self.seen(&name).await?;
+        for _ in 0..ATTEMPTS {
+            let Some((counter, version)) = seen else { return Ok(Answer::of(Status::NotFound)) };
+            let (changed, answer) = change(counter)?;
+            let Some(changed) = changed else { return Ok(value(answer)) };
+            let written = self.write(name.clone(), Condition::Version(version), changed).await?;
+            if written.is_done {
+                return Ok(value(answer));
+            }
+            seen = match written.previous {
+                Some(stored) => {
+                    Some((Counter::from_bytes(&stored.value).ok_or_else(unreadable)?, stored.version))
+                }
+                None => None,
+            };
+        }
+        Err(CacheError::Contended { attempts: ATTEMPTS }.into())
+    }
+}
+
+/// What has a value that can be compared and set.
+fn strong(counter: Counter) -> Result<Counter, Refusal> {
+    let refused = || Refusal::new("the counter is weak: it can be added to and reset");
+    counter.is_strong().then_some(counter).ok_or_else(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `java.util.Arrays.hashCode` has it.
+    #[test]
+    fn names_are_known_as_java_hashes_them() {
+        assert_eq!(known_as(b""), 1);
+        assert_eq!(known_as(b"a"), 128);
+        assert_eq!(known_as("é".as_bytes()), (31 - 61) * 31 - 87);
+        assert_eq!(known_as(b"a long name that overflows"), {
+            let mut hash = 1_i64;
+            for byte in b"a long name that overflows" {
+                hash = (hash * 31 + i64::from(*byte)) as i32 as i64;
+            }
+            hash as i32
+        });
+    }
+}

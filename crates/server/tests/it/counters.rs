@@ -1,0 +1,107 @@
+//! Counters.
+
+use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
+use consort_hotrod::ops::event::{CounterEvent, CounterState};
+use consort_hotrod::{Incoming, RequestBody, ResponseBody, Status, Text};
+use consort_server::bounds::COUNTER_NAME_MAX;
+
+use crate::client::{Client, Running};
+
+const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
+
+async fn ask(client: &mut Client, name: &str, action: Action) -> (Status, ResponseBody) {
+    let request = RequestBody::Counter(Request::Of(name.into(), action));
+    let response = client.ask("org.infinispan.COUNTER", request).await;
+    (response.status, response.body)
+}
+
+fn value(value: i64) -> (Status, ResponseBody) {
+    (Status::Success, ResponseBody::Counter(Counted::Value(value)))
+}
+
+const fn only(status: Status) -> (Status, ResponseBody) {
+    (status, ResponseBody::Empty)
+}
+
+#[tokio::test]
+async fn a_counter_is_counted_on_all_servers_and_outlives_one() {
+    let first = Running::start("counters").await;
+    let second = Running::join("counters").await;
+    let mut here = first.client().await;
+    let mut there = second.client().await;
+    assert_eq!(ask(&mut here, "n", Action::Get).await, only(Status::NotFound));
+    assert_eq!(ask(&mut here, "n", Action::IsDefined).await, only(Status::NotExecuted));
+    assert_eq!(ask(&mut here, "n", Action::Create(STRONG)).await, only(Status::Success));
+    assert_eq!(ask(&mut there, "n", Action::Create(STRONG)).await, only(Status::NotExecuted));
+    for before in [5, 25] {
+        assert_eq!(ask(&mut here, "n", Action::AddAndGet(10)).await, value(before + 10));
+        assert_eq!(ask(&mut there, "n", Action::AddAndGet(10)).await, value(before + 20));
+    }
+    second.end.send(()).unwrap();
+    second.serving.await.unwrap();
+    assert_eq!(ask(&mut here, "n", Action::Get).await, value(45));
+    assert_eq!(ask(&mut here, "n", Action::CompareAndSwap(44, 1)).await, value(45));
+    assert_eq!(ask(&mut here, "n", Action::CompareAndSwap(45, 1)).await, value(45));
+    assert_eq!(ask(&mut here, "n", Action::GetAndSet(2)).await, value(1));
+    assert_eq!(ask(&mut here, "n", Action::Remove).await, only(Status::Success));
+    assert_eq!(ask(&mut here, "n", Action::Get).await, value(5));
+    let names = here.ask("", RequestBody::Counter(Request::Names)).await.body;
+    assert_eq!(names, ResponseBody::Counter(Counted::Names(vec!["n".into()])));
+}
+
+#[tokio::test]
+async fn bounds_and_kinds_are_kept() {
+    let server = Running::start("counters-kinds").await;
+    let mut client = server.client().await;
+    let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
+    assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await, only(Status::Success));
+    assert_eq!(ask(&mut client, "b", Action::AddAndGet(6)).await, only(Status::NotExecutedWithPrevious));
+    assert_eq!(ask(&mut client, "b", Action::Get).await, value(10));
+    assert_eq!(ask(&mut client, "b", Action::GetAndSet(11)).await, only(Status::NotExecutedWithPrevious));
+    let configuration = (Status::Success, ResponseBody::Counter(Counted::Configuration(bounded)));
+    assert_eq!(ask(&mut client, "b", Action::Configuration).await, configuration);
+    let weak = CounterConfig { kind: CounterKind::Weak { concurrency: 4 }, ..STRONG };
+    assert_eq!(ask(&mut client, "w", Action::Create(weak)).await, only(Status::Success));
+    assert_eq!(ask(&mut client, "w", Action::AddAndGet(6)).await, value(0));
+    assert_eq!(ask(&mut client, "w", Action::Get).await, value(11));
+    assert_eq!(ask(&mut client, "w", Action::CompareAndSwap(11, 1)).await.0, Status::ServerError);
+    let refused = [
+        ("over", CounterConfig { initial: 11, ..bounded }),
+        ("weak", CounterConfig { kind: CounterKind::Weak { concurrency: 0 }, ..STRONG }),
+        ("", STRONG),
+        (&"n".repeat(COUNTER_NAME_MAX + 1)[..], STRONG),
+    ];
+    for (name, config) in refused {
+        assert_eq!(ask(&mut client, name, Action::Create(config)).await.0, Status::ServerError, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_to_who_listens() {
+    let server = Running::start("counters-events").await;
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
+    for name in ["a", "b", "c"] {
+        ask(&mut other, name, Action::Create(bounded)).await;
+    }
+    let id = || "id".into();
+    assert_eq!(ask(&mut client, "none", Action::AddListener(id())).await, only(Status::NotFound));
+    assert_eq!(ask(&mut client, "a", Action::AddListener(id())).await, only(Status::Success));
+    assert_eq!(ask(&mut client, "b", Action::AddListener(id())).await, only(Status::NotExecuted));
+    for name in ["a", "c", "b"] {
+        ask(&mut other, name, Action::AddAndGet(7)).await;
+    }
+    for name in ["a", "b"] {
+        let expected = CounterEvent {
+            counter: Text::from(name),
+            listener: id(),
+            old: (5, CounterState::Valid),
+            new: (10, CounterState::UpperBound),
+        };
+        assert_eq!(client.incoming(|_| None).await, Some(Incoming::CounterEvent(expected)));
+    }
+    assert_eq!(ask(&mut client, "a", Action::RemoveListener(id())).await, only(Status::NotExecuted));
+    assert_eq!(ask(&mut client, "b", Action::RemoveListener(id())).await, only(Status::Success));
+    ask(&mut other, "b", Action::Reset).await;
+    assert_eq!(ask(&mut client, "b", Action::Get).await, value(5), "an answer, not an event");
+}
