@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, Change, Condition, Lifetime, Lookup, OperationError, Outcome, ReadFrom, Stored,
-    Topology, Version, Write, Written,
+    Action, CacheConfig, CacheMode, Change, Condition, Flags, Lifetime, Lookup, OperationError, Outcome,
+    ReadFrom, Stored, Topology, Version, Write, Written,
 };
 
 use crate::error::CacheError;
@@ -136,6 +136,14 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         self.with_options(CacheOptions { read_from, ..self.options })
     }
 
+    /// A handle whose operations on keys do this otherwise than the cache: these flags and no others, so that
+    /// [`Flags::NONE`] waits for all owners in a cache whose file says `mode="ASYNC"`. A flag that the cache's mode cannot
+    /// honour is [`OperationError::Unsupported`] when it is used.
+    #[must_use]
+    pub fn with_flags(&self, flags: Flags) -> Self {
+        self.with_options(CacheOptions { flags, ..self.options })
+    }
+
     /// A handle whose entries live so long.
     #[must_use]
     pub fn with_lifetime(&self, lifetime: Lifetime) -> Self {
@@ -158,7 +166,7 @@ impl<K, V, KE, VE: Clone> Cache<K, V, KE, VE> {
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Begins an operation when it is polled.
     pub(crate) fn operation(&self, key: Bytes, action: Action) -> Operation<'_> {
-        Operation::new(&self.handler, &self.opened, key, action, self.options.timeout)
+        Operation::new(&self.handler, &self.opened, key, action, &self.options)
     }
 
     /// The bytes of a key.
@@ -356,6 +364,31 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     {
         let change = self.putting(value)?;
         Ok(self.change(key, Condition::Absent, change).await?.is_done)
+    }
+
+    /// Gives a key a value that comes from elsewhere, a database say, unless it has one, without waiting for others. In a
+    /// cache of [`CacheMode::Invalidation`] that is this member's alone, and takes nothing away from others; a write of
+    /// theirs after it was read elsewhere, and before it is put here, is not noticed. Whether it had none.
+    pub async fn put_for_external_read<Q, W>(&self, key: &Q, value: &W) -> Result<bool, CacheError>
+    where
+        K: Borrow<Q>,
+        V: Borrow<W>,
+        Q: ?Sized,
+        W: ?Sized,
+        KE: Encode<Q>,
+        VE: Encode<W>,
+    {
+        let change = self.putting(value)?;
+        let key = self.key(key)?.into_bytes();
+        let is_own = self.config().mode == CacheMode::Invalidation;
+        let flags = self.options.flags | if is_own { Flags::LOCAL } else { Flags::ASYNC };
+        let options = CacheOptions { flags, ..self.options };
+        let write = Write { condition: Condition::Absent, change, wants_previous: false };
+        let operation = Operation::new(&self.handler, &self.opened, key, Action::Write(write), &options);
+        match operation.await? {
+            Outcome::Written(written) => Ok(written.is_done),
+            Outcome::Read(_) => Err(unexpected()),
+        }
     }
 
     /// Gives a key another value if it has one. Whether it had.

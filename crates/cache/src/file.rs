@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use consort_conf::{ConfigError, Node, Tree, Variables};
 use consort_grid::{
-    CacheConfig, CacheMode, Capacity, Grouping, Lifetime, Limit, Location, MemoryBound, PartitionHandling,
-    TRANSFER_BUDGET, WhenFull,
+    CacheConfig, CacheMode, Capacity, Flags, Grouping, Lifetime, Limit, Location, MemoryBound, MergePolicy,
+    PartitionHandling, TRANSFER_BUDGET, WhenFull,
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
+
+use crate::file_persistence::read_persistence;
+use crate::persistence::Persistence;
 
 /// The outermost element.
 pub(crate) const ROOT: &str = "infinispan";
 
 /// The settings of one cache: what all members share, and what each has for itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CacheSettings {
     /// What all members must agree on.
     pub config: CacheConfig,
@@ -28,6 +31,10 @@ pub struct CacheSettings {
     pub memory: Option<MemoryBound>,
     /// How long entries live that are written without saying so.
     pub lifetime: Lifetime,
+    /// What its handles do otherwise, unless it is said.
+    pub flags: Flags,
+    /// What keeps it on this member beyond memory; nothing, unless it is said.
+    pub persistence: Option<Persistence>,
 }
 
 impl CacheSettings {
@@ -39,12 +46,19 @@ impl CacheSettings {
 
 impl From<CacheConfig> for CacheSettings {
     fn from(config: CacheConfig) -> Self {
-        Self { config, capacity: Capacity::default(), memory: None, lifetime: Lifetime::FOREVER }
+        Self {
+            config,
+            capacity: Capacity::default(),
+            memory: None,
+            lifetime: Lifetime::FOREVER,
+            flags: Flags::NONE,
+            persistence: None,
+        }
     }
 }
 
 /// What a file says.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ManagerFile {
     /// The file.
     pub(crate) source: String,
@@ -78,7 +92,7 @@ const IN_CONTAINER: &[&str] = &[
     "invalidation-cache",
     "invalidation-cache-configuration",
 ];
-const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "groups"];
+const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "groups", "persistence"];
 const OF_TRANSPORT: &[&str] =
     &["cluster", "stack", "node-name", "site", "rack", "machine", "transfer-budget"];
 
@@ -88,6 +102,16 @@ const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("ALLOW_READS", PartitionHandling::AllowReads),
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
+
+/// The values of `merge-policy`; what a program has registered itself is `custom:` and its name.
+const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
+    ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
+    ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),
+    ("REMOVE_ALL", MergePolicy::RemoveAll),
+];
+
+/// The values of `mode`: whether a write waits for all owners.
+const MODES: &[(&str, Flags)] = &[("SYNC", Flags::NONE), ("ASYNC", Flags::ASYNC)];
 
 /// The values of `when-full`.
 const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];
@@ -219,10 +243,11 @@ fn read_cache(
     tree.check_attributes(
         node,
         match mode {
-            CacheMode::Local | CacheMode::Invalidation => &["name", "configuration"],
-            CacheMode::Replicated => &["name", "configuration", "segments", "capacity-factor"],
+            CacheMode::Local => &["name", "configuration"],
+            CacheMode::Invalidation => &["name", "configuration", "mode"],
+            CacheMode::Replicated => &["name", "configuration", "mode", "segments", "capacity-factor"],
             CacheMode::Distributed { .. } => {
-                &["name", "configuration", "owners", "segments", "capacity-factor"]
+                &["name", "configuration", "mode", "owners", "segments", "capacity-factor"]
             }
         },
     )?;
@@ -238,16 +263,22 @@ fn read_cache(
     if let Some(segments) = parsed(tree, node, "segments", whole::<u16>)? {
         settings.config.segments = segments;
     }
+    if let Some(flags) = parsed(tree, node, "mode", |text| one_of(text, MODES))? {
+        settings.flags = flags;
+    }
     if let Some(capacity) = parsed(tree, node, "capacity-factor", capacity)? {
         settings.capacity = capacity;
     }
     for child in &node.children {
         match child.name.as_str() {
             "partition-handling" => {
-                tree.check_attributes(child, &["when-split"])?;
+                tree.check_attributes(child, &["when-split", "merge-policy"])?;
                 if let Some(partitions) = parsed(tree, child, "when-split", |text| one_of(text, WHEN_SPLIT))?
                 {
                     settings.config.partitions = partitions;
+                }
+                if let Some(merge) = parsed(tree, child, "merge-policy", merge_policy)? {
+                    settings.config.merge = merge;
                 }
             }
             "groups" => {
@@ -266,12 +297,26 @@ fn read_cache(
                     settings.lifetime.max_idle = max_idle;
                 }
             }
+            "persistence" => {
+                let checked = settings.config.check_store();
+                checked.map_err(|error| tree.wrong(child.position, error.to_string()))?;
+                settings.persistence = Some(read_persistence(tree, child)?);
+                continue;
+            }
             _ => return Err(tree.unknown_element(node, child, IN_CACHE)),
         }
         leaf(tree, child)?;
     }
     settings.config.check().map_err(|error| tree.wrong(node.position, error.to_string()))?;
     Ok(settings)
+}
+
+fn merge_policy(text: &str) -> Result<MergePolicy, String> {
+    match text.strip_prefix("custom:") {
+        Some("") => Err("custom: needs the name of what was registered".to_owned()),
+        Some(name) => Ok(MergePolicy::Custom(name.into())),
+        None => one_of(text, MERGE_POLICIES).map_err(|why| format!("{why}, custom:NAME")),
+    }
 }
 
 fn template_of(
@@ -311,11 +356,11 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
 }
 
 /// Nothing stands within it.
-fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
+pub(crate) fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
     node.children.first().map_or(Ok(()), |child| Err(tree.unknown_element(node, child, &[])))
 }
 
-fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'n str, ConfigError> {
+pub(crate) fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'n str, ConfigError> {
     match node.get(name) {
         Some((value, _)) if !value.is_empty() => Ok(value),
         _ => Err(tree.wrong(node.position, format!("<{}> needs the attribute `{name}`", node.name))),
@@ -323,7 +368,7 @@ fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'n str, Conf
 }
 
 /// An attribute's value, if it is there.
-fn parsed<V>(
+pub(crate) fn parsed<V>(
     tree: &Tree,
     node: &Node,
     name: &str,
@@ -334,11 +379,11 @@ fn parsed<V>(
     parse(text).map(Some).map_err(wrong)
 }
 
-fn whole<V: std::str::FromStr>(text: &str) -> Result<V, String> {
+pub(crate) fn whole<V: std::str::FromStr>(text: &str) -> Result<V, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
 }
 
-fn one_of<V: Clone>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
+pub(crate) fn one_of<V: Clone>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     found.map(|(_, value)| value.clone()).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
@@ -362,7 +407,10 @@ fn capacity(text: &str) -> Result<Capacity, String> {
 
 #[cfg(test)]
 mod tests {
+    use consort_store::{Durability, FileStoreConfig, Recover};
+
     use super::*;
+    use crate::persistence::WriteBehind;
 
     fn read(text: &str) -> Result<ManagerFile, ConfigError> {
         ManagerFile::read(&Tree::parse("caches.xml", text, &Variables::new())?)
@@ -404,6 +452,36 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_says_how_it_is_merged_acknowledged_and_kept() {
+        let file = within(
+            "<replicated-cache name=\"a\" mode=\"ASYNC\">\
+               <partition-handling when-split=\"ALLOW_READ_WRITES\" merge-policy=\"REMOVE_ALL\"/>\
+               <persistence passivation=\"true\"><file-store path=\"/var/lib/shop\"/></persistence></replicated-cache>\
+             <distributed-cache name=\"b\"><partition-handling merge-policy=\"custom:newest\"/>\
+               <persistence><file-store path=\"d\" preload=\"true\" purge=\"true\" sync-writes=\"true\" max-file-size=\"8M\" \
+                 compaction-threshold=\"0.25\" when-damaged=\"SKIP_CORRUPT\">\
+                 <write-behind modification-queue-size=\"10\" max-size=\"1M\"/></file-store></persistence></distributed-cache>",
+        );
+        let file = file.unwrap();
+        let (a, b) = (&file.caches["a"], &file.caches["b"]);
+        assert_eq!((&a.config.merge, a.flags), (&MergePolicy::RemoveAll, Flags::ASYNC));
+        assert_eq!((&b.config.merge, b.flags), (&MergePolicy::Custom("newest".into()), Flags::NONE));
+        let told = |settings: &CacheSettings| format!("{:?}", settings.persistence.as_ref().unwrap());
+        let wanted = Persistence::within("/var/lib/shop").passivation();
+        assert_eq!(told(a), format!("{wanted:?}"));
+        let files = FileStoreConfig {
+            durability: Durability::Disk,
+            file_bytes_max: 8_000_000,
+            dead_share_max: 0.25,
+            recover: Recover::SkipCorrupt,
+            ..FileStoreConfig::default()
+        };
+        let bounds = WriteBehind { changes_max: 10, bytes_max: 1_000_000 };
+        let wanted = Persistence::within("d").files(files).preload().purge_on_start().write_behind(bounds);
+        assert_eq!(told(b), format!("{wanted:?}"));
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_file_line_and_setting() {
         let error = |caches: &str| within(caches).unwrap_err().to_string();
         for (caches, wanted) in [
@@ -433,6 +511,32 @@ mod tests {
                 "template `t` is a <local-cache-configuration>, not a <replicated-cache-configuration>",
             ),
             ("<local-cache name=\"a\"><memory><x/></memory></local-cache>", "unknown element `x` in memory"),
+            (
+                "<replicated-cache name=\"a\"><partition-handling merge-policy=\"NEWEST\"/></replicated-cache>",
+                "`NEWEST` is none of PREFERRED_ALWAYS, PREFERRED_NON_NULL, REMOVE_ALL, custom:NAME",
+            ),
+            ("<replicated-cache name=\"a\" mode=\"FAST\"/>", "`FAST` is none of SYNC, ASYNC"),
+            ("<local-cache name=\"a\"><persistence/></local-cache>", "<persistence> has one <file-store>"),
+            (
+                "<local-cache name=\"a\"><persistence><file-stor path=\"p\"/></persistence></local-cache>",
+                "unknown element `file-stor` in persistence; did you mean `file-store`?",
+            ),
+            (
+                "<local-cache name=\"a\"><persistence><file-store/></persistence></local-cache>",
+                "<file-store> needs the attribute `path`",
+            ),
+            (
+                "<local-cache name=\"a\"><persistence><file-store path=\"p\" prelod=\"true\"/></persistence></local-cache>",
+                "unknown attribute `prelod` of file-store; did you mean `preload`?",
+            ),
+            (
+                "<local-cache name=\"a\"><persistence passivation=\"true\"><file-store path=\"p\" preload=\"true\"/></persistence></local-cache>",
+                "preload needs passivation to be off",
+            ),
+            (
+                "<invalidation-cache name=\"a\"><persistence><file-store path=\"p\"/></persistence></invalidation-cache>",
+                "a store cannot be had with mode Invalidation",
+            ),
             (
                 "<replicated-cache name=\"a\"><memory max-count=\"1\" max-size=\"1\"/></replicated-cache>",
                 "either max-count or max-size",

@@ -64,6 +64,7 @@ mod cache;
 mod compute;
 mod error;
 mod file;
+mod file_persistence;
 mod handler;
 mod iteration;
 mod lanes;
@@ -81,9 +82,9 @@ pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_grid::{
     Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent, Event,
-    EventKind, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit, ListenError, Location,
-    MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress, ReadFrom, Segment,
-    Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
+    EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit, ListenError,
+    Location, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
+    ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,

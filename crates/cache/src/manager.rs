@@ -456,28 +456,29 @@ impl CacheBuilder<'_> {
         keys: KE,
         values: VE,
     ) -> Result<Cache<K, V, KE, VE>, OpenError> {
-        let CacheSettings { mut config, capacity, memory, lifetime } = self.settings;
+        let CacheSettings { mut config, capacity, memory, lifetime, flags, persistence } = self.settings;
+        let persistence = self.persistence.or(persistence);
         config.encoding = match (keys.media_type(), values.media_type()) {
             (keys, values) if keys == values => keys.into(),
             (keys, values) => format!("{keys}, {values}").into(),
         };
         config.check()?;
-        if self.persistence.is_some() {
+        if persistence.is_some() {
             config.check_store()?;
         }
         let member = &self.manager.member;
-        let opened = match member.begin(&config, memory, self.persistence.is_some())? {
+        let opened = match member.begin(&config, memory, persistence.is_some())? {
             Begun::Before(opened) => {
                 member.handler.with_node(|node, _| register(node, opened.id, self.transforms));
                 opened
             }
             Begun::Now(opening) => {
-                member.open(config, capacity, self.persistence, self.transforms, &opening).await?;
+                member.open(config, capacity, persistence, self.transforms, &opening).await?;
                 opening.done()
             }
         };
         member.until_open(&opened, self.patience).await?;
-        let options = CacheOptions { lifetime, ..CacheOptions::default() };
+        let options = CacheOptions { lifetime, flags, ..CacheOptions::default() };
         Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
     }
 }

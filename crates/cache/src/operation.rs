@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheMode, Change, OperationError, Outcome, ReadFrom, Segment, Topology};
+use consort_grid::{Action, CacheMode, Change, Flags, OperationError, Outcome, ReadFrom, Segment, Topology};
 use consort_group::{Address, Time};
 
 use crate::handler::GridHandler;
+use crate::options::CacheOptions;
 use crate::standing::OpenCache;
 use crate::waiters;
 
@@ -25,6 +26,7 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 struct Request {
     key: Bytes,
     action: Action,
+    flags: Flags,
     timeout: Duration,
     /// When it was first tried, if it had to wait.
     began: Option<Time>,
@@ -51,9 +53,9 @@ impl<'a> Operation<'a> {
         cache: &'a OpenCache,
         key: Bytes,
         action: Action,
-        timeout: Duration,
+        &CacheOptions { flags, timeout, .. }: &CacheOptions,
     ) -> Self {
-        let request = Request { key, action, timeout, began: None, ticket: None };
+        let request = Request { key, action, flags, timeout, began: None, ticket: None };
         Self { handler, cache, step: Step::New(request) }
     }
 
@@ -81,7 +83,8 @@ impl<'a> Operation<'a> {
             || !lanes.are_open() && {
                 let segment = self.cache.segment_of(&request.key);
                 let topology = node.topology(self.cache.id);
-                let is_own = self.cache.config.mode == CacheMode::Invalidation;
+                let is_own =
+                    self.cache.config.mode == CacheMode::Invalidation || request.flags.contains(Flags::LOCAL);
                 topology.filter(|_| !is_own).is_some_and(|topology| {
                     wants_room(topology, node.local(), segment, &request.action, |to| lanes.is_closed(to))
                 })
@@ -101,11 +104,13 @@ impl<'a> Operation<'a> {
         }
         let bytes = bytes_of(&request.key, &request.action);
         let is_write = matches!(request.action, Action::Write(_));
-        let Step::New(Request { key, action, timeout, .. }) = std::mem::replace(&mut self.step, Step::Over)
+        let Step::New(Request { key, action, flags, timeout, .. }) =
+            std::mem::replace(&mut self.step, Step::Over)
         else {
             return Poll::Ready(Err(OperationError::Closed));
         };
-        let number = match node.submit(now, self.cache.id, key, action, timeout.saturating_sub(waited)) {
+        let left = timeout.saturating_sub(waited);
+        let number = match node.submit_with(now, self.cache.id, key, action, flags, left) {
             Ok(number) => number,
             Err(error) => return Poll::Ready(Err(error)),
         };

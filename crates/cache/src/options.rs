@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consort_grid::{Lifetime, ReadFrom};
+use consort_grid::{Flags, Lifetime, ReadFrom};
 
 /// How long an operation may take unless its handle says otherwise. With the stock stacks a member whose process has
 /// crashed is excluded at once, and the next owner answers within this. One whose machine is gone without a word is missed
@@ -18,10 +18,17 @@ pub struct CacheOptions {
     pub timeout: Duration,
     /// How long entries live that are written without saying so.
     pub lifetime: Lifetime,
+    /// What operations on keys do otherwise than the cache. Walks, counts and listeners know none.
+    pub flags: Flags,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { read_from: ReadFrom::Nearest, timeout: TIMEOUT, lifetime: Lifetime::FOREVER }
+        Self {
+            read_from: ReadFrom::Nearest,
+            timeout: TIMEOUT,
+            lifetime: Lifetime::FOREVER,
+            flags: Flags::NONE,
+        }
     }
 }

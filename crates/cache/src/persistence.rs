@@ -53,6 +53,8 @@ enum Place {
 #[derive(Clone, Debug)]
 pub struct Persistence {
     place: Place,
+    /// The directory is one for several caches.
+    is_parent: bool,
     behind: Option<WriteBehind>,
     passivation: bool,
     preload: bool,
@@ -61,12 +63,24 @@ pub struct Persistence {
 
 impl Persistence {
     fn at(place: Place) -> Self {
-        Self { place, behind: None, passivation: false, preload: false, purge_on_start: false }
+        Self {
+            place,
+            is_parent: false,
+            behind: None,
+            passivation: false,
+            preload: false,
+            purge_on_start: false,
+        }
     }
 
     /// In files of this directory, which belongs to this member and cache alone.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
         Self::at(Place::Directory(path.into(), FileStoreConfig::default()))
+    }
+
+    /// In files of the directory in this one that has the cache's name. `path` belongs to this member alone.
+    pub fn within(path: impl Into<PathBuf>) -> Self {
+        Self { is_parent: true, ..Self::directory(path) }
     }
 
     /// In a store that is open. It is this cache's, and is closed with it.
@@ -158,6 +172,7 @@ impl Persistence {
             Place::Store(store) => store,
             Place::Directory(path, files) => {
                 let files = FileStoreConfig { segments, ..files };
+                let path = if self.is_parent { path.join(&**cache) } else { path };
                 Arc::new(FileStore::open(path, files).map_err(failed)?)
             }
         };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use consort_cache::{CacheManager, CacheMode, Capacity, Lifetime, OpenError, PartitionHandling, RawCache};
+use consort_cache::{
+    CacheManager, CacheMode, Capacity, Flags, Lifetime, MergePolicy, OpenError, PartitionHandling, RawCache,
+};
 use consort_conf::Variables;
 
 mod members;
@@ -15,7 +17,9 @@ fn example() -> String {
 /// The example that the documentation names: it loads, a member starts by it, and its caches are as it says.
 #[tokio::test]
 async fn a_manager_starts_by_its_file() {
+    let data = std::env::temp_dir().join(format!("consort-caches-{}", std::process::id()));
     let variables = Cluster::tcp("file").variables.with("shop.cluster", "file-test");
+    let variables = variables.with("shop.data", data.to_str().unwrap());
     let manager = CacheManager::from_file_with(&example(), &variables).unwrap().start();
     let manager = soon("start", manager).await.unwrap();
     assert_eq!(manager.name(), "A");
@@ -34,11 +38,17 @@ async fn a_manager_starts_by_its_file() {
     soon("put", sessions.put("id", "Ada")).await.unwrap();
     let entry = soon("get", sessions.get_with_metadata("id")).await.unwrap().unwrap();
     assert_eq!(entry.lifetime, lifetime);
+    let rates = soon("rates", manager.cache::<String, u64>("rates")).await.unwrap();
+    assert_eq!(rates.options().flags, Flags::ASYNC);
+    assert_eq!(rates.config().merge, MergePolicy::PreferredAlways);
+    soon("put", rates.put("EUR", &1)).await.unwrap();
+    assert!(data.join("rates").is_dir() && manager.store_stats("rates").is_some());
     let unknown = manager.cache::<String, String>("session").await.unwrap_err();
     assert!(matches!(&unknown, OpenError::Undefined { .. }));
     let said = unknown.to_string();
     assert!(said.ends_with("has no cache session; it has orders, pages, parsed, rates, sessions"), "{said}");
     soon("close", manager.close()).await.unwrap();
+    std::fs::remove_dir_all(&data).unwrap();
 }
 
 #[test]
@@ -56,7 +66,7 @@ fn a_file_that_is_wrong_starts_nothing() {
     std::fs::remove_file(&path).unwrap();
     let line = "caches-";
     let said = wrong_name.unwrap();
-    assert!(said.contains(line) && said.contains(".xml:17:33: unknown attribute `when-splitt`"), "{said}");
+    assert!(said.contains(line) && said.contains(".xml:19:33: unknown attribute `when-splitt`"), "{said}");
     let said = wrong_value.unwrap();
     assert!(said.contains("attribute owners of distributed-cache-configuration: `many`"), "{said}");
     assert_eq!(right, None);

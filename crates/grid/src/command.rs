@@ -8,7 +8,7 @@ use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Item, Transform, What};
 use crate::topology::Interest;
-use crate::{CacheConfig, CacheMember, OpenError, Segment, Topology, Version};
+use crate::{CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +80,7 @@ pub(crate) struct Call {
     pub(crate) number: u64,
     /// Whether it may have been carried out already.
     pub(crate) is_repeated: bool,
+    pub(crate) flags: Flags,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
 }
@@ -154,6 +155,8 @@ pub(crate) enum Reply {
     Misdirected,
     /// Nothing was done.
     Failed(OperationError),
+    /// It is done here, and the write owners will acknowledge it: for callers that do not wait for them.
+    Ordered(Outcome),
 }
 
 /// The unfinished writes of a segment, as one write owner has them.

@@ -11,6 +11,7 @@ mod consistent_hash;
 mod container;
 mod coordinator;
 mod event;
+mod flags;
 mod grouping;
 mod member;
 mod merge;
@@ -35,6 +36,7 @@ pub use container::{
 pub use event::{
     EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Scope,
 };
+pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
 pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};

@@ -30,7 +30,8 @@ impl Condition {
             Self::Always => true,
             Self::Absent => entry.is_none(),
             Self::Present => entry.is_some(),
-            Self::Value(value) => entry.is_some_and(|entry| entry.value == value),
+            // A value that is not at hand is not known to be this one.
+            Self::Value(value) => entry.is_some_and(|entry| !entry.is_passive() && entry.value == value),
             Self::Version(version) => entry.is_some_and(|entry| entry.version == *version),
         }
     }

@@ -15,7 +15,7 @@ use super::persistence::Place;
 use crate::command::{Call, Fetch, Pull, Reply};
 use crate::operation::{Action, Condition, OperationError};
 use crate::persistence::{Loaded, StoreFailure, StoreRequest};
-use crate::{Entry, Segment, Version};
+use crate::{Entry, Flags, Segment, Version};
 
 /// Bytes of values that are loaded at a time for a chunk or a walk: what goes into one answer.
 const LOAD_BYTES: usize = 256 * 1024;
@@ -53,7 +53,8 @@ fn needs_value(action: &Action) -> bool {
 impl Cache {
     /// Whether a call has to wait for a value.
     pub(super) fn must_load(&self, cx: &Cx, segment: Segment, call: &Call) -> bool {
-        let Some(persistence) = self.persistence.as_ref().filter(|_| needs_value(&call.action)) else {
+        let is_wanted = needs_value(&call.action) && !call.flags.contains(Flags::SKIP_LOAD);
+        let Some(persistence) = self.persistence.as_ref().filter(|_| is_wanted) else {
             return false;
         };
         let Some(entry) = self.container.peek(segment, &call.key) else { return false };

@@ -6,11 +6,11 @@ use consort_group::Address;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use crate::PartitionHandling;
 use crate::command::{Body, Call, Reply};
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::planted::Planted;
 use crate::topology::{Phase, Topology};
+use crate::{Flags, PartitionHandling};
 
 /// How long an operation waits for an answer before it is sent again although nothing has changed: many times a round
 /// trip, and short beside every timeout.
@@ -39,6 +39,7 @@ impl Cache {
             return;
         }
         let target = match call.action {
+            _ if call.flags.contains(Flags::LOCAL) => Some(&cx.local),
             Action::Read(ReadFrom::Nearest) => {
                 let readers = topology.read_owners();
                 if readers.owners(segment).any(|owner| *owner == cx.local) {
@@ -61,7 +62,8 @@ impl Cache {
         call.expect(topology.epoch(segment));
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);
         call.target = Some(target.clone());
-        let command = Call { number, is_repeated, key: call.key.clone(), action: call.action.clone() };
+        let (flags, key, action) = (call.flags, call.key.clone(), call.action.clone());
+        let command = Call { number, is_repeated, flags, key, action };
         if is_repeated {
             cx.counters.repeated += 1;
         }
@@ -99,6 +101,11 @@ impl Cache {
                     |call: &mut super::calls::InFlight| !call.is_write() || call.is_expected(topology);
                 if cx.calls.get_mut(number).is_some_and(is_expected) {
                     cx.calls.finish(number, Ok(outcome));
+                }
+            }
+            Reply::Ordered(outcome) => {
+                if cx.calls.get_mut(number).is_some_and(|call| call.is_expected(topology)) {
+                    cx.calls.tell(number, Ok(outcome));
                 }
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),

@@ -8,9 +8,9 @@ use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
 use super::caller::RESEND_AFTER;
-use crate::Segment;
 use crate::command::{Ack, CacheId};
 use crate::operation::{Action, OperationError, Outcome};
+use crate::{Flags, Segment};
 
 /// Operations that may be between the oldest that is not finished and the newest: owners keep a record of each write
 /// among them. A thousand callers with 64 operations each.
@@ -22,6 +22,7 @@ pub(crate) struct InFlight {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
+    pub(crate) flags: Flags,
     /// Whom it was sent to last; nobody if there is nobody to send it to.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
@@ -58,6 +59,7 @@ impl InFlight {
             segment,
             key,
             action,
+            flags: Flags::NONE,
             target: None,
             sent: now,
             patience: RESEND_AFTER,
@@ -202,11 +204,16 @@ impl Calls {
 
     /// The caller is told of a failure, while the operation goes on.
     pub(crate) fn give_up(&mut self, number: u64, error: OperationError) {
+        self.tell(number, Err(error));
+    }
+
+    /// The caller is told what has come of an operation that goes on.
+    pub(crate) fn tell(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         if let Some(call) = self.get_mut(number)
             && call.is_awaited
         {
             call.is_awaited = false;
-            self.finished.push_back((number, Err(error)));
+            self.finished.push_back((number, result));
         }
     }
 }

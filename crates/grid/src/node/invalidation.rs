@@ -16,7 +16,7 @@ use super::cx::Cx;
 use crate::command::Effect;
 use crate::event::{EntryEvent, EventKind, Scope};
 use crate::operation::{Action, Change, OperationError, Write};
-use crate::{CacheMode, Segment, SegmentState, Version};
+use crate::{CacheMode, Flags, Segment, SegmentState, Version};
 
 impl Cache {
     /// Whether every member has its own entries.
@@ -26,10 +26,15 @@ impl Cache {
     }
 
     /// Whether the cache has what an operation asks for.
-    pub(super) fn check(&self, action: &Action) -> Result<(), OperationError> {
+    pub(super) fn check(&self, action: &Action, flags: Flags) -> Result<(), OperationError> {
+        let mode = self.config.mode;
+        let is_own = matches!(mode, CacheMode::Local | CacheMode::Invalidation);
         match action {
+            Action::Write(_) if flags.contains(Flags::LOCAL) && !is_own => {
+                Err(OperationError::Unsupported { what: "a write on one member only", mode })
+            }
             Action::Write(Write { change: Change::Clear, .. }) if !self.is_invalidation() => {
-                Err(OperationError::Unsupported { what: "removing all keys at once", mode: self.config.mode })
+                Err(OperationError::Unsupported { what: "removing all keys at once", mode })
             }
             _ => Ok(()),
         }

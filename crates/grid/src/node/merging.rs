@@ -20,7 +20,7 @@ use crate::container::{ChunkLimits, Cursor};
 use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, decide, parted_from};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::planted::Planted;
-use crate::{PartitionHandling, Segment, Topology, Version};
+use crate::{Flags, PartitionHandling, Segment, Topology, Version};
 
 /// What a member that has come back had before.
 pub(crate) struct Frozen {
@@ -424,7 +424,7 @@ impl Cache {
             return self.copy(cx, segment, operation, key, stored);
         }
         let write = Write { condition: Condition::Always, change, wants_previous: false };
-        self.carry_out(cx, segment, operation, key.clone(), write);
+        self.carry_out(cx, segment, operation, key.clone(), write, Flags::NONE);
     }
 
     /// Takes over an entry that this side lacks, as it is: with a version of this side's it would count as its change

@@ -46,8 +46,8 @@ use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, TransformFn};
 use crate::wire::{FrameError, FrameReader};
 use crate::{
-    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Loaded, OpenError, StoreFailure,
-    StoreRequest, Topology,
+    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
+    StoreFailure, StoreRequest, Topology,
 };
 use cache::Cache;
 use calls::InFlight;
@@ -277,14 +277,32 @@ impl Node {
         action: Action,
         timeout: Duration,
     ) -> Result<u64, OperationError> {
+        self.submit_with(now, cache, key, action, Flags::NONE, timeout)
+    }
+
+    /// The same with flags.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::submit`].
+    pub fn submit_with(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        key: Bytes,
+        action: Action,
+        flags: Flags,
+        timeout: Duration,
+    ) -> Result<u64, OperationError> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
-        cache.check(&action)?;
+        cache.check(&action, flags)?;
         if self.cx.calls.is_full() {
             return Err(OperationError::Busy(calls::CALLS_MAX as u64));
         }
         let segment = cache.config.segment_of(&key);
-        let call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
+        let mut call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
+        call.flags = flags;
         let number = self.cx.calls.open(call);
         cache.dispatch(&mut self.cx, number);
         self.work();

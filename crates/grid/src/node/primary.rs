@@ -8,7 +8,7 @@ use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
-use crate::{Segment, Stored, Version};
+use crate::{Flags, Segment, Stored, Version};
 
 impl Cache {
     /// An operation has come from somebody with this topology.
@@ -35,9 +35,14 @@ impl Cache {
             return self.load_for_call(cx, segment, from, call);
         }
         let Some(topology) = self.topology() else { return };
-        if call.action == Action::Read(ReadFrom::Nearest) {
+        let is_local = call.flags.contains(Flags::LOCAL);
+        if call.action == Action::Read(ReadFrom::Nearest)
+            || is_local && matches!(call.action, Action::Read(_))
+        {
             let reply = if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
                 Reply::Done(Outcome::Read(self.stored(cx.now, segment, &call.key)))
+            } else if is_local {
+                Reply::Done(Outcome::Read(None))
             } else {
                 Reply::Misdirected
             };
@@ -64,7 +69,8 @@ impl Cache {
                 return;
             }
             if let Some(record) = self.state(segment).records.find(&operation).cloned() {
-                return self.back_up_record(cx, segment, record);
+                self.back_up_record(cx, segment, record.clone());
+                return self.tell_ordered(cx, call.flags, &record);
             }
             if let Some(outcome) = self.state(segment).records.answer(&operation).cloned()
                 && !cx.has(Planted::AnswerForgotten)
@@ -77,7 +83,7 @@ impl Cache {
                 let outcome = Outcome::Read(self.stored(cx.now, segment, &call.key));
                 self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
-            Action::Write(write) => self.carry_out(cx, segment, operation, call.key, write),
+            Action::Write(write) => self.carry_out(cx, segment, operation, call.key, write, call.flags),
         }
     }
 
@@ -88,6 +94,7 @@ impl Cache {
         operation: OperationId,
         key: bytes::Bytes,
         write: Write,
+        flags: Flags,
     ) {
         if self.is_listened() && !self.is_invalidation() {
             self.expire_first(cx, segment, &key);
@@ -101,10 +108,15 @@ impl Cache {
             is_done: is_held,
             was_present: present.is_some(),
             version: standing,
-            previous: present.filter(|_| write.wants_previous).map(|entry| Stored::of(entry, cx.now)),
+            previous: present
+                .filter(|entry| write.wants_previous && !entry.is_passive())
+                .map(|entry| Stored::of(entry, cx.now)),
         };
         if !is_done {
             let outcome = Outcome::Written(written.clone());
+            if flags.has_any(Flags::LOCAL | Flags::ASYNC) {
+                return self.reply(cx, &operation.caller, operation.number, Reply::Done(outcome));
+            }
             self.state(segment).records.answered(operation.clone(), outcome, &cx.watermarks);
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
         }
@@ -138,11 +150,30 @@ impl Cache {
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
         let record = Record { operation, key, version, did, outcome: Outcome::Written(written) };
-        self.state(segment).records.push(record.clone(), &cx.watermarks);
+        let is_shared = !(flags.contains(Flags::LOCAL) && self.is_invalidation());
+        if is_shared {
+            self.state(segment).records.push(record.clone(), &cx.watermarks);
+        }
         if !self.listeners.is_idle() && did != Did::Clear {
             self.tell_own(cx, segment, &record, true);
         }
+        if !is_shared {
+            let OperationId { caller, number } = record.operation;
+            return self.reply(cx, &caller, number, Reply::Done(record.outcome));
+        }
+        let told = flags.contains(Flags::ASYNC).then(|| record.clone());
         self.back_up_record(cx, segment, record);
+        if let Some(record) = told {
+            self.tell_ordered(cx, flags, &record);
+        }
+    }
+
+    /// Tells a caller that does not wait for the other write owners that its write is done here.
+    fn tell_ordered(&mut self, cx: &mut Cx, flags: Flags, record: &Record) {
+        if flags.contains(Flags::ASYNC) {
+            let (operation, outcome) = (&record.operation, record.outcome.clone());
+            self.reply(cx, &operation.caller, operation.number, Reply::Ordered(outcome));
+        }
     }
 
     /// The version of a write that this member orders.

@@ -15,8 +15,8 @@ use crate::operation::{
 use crate::publication::{Item, Transform, What};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
-    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Grouper, Grouping, Lifetime, Location,
-    OpenError, Owners, PartitionHandling, Segment, Topology, Version,
+    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping, Lifetime,
+    Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {
@@ -36,6 +36,16 @@ impl Wire for Version {
 
     fn read(from: &mut Bytes) -> Result<Self> {
         u64::read(from).map(Self)
+    }
+}
+
+impl Wire for Flags {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        u8::read(from).map(Self)
     }
 }
 
@@ -227,7 +237,7 @@ wire_struct!(Written { is_done, was_present, version, previous });
 wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
-wire_struct!(Call { number, is_repeated, key, action });
+wire_struct!(Call { number, is_repeated, flags, key, action });
 wire_enum!(Effect {
     0 = Put(entry),
     1 = Remove,
@@ -241,7 +251,7 @@ wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, 
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });
 wire_struct!(Ack { number, epoch, acks, outcome });
-wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error) });
+wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome });
 wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Parting { id, by });

@@ -140,9 +140,9 @@ impl FrameReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Segment;
     use crate::command::{Call, Pull};
     use crate::operation::{Action, ReadFrom};
+    use crate::{Flags, Segment};
 
     const CACHE: CacheId = CacheId(7);
 
@@ -150,6 +150,7 @@ mod tests {
         Body::Call(Call {
             number: 9,
             is_repeated: false,
+            flags: Flags::NONE,
             key: Bytes::from_static(key),
             action: Action::Read(ReadFrom::Nearest),
         })
@@ -217,6 +218,7 @@ mod tests {
             let call = Call {
                 number: 1,
                 is_repeated: false,
+                flags: Flags::NONE,
                 key: key.clone(),
                 action: Action::Read(ReadFrom::Nearest),
             };

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{
     Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    ListenerId, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling, Segment, StoreRequest,
+    Flags, ListenerId, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling, Segment,
+    StoreRequest,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 
@@ -260,6 +261,17 @@ impl Cluster {
 
     /// Begins an operation for a client. Returns its place in the history.
     pub(crate) fn submit(&mut self, n: usize, key: Bytes, action: Action, timeout: Duration) -> usize {
+        self.submit_with(n, key, action, Flags::NONE, timeout)
+    }
+
+    pub(crate) fn submit_with(
+        &mut self,
+        n: usize,
+        key: Bytes,
+        action: Action,
+        flags: Flags,
+        timeout: Duration,
+    ) -> usize {
         let at = self.history.len();
         self.history.push(Done {
             member: n,
@@ -272,7 +284,7 @@ impl Cluster {
         });
         let (now, cache) = (self.now, self.cache());
         let Some(member) = &mut self.members[n] else { return at };
-        match member.node.submit(now, cache, key, action, timeout) {
+        match member.node.submit_with(now, cache, key, action, flags, timeout) {
             Ok(number) => {
                 member.running.insert(number, at);
             }

@@ -4,6 +4,7 @@ mod beside;
 mod cluster;
 mod expiry;
 mod faults;
+mod flags;
 mod invalidation;
 mod iteration;
 mod listeners;
