@@ -51,14 +51,12 @@ pub enum Planted {
     LossNotConfirmed,
     /// Members acknowledge what others have written, and keep what they have of it.
     InvalidationIgnored,
-    /// After a merge of sides that have all written, members keep what they had.
-    KeptThroughMerge,
 }
 
 impl Planted {
     /// All of them.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 23] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -82,6 +80,5 @@ impl Planted {
         Self::AbsentCounted,
         Self::LossNotConfirmed,
         Self::InvalidationIgnored,
-        Self::KeptThroughMerge,
     ];
 }

@@ -145,9 +145,8 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let is_apart = |(_, status): &(Address, CacheStatus)| {
         status.topology.as_ref().is_some_and(|topology| topology.origin != best.origin)
     };
-    let must_renew = config.mode == CacheMode::Invalidation
-        && (!others.is_empty() || found.iter().any(is_apart))
-        && !cx.has(Planted::KeptThroughMerge);
+    let must_renew =
+        config.mode == CacheMode::Invalidation && (!others.is_empty() || found.iter().any(is_apart));
     if config.mode == CacheMode::Invalidation {
         others.clear();
     }
