@@ -1,5 +1,6 @@
 //! The `consort` command.
 
+mod cache;
 mod chat;
 mod demo;
 mod ending;
@@ -42,6 +43,8 @@ enum Command {
     Demo(demo::Demo),
     /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
     Server(server::Server),
+    /// Reads and writes caches of Hot Rod servers, and makes and removes them.
+    Cache(cache::Cache),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
     Perf(Box<perf::grid::Perf>),
     /// Members under load that are killed, stopped, cut off and restarted; counts what is lost, and tells how long it took.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),
         Command::Server(server) => on_all_threads(server.run()),
+        Command::Cache(cache) => on_one_thread(cache.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use super::figures::{Extremes, Figures, times};
 use super::settings::Settings;
+use super::target::Target;
 use crate::perf::report::{Counts, histogram};
 
 /// Operations after which an invoker lets others run even if it never had to wait: reads of keys that are here end
@@ -96,7 +97,7 @@ impl Run {
     /// Carries out the test. `tell` hears the lines that a member prints.
     pub(crate) async fn carry_out(
         self: Arc<Self>,
-        cache: RawCache,
+        cache: impl Target,
         test: &Test,
         name: &str,
         tell: impl Fn(&str),
@@ -183,7 +184,7 @@ fn value(rng: &mut Rng, size: usize) -> Bytes {
 }
 
 /// Reads and writes until the test is over. Returns the times of what counts.
-async fn invoker(cache: RawCache, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
+async fn invoker(cache: impl Target, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
     let mut rng = Rng::new(seed);
     let (mut gets, mut puts) = (Extremes::default(), Extremes::default());
     let mut in_a_row = 0;
@@ -192,11 +193,11 @@ async fn invoker(cache: RawCache, settings: Settings, run: Arc<Run>, seed: u64) 
         let key = key(1 + rng.below(settings.keys.into()) as u32);
         let is_read = rng.chance(settings.read_percentage);
         let outcome = if is_read {
-            cache.get(&key[..]).await.map(|value| value.is_some())
+            cache.read(key).await
         } else {
             let value = value(&mut rng, settings.size);
             begin = Instant::now();
-            cache.put(&key[..], &value).await.map(|()| true)
+            cache.write(key, &value).await.map(|()| true)
         };
         let end = Instant::now();
         if run.is_measuring.load(Relaxed) && !run.is_over.load(Relaxed) {
@@ -217,7 +218,7 @@ async fn invoker(cache: RawCache, settings: Settings, run: Arc<Run>, seed: u64) 
 
 impl Run {
     /// Counts an operation that has ended; of a read whether there was something.
-    fn count(&self, outcome: Result<bool, CacheError>, nanos: u64, is_read: bool) {
+    fn count(&self, outcome: Result<bool, impl std::error::Error>, nanos: u64, is_read: bool) {
         let mut tally = self.tally();
         match outcome {
             Ok(true) if is_read => tally.gets.saturating_record(nanos),
@@ -241,12 +242,12 @@ pub(crate) const fn key(number: u32) -> [u8; 4] {
 }
 
 /// Puts these keys. `tell` hears how many there are, from time to time.
-pub(crate) async fn populate(
-    cache: &RawCache,
+pub(crate) async fn populate<C: Target>(
+    cache: &C,
     keys: std::ops::RangeInclusive<u32>,
     size: usize,
     mut tell: impl FnMut(u32),
-) -> Result<(), CacheError> {
+) -> Result<(), C::Error> {
     let mut rng = Rng::new(seed("populate", *keys.start()));
     let mut done = 0;
     let mut first = *keys.start();
@@ -254,7 +255,7 @@ pub(crate) async fn populate(
         let last = first.saturating_add(CHUNK - 1).min(*keys.end());
         let entries: Vec<([u8; 4], Bytes)> =
             (first..=last).map(|number| (key(number), value(&mut rng, size))).collect();
-        cache.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await?;
+        cache.write_all(&entries).await?;
         done += last - first + 1;
         tell(done);
         first = last + 1;

@@ -4,6 +4,7 @@ mod channels;
 mod control;
 mod copies;
 mod figures;
+mod hotrod;
 mod iterate;
 mod load;
 mod member;
@@ -11,6 +12,7 @@ mod menu;
 mod rebalance;
 mod settings;
 mod spawn;
+mod target;
 mod walk;
 
 use std::io::{IsTerminal, Write};
@@ -23,6 +25,7 @@ use tokio::io::AsyncReadExt;
 
 pub(crate) use self::control::State;
 pub(crate) use self::figures::{Figures, Total};
+use self::hotrod::Clients;
 pub(crate) use self::iterate::Iterate;
 pub(crate) use self::load::{Test, key};
 use self::member::{End, Member};
@@ -44,6 +47,7 @@ use crate::join::Join;
     four are its own with two owners, and read without the network.\n\n\
     Example, by hand, in as many terminals or on as many hosts as you like:\n  consort perf\n  consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     Example, on one host, for scripts:\n  consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
+    Example, through the servers of a cluster:\n  consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
     The control channel uses the ports 50 above the grid's, unless --control-config says otherwise.\n\
     SIGTERM and Ctrl-C end a member: others get first what it has. A second one ends it at once.\n\
     The exit code is 1 if something has failed, and with --spawn also if a key lacks a copy or has copies that differ."
@@ -66,21 +70,28 @@ pub(crate) struct Perf {
     #[arg(long, hide = true, requires = "nohup")]
     with_parent: bool,
     /// Starts so many member processes on this host, puts all keys, measures, looks at all copies, and ends.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", group = "measured")]
     spawn: Option<usize>,
+    /// Is no member: reads and writes through the Hot Rod servers there, measures, and ends.
+    #[arg(long, value_name = "HOST:PORT", group = "measured", conflicts_with = "nohup")]
+    hotrod: Option<String>,
+    /// Clients, each with a connection to each server.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "hotrod")]
+    clients: usize,
     /// How long to run before measuring, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "spawn")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "measured")]
     warmup: f64,
     /// Prints one line of JSON instead of text.
-    #[arg(long, requires = "spawn")]
+    #[arg(long, requires = "measured")]
     json: bool,
 }
 
 impl Perf {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        let is_good = match self.spawn {
-            Some(members) => self.measure(members).await?,
-            None => self.take_part().await?,
+        let is_good = match (self.spawn, self.hotrod.clone()) {
+            (Some(members), _) => self.measure(members).await?,
+            (None, Some(servers)) => self.measure_servers(&servers).await?,
+            (None, None) => self.take_part().await?,
         };
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -109,6 +120,27 @@ impl Perf {
         Ok(is_good)
     }
 
+    fn test(&self) -> Test {
+        Test { settings: self.settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 }
+    }
+
+    /// Clients of these servers, measured once. Returns whether all has gone well.
+    async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
+        let (settings, test) = (&self.settings, self.test());
+        let clients = Clients::connect(servers, self.clients, self.owners).await?;
+        clients.populate(&test).await?;
+        eprintln!("{} keys of {} put", grouped(settings.keys.into()), bytes(settings.size as f64));
+        let figures = clients.run(&test).await?;
+        let total = Total::of(&figures);
+        if self.json {
+            println!("{}", serde_json::to_string(&total.summary(settings, self.owners))?);
+        } else {
+            figures.iter().for_each(|own| println!("{own}"));
+            println!("\n{}{}", total.text(settings), clients.text());
+        }
+        Ok(total.requests > 0 && total.errors + total.missing == 0)
+    }
+
     /// Members on this host, measured once. Returns whether all has gone well.
     async fn measure(self, members: usize) -> anyhow::Result<bool> {
         let settings = &self.settings;
@@ -129,7 +161,7 @@ impl Perf {
             settings.time,
             self.warmup
         );
-        let test = Test { settings: settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 };
+        let test = self.test();
         let figures = told(&grid, grid.run(&test)).await?;
         let total = Total::of(&figures);
         let verdict = grid.validate(settings.keys, self.owners).await?;

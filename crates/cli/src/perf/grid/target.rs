@@ -1,0 +1,45 @@
+//! What invokers read and write: a cache of which this process is a member, or one on servers.
+
+use bytes::Bytes;
+use consort_cache::CacheError;
+use consort_client::ClientError;
+
+/// A cache under load.
+pub(crate) trait Target: Clone + Send + Sync + 'static {
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Reads a key. Whether it has a value.
+    fn read(&self, key: [u8; 4]) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Gives a key a value.
+    fn write(&self, key: [u8; 4], value: &Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Gives many keys values.
+    fn write_all(&self, entries: &[([u8; 4], Bytes)])
+    -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+macro_rules! targets {
+    ($($cache:ty, $error:ty;)+) => {$(
+        impl Target for $cache {
+            type Error = $error;
+
+            async fn read(&self, key: [u8; 4]) -> Result<bool, $error> {
+                self.get(&key[..]).await.map(|value| value.is_some())
+            }
+
+            async fn write(&self, key: [u8; 4], value: &Bytes) -> Result<(), $error> {
+                self.put(&key[..], value).await
+            }
+
+            async fn write_all(&self, entries: &[([u8; 4], Bytes)]) -> Result<(), $error> {
+                self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await
+            }
+        }
+    )+};
+}
+
+targets! {
+    consort_cache::RawCache, CacheError;
+    consort_client::RawCache, ClientError;
+}
