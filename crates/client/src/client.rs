@@ -224,7 +224,7 @@ impl Inner {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    fn cache(&self, name: &str) -> Arc<CacheState> {
+    pub(crate) fn cache(&self, name: &str) -> Arc<CacheState> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cache) = caches.get(name) {
             return cache.clone();

@@ -30,6 +30,12 @@ pub enum ClientError {
     /// The caller's or the servers': there is no such cache. Nothing was changed.
     #[error("there is no cache {0}")]
     NoSuchCache(String),
+    /// The caller's or the servers': there is no such counter. Nothing was changed.
+    #[error("there is no counter {0}")]
+    NoSuchCounter(String),
+    /// The caller's: the counter's bounds do not allow it. Nothing was changed.
+    #[error("the bounds of counter {0} do not allow that")]
+    OutOfBounds(String),
     /// The server speaks no version that has this operation. Nothing was changed.
     #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
     Unsupported {

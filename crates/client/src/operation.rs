@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{bulk, map};
 use consort_hotrod::{
     Flags, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
@@ -58,7 +59,10 @@ const fn is_repeatable(body: &RequestBody) -> bool {
                 | map::Request::GetWithMetadata(_)
         ),
         RequestBody::Bulk(request) => !matches!(request, bulk::Request::Clear | bulk::Request::PutAll(..)),
-        RequestBody::Server(_) => true,
+        RequestBody::Server(_) | RequestBody::Counter(counter::Request::Names) => true,
+        RequestBody::Counter(counter::Request::Of(_, action)) => {
+            matches!(action, Action::Get | Action::Configuration | Action::IsDefined)
+        }
         _ => false,
     }
 }
