@@ -8,7 +8,7 @@ use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
 use consort_server::Server;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -56,9 +56,13 @@ impl Running {
 }
 
 async fn command(program: &'static str, arguments: Vec<String>) -> Command {
-    let client = tokio::task::spawn_blocking(HotRodClient::prepare).await.unwrap();
-    let client = client.unwrap_or_else(|why| panic!("Java interop: {why}"));
-    let mut command = client.command(program);
+    // Programs must not be compiled while others load them.
+    static CLIENT: OnceCell<HotRodClient> = OnceCell::const_new();
+    let prepared = CLIENT.get_or_init(async || {
+        let client = tokio::task::spawn_blocking(HotRodClient::prepare).await.unwrap();
+        client.unwrap_or_else(|why| panic!("Java interop: {why}"))
+    });
+    let mut command = prepared.await.command(program);
     command.args(arguments);
     command
 }

@@ -136,6 +136,9 @@ impl Counters {
         let Some(counter) = Counter::new(config) else {
             return refused(format!("counter {}: invalid configuration", String::from_utf8_lossy(&name)));
         };
+        if config.is_persistent {
+            return refused("persistent counters are not supported: none outlives all servers".to_owned());
+        }
         if name.is_empty() || name.len() > COUNTER_NAME_MAX {
             return refused(format!("the name of a counter has 1 to {COUNTER_NAME_MAX} bytes"));
         }

@@ -68,6 +68,7 @@ async fn bounds_and_kinds_are_kept() {
     let refused = [
         ("over", CounterConfig { initial: 11, ..bounded }),
         ("weak", CounterConfig { kind: CounterKind::Weak { concurrency: 0 }, ..STRONG }),
+        ("kept", CounterConfig { is_persistent: true, ..STRONG }),
         ("", STRONG),
         (&"n".repeat(COUNTER_NAME_MAX + 1)[..], STRONG),
     ];
