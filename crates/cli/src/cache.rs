@@ -10,7 +10,7 @@ use consort_client::{Client, Lifetime};
 
 #[derive(Args)]
 #[command(
-    after_help = "Keys and values are bytes as they are.\n\nExamples:\n  consort cache create shop\n  \
+    after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\nExamples:\n  consort cache create shop\n  \
     consort cache put shop apples 3\n  consort cache get shop apples\n  \
     consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls"
 )]
@@ -63,7 +63,15 @@ fn code(is_done: bool) -> ExitCode {
 }
 
 impl Cache {
+    /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        Ok(self.ask().await.unwrap_or_else(|error| {
+            eprintln!("consort: {error:#}");
+            ExitCode::from(2)
+        }))
+    }
+
+    async fn ask(self) -> anyhow::Result<ExitCode> {
         let client = Client::connect(&self.at).await?;
         let done = Self::carry_out(&client, self.verb).await;
         client.close().await;

@@ -1,7 +1,7 @@
 //! The `consort` command and JGroups' own demos as processes that are talked to by lines.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -30,6 +30,16 @@ impl Tool {
         let mut command = Command::new(built("consort"));
         command.args(arguments);
         Self::start(command)
+    }
+
+    /// Runs the `consort` command without input to its end.
+    ///
+    /// # Panics
+    ///
+    /// If it has not been built with the same profile.
+    pub fn run_consort(arguments: &[&str]) -> Output {
+        let run = Command::new(built("consort")).args(arguments).stdin(Stdio::null()).output();
+        run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
     }
 
     /// The `consort` command as a member of a setting's cluster.

@@ -118,6 +118,22 @@ impl Cache {
                 self.state(segment).past.note(seen);
             }
             self.state(segment).past.mark(topology, installed);
+            if topology.partings.iter().any(|parting| parting.id > installed) {
+                self.note_unfinished_removals(segment);
+            }
+        }
+    }
+
+    /// Removals from before a parting that members which have parted may not have seen: what they still have of those keys
+    /// must not come back.
+    fn note_unfinished_removals(&mut self, segment: Segment) {
+        let records = self.segments[usize::from(segment.0)].records.iter();
+        let removals = records.filter(|record| record.did == Did::Remove);
+        let removals: Vec<_> = removals.map(|record| (record.key.clone(), record.version)).collect();
+        for (key, version) in removals {
+            if self.container.version_of(segment, &key) < version {
+                self.state(segment).past.note_removal(&key, version);
+            }
         }
     }
 

@@ -170,6 +170,35 @@ fn a_side_that_had_lost_all_owners_of_a_segment_has_removed_nothing() {
 }
 
 #[test]
+fn a_removal_that_a_parted_member_has_not_seen_stands() {
+    let mut cluster = Cluster::new(5, config(MergePolicy::PreferredAlways));
+    for _ in 0..4 {
+        cluster.start();
+        cluster.run(Duration::from_millis(500));
+    }
+    let keys: Vec<Bytes> = (0..40).map(|n| format!("k{n}").into()).collect();
+    for key in &keys {
+        write(&mut cluster, 0, std::str::from_utf8(key).unwrap(), Some("before"));
+    }
+    cluster.cut(OURS.to_vec());
+    // Nobody knows of the cut yet.
+    let removal = Write { condition: Condition::Always, change: Change::Remove, wants_previous: false };
+    let removals: Vec<usize> = keys
+        .iter()
+        .map(|key| cluster.submit(0, key.clone(), Action::Write(removal.clone()), TIMEOUT))
+        .collect();
+    cluster.run(Duration::from_secs(2));
+    assert!(removals.iter().all(|&at| matches!(cluster.history[at].result, Some(Ok(_)))));
+    assert_eq!(read(&mut cluster, 3, "k0").as_deref(), Some("before"));
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    let back = keys.iter().filter(|key| read(&mut cluster, 1, std::str::from_utf8(key).unwrap()).is_some());
+    assert_eq!(back.count(), 0, "removals that were forgotten");
+}
+
+#[test]
 fn three_sides_are_merged_at_once() {
     let mut cluster = Cluster::new(3, config(MergePolicy::PreferredAlways));
     for _ in 0..4 {

@@ -1,0 +1,87 @@
+//! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
+
+use consort_interop::{Tool, in_own_network};
+use serde_json::Value;
+
+const SERVER: &str = "127.0.0.1:11222";
+
+/// A server at the default port, ready for clients.
+fn server() -> Tool {
+    let mut server = Tool::consort(&["server"]);
+    assert_eq!(server.wait_for(&["Hot Rod"]), format!("Hot Rod on {SERVER}, alone"));
+    server
+}
+
+/// What a `consort cache` command prints, what it complains of, and its exit code.
+fn cache(arguments: &[&str]) -> (String, String, i32) {
+    let run = Tool::run_consort(&[&["cache"], arguments].concat());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (text(run.stdout), text(run.stderr), run.status.code().expect("an exit code"))
+}
+
+/// A command that has nothing to complain of.
+fn done(arguments: &[&str]) -> (String, i32) {
+    let (out, complaint, code) = cache(arguments);
+    assert_eq!(complaint, "", "{arguments:?}");
+    (out, code)
+}
+
+#[test]
+fn caches_are_made_and_filled_by_hand() {
+    in_own_network("caches_are_made_and_filled_by_hand", async {
+        let _server = server();
+        let nothing = |code| (String::new(), code);
+        assert_eq!(done(&["create", "shop"]), nothing(0));
+        assert_eq!(done(&["ls"]).0.lines().filter(|name| *name == "shop").count(), 1);
+        assert_eq!(done(&["get", "shop", "apples"]), nothing(1));
+        assert_eq!(done(&["put", "shop", "apples", "3"]), nothing(0));
+        assert_eq!(done(&["put", "shop", "apples", "4", "--if-absent"]), nothing(1));
+        assert_eq!(done(&["put", "shop", "pears", "5", "--if-absent"]), nothing(0));
+        // Into a pipe a value goes as it is, without a line's end.
+        assert_eq!(done(&["get", "shop", "apples"]), ("3".to_owned(), 0));
+        assert_eq!(done(&["size", "shop"]), ("2\n".to_owned(), 0));
+        assert_eq!(done(&["rm", "shop", "pears"]), nothing(0));
+        assert_eq!(done(&["rm", "shop", "pears"]), nothing(1));
+        assert_eq!(done(&["clear", "shop"]), nothing(0));
+        assert_eq!(done(&["size", "shop"]), ("0\n".to_owned(), 0));
+        assert_eq!(done(&["drop", "shop"]), nothing(0));
+        let (out, complaint, code) = cache(&["get", "shop", "apples"]);
+        assert_eq!(out, "");
+        assert!(code > 1 && complaint.contains("shop"), "{code}: {complaint}");
+    });
+}
+
+#[test]
+fn who_cannot_be_reached_is_named() {
+    in_own_network("who_cannot_be_reached_is_named", async {
+        let (out, complaint, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
+        assert_eq!(out, "");
+        assert!(code > 1 && complaint.contains("127.0.0.1:11299"), "{code}: {complaint}");
+    });
+}
+
+#[test]
+fn perf_through_hot_rod_tells_what_its_requests_took() {
+    in_own_network("perf_through_hot_rod_tells_what_its_requests_took", async {
+        let _server = server();
+        let perf = [
+            "perf",
+            "--hotrod",
+            SERVER,
+            "--clients=2",
+            "--invokers=5",
+            "--keys=500",
+            "--reads=0.8",
+            "--seconds=1",
+            "--warmup=0.2",
+            "--json",
+        ];
+        let run = Tool::run_consort(&perf);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let told: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+        let number = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("`{name}` in {told}"));
+        assert!(number("reqs_sec_cluster") > 0.0 && number("cpu_s_per_mreq") > 0.0, "{told}");
+        assert_eq!((number("errors"), number("missing"), number("reads")), (0.0, 0.0, 0.8), "{told}");
+        assert_eq!(done(&["size", "perf"]).0, "500\n");
+    });
+}
