@@ -277,12 +277,13 @@ impl Led {
 
     /// The next topology, if everybody has confirmed the last and there is something to do.
     fn advance(&mut self, cx: &mut Cx) {
-        if !self.topology.away().is_empty()
-            || !self.unconfirmed().is_empty() && !cx.has(Planted::PhaseTooEarly)
-        {
+        if !self.unconfirmed().is_empty() && !cx.has(Planted::PhaseTooEarly) {
             return;
         }
         self.let_go(cx);
+        if !self.topology.away().is_empty() {
+            return;
+        }
         let id = self.topology.id + 1;
         let next = match (self.topology.phase, &self.topology.pending) {
             (Phase::ReadOldWriteAll, Some(pending)) if self.is_pulled(pending) => {

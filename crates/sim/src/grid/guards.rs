@@ -1,6 +1,7 @@
 //! What faults must not do to a grid, because it loses data by right, and when a grid has settled.
 
-use consort_grid::{Availability, CacheMode, PartitionHandling, Phase};
+use consort_grid::{Availability, CacheMode, PartitionHandling, Phase, Topology};
+use consort_group::Address;
 
 use crate::checks;
 use crate::node::Node;
@@ -41,7 +42,13 @@ impl World {
             .grid
             .as_ref()
             .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
+        // Who leaves before a crash is known takes a vote along that those who stay would need.
+        let alive: Vec<&Address> =
+            self.nodes.iter().filter(|node| node.is_alive()).map(|node| &node.address).collect();
+        let topologies = self.members().filter_map(|member| member.topology());
+        let is_nobody_lost = topologies.flat_map(|one| one.addresses()).all(|one| alive.contains(&one));
         is_usable
+            && is_nobody_lost
             && (!merges || self.is_settled())
             && self.is_whole()
             && self.members().all(super::Member::knows)
@@ -53,7 +60,7 @@ impl World {
         self.grid.is_none() || self.is_whole()
     }
 
-    /// Whether all that live have one view, and one stable topology of exactly them.
+    /// Whether all that live have one view, and one stable topology of exactly them with all owners.
     pub(crate) fn is_settled(&self) -> bool {
         let alive: Vec<&Node> = self.nodes.iter().filter(|node| node.is_alive()).collect();
         let topologies: Vec<_> = self.members().map(|member| member.topology()).collect();
@@ -63,10 +70,19 @@ impl World {
             && first.phase == Phase::Stable
             && first.availability == Availability::Available
             && first.merging.is_empty()
+            && self.has_all_owners(first)
             && first.quorum.len() == alive.len()
             && alive.iter().all(|node| first.contains(&node.address))
             && topologies.iter().all(|other| *other == Some(first))
             && !self.members().any(|member| member.is_leaving)
+    }
+
+    /// Whether every segment has as many owners as it should, or as there are.
+    fn has_all_owners(&self, topology: &Topology) -> bool {
+        let Some(config) = self.grid.as_ref().map(|grid| &grid.config) else { return true };
+        let wanted = usize::from(config.owner_count()).min(topology.members.len());
+        config.mode == CacheMode::Invalidation
+            || topology.current.segments().all(|segment| topology.current.owners(segment).len() >= wanted)
     }
 
     /// What each member waits for, for people.
