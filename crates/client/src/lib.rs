@@ -1,4 +1,4 @@
-//! The Hot Rod client: caches of Consort's or Infinispan's servers, with the verbs of the embedded cache.
+//! The Hot Rod client: caches of servers, with the verbs of the embedded cache.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -3,7 +3,7 @@
 use consort_client::{ClientError, CounterConfig, CounterKind};
 use tokio::task::JoinSet;
 
-use crate::support::Running;
+use crate::servers::Running;
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use consort_client::{Cache, ClientError};
 use tokio::task::JoinSet;
 
-use crate::support::{DISTRIBUTED, PATIENCE, Running, eventually};
+use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 
 /// What a caller knows of its key: the last value that was acknowledged, and those of later writes that may have been
 /// done.

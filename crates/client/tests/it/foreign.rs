@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, eventually};
+use crate::servers::{PATIENCE, eventually};
 
 /// A server that does what a test says.
 struct Played(TcpListener);

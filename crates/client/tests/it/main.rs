@@ -3,6 +3,6 @@
 mod counters;
 mod failover;
 mod foreign;
+mod servers;
 mod sharing;
-mod support;
 mod verbs;

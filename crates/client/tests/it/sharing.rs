@@ -5,7 +5,7 @@ use std::sync::Arc;
 use consort_client::{Client, ClientError, Flags};
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, Running, Sockets, connections_to, eventually};
+use crate::servers::{PATIENCE, Running, Sockets, connections_to, eventually};
 
 /// S002-1, S002-9: one connection for 22 and for 1,000 callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn s002_11_connections_are_clients_times_servers() {
     let first = Running::start("times", "A").await;
     let servers = [&first, &Running::start("times", "B").await, &Running::start("times", "C").await];
     let admin = first.client().await;
-    admin.administration().create("c", crate::support::DISTRIBUTED).await.unwrap();
+    admin.administration().create("c", crate::servers::DISTRIBUTED).await.unwrap();
     for count in [1, 3] {
         let mut clients = Vec::new();
         for _ in 0..count {

@@ -7,7 +7,7 @@ use consort_client::{
     ServerAddress,
 };
 
-use crate::support::{Running, eventually};
+use crate::servers::{Running, eventually};
 
 const VERSIONS: [ProtocolVersion; 4] =
     [ProtocolVersion::V3_0, ProtocolVersion::V3_1, ProtocolVersion::V4_0, ProtocolVersion::V4_1];
@@ -157,11 +157,11 @@ async fn caches_are_made_listed_and_removed() {
     let missing = client.raw("c").get(&b"k"[..]).await.unwrap_err();
     assert!(matches!(&missing, ClientError::NoSuchCache(name) if name == "c"), "{missing}");
     assert!(matches!(client.raw("c").ping().await, Err(ClientError::NoSuchCache(_))));
-    admin.create("c", crate::support::DISTRIBUTED).await.unwrap();
+    admin.create("c", crate::servers::DISTRIBUTED).await.unwrap();
     client.raw("c").ping().await.unwrap();
-    let twice = admin.create("c", crate::support::DISTRIBUTED).await.unwrap_err();
+    let twice = admin.create("c", crate::servers::DISTRIBUTED).await.unwrap_err();
     assert!(twice.to_string().contains("ISPN000507"), "{twice}");
-    admin.get_or_create("c", crate::support::DISTRIBUTED).await.unwrap();
+    admin.get_or_create("c", crate::servers::DISTRIBUTED).await.unwrap();
     assert_eq!(admin.names().await.unwrap(), ["c"]);
     admin.remove("c").await.unwrap();
     assert_eq!(admin.names().await.unwrap(), Vec::<String>::new());

@@ -14,6 +14,7 @@ use consort_group::Time;
 use crate::cluster::{Cluster, Done, address};
 use crate::faults::Faults;
 use crate::listening::Reader;
+use crate::seeds::every_seed;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -310,8 +311,8 @@ fn check_history(cluster: &Cluster, parted: &[(Time, Time)]) {
     }
 }
 
-fn check(seed: u64) {
-    let (mut cluster, parted) = run(seed, false);
+fn check(seed: u64, is_told: bool) {
+    let (mut cluster, parted) = run(seed, is_told);
     let late = cluster.history.iter().find(|done| {
         cluster.members[done.member].as_ref().is_some_and(|member| !member.is_left)
             && done.ended.is_none_or(|at| at.since(done.began) > TIMEOUT + Duration::from_secs(1))
@@ -338,17 +339,5 @@ fn check(seed: u64) {
 
 #[test]
 fn after_an_acknowledged_write_nobody_reads_what_is_older_whatever_happens() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SEED") {
-        run(seed, true);
-        return check(seed);
-    }
-    let mut failed = Vec::new();
-    let count = number("SEEDS").unwrap_or(40);
-    for seed in 0..count {
-        if std::panic::catch_unwind(|| check(seed)).is_err() {
-            failed.push(seed);
-        }
-    }
-    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    every_seed(40, check);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Guarantee, IterationId, Lifetime, Next, Publication,
@@ -140,14 +141,7 @@ fn run(seed: u64, guarantee: Guarantee) {
 }
 
 fn run_seeds(guarantee: Guarantee, count: u64) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SEED") {
-        return run(seed, guarantee);
-    }
-    let count = number("SEEDS").unwrap_or(count);
-    let failed: Vec<u64> =
-        (0..count).filter(|&seed| std::panic::catch_unwind(|| run(seed, guarantee)).is_err()).collect();
-    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    every_seed(count, |seed, _| run(seed, guarantee));
 }
 
 /// S004-16. `SEEDS=10000` is the claim's number.

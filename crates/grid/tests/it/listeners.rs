@@ -12,6 +12,7 @@ use consort_grid::{
 use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::listening::{Reader, put, remove};
+use crate::seeds::every_seed;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -367,23 +368,8 @@ fn check(seed: u64, is_told: bool) -> (usize, usize) {
 /// Each acknowledged change exactly once, in the order of versions of its key, unless the reader is told of a gap.
 #[test]
 fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SEED") {
-        check(seed, true);
-        return;
-    }
-    let (mut failed, mut events, mut gaps) = (Vec::new(), 0, 0);
-    let count = number("SEEDS").unwrap_or(40);
-    for seed in 0..count {
-        match std::panic::catch_unwind(|| check(seed, false)) {
-            Ok(counts) => {
-                events += counts.0;
-                gaps += counts.1;
-            }
-            Err(_) => failed.push(seed),
-        }
-    }
-    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    let counts = every_seed(40, check);
+    let (events, gaps) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
 }
 

@@ -14,4 +14,5 @@ mod merging;
 mod persistence;
 mod progress;
 mod restart;
+mod seeds;
 mod swarm;

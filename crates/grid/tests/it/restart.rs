@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::persistence::{
     SEGMENTS, TIMEOUT, config, fill, get, key, memory_stores, put, remove, result, start, stored, value,
 };
+use crate::seeds::every_seed;
 
 fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
     let config = FileStoreConfig {
@@ -268,14 +269,7 @@ fn lives(seed: u64, durability: Durability, crash: Crash) {
 }
 
 fn all_seeds(durability: Durability, crash: Crash) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SEED") {
-        return lives(seed, durability, crash);
-    }
-    let count = number("SEEDS").unwrap_or(10);
-    let fails = |seed: &u64| std::panic::catch_unwind(|| lives(*seed, durability, crash)).is_err();
-    let failed: Vec<u64> = (0..count).filter(fails).collect();
-    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    every_seed(10, |seed, _| lives(seed, durability, crash));
 }
 
 #[test]

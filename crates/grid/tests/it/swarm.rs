@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::{Cluster, Done};
 use crate::faults::Faults;
+use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
@@ -160,8 +161,8 @@ fn check_history(cluster: &Cluster) {
     }
 }
 
-fn check(seed: u64) {
-    let cluster = run(seed, false);
+fn check(seed: u64, is_told: bool) {
+    let cluster = run(seed, is_told);
     let late = cluster.history.iter().find(|done| {
         cluster.members[done.member].as_ref().is_some_and(|member| !member.is_left)
             && done.ended.is_none_or(|at| at.since(done.began) > TIMEOUT + Duration::from_secs(1))
@@ -174,19 +175,7 @@ fn check(seed: u64) {
 
 #[test]
 fn acknowledged_writes_are_read_whatever_happens() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SEED") {
-        run(seed, true);
-        return check(seed);
-    }
-    let mut failed = Vec::new();
-    let count = number("SEEDS").unwrap_or(40);
-    for seed in 0..count {
-        if std::panic::catch_unwind(|| check(seed)).is_err() {
-            failed.push(seed);
-        }
-    }
-    assert!(failed.is_empty(), "{} of {count} seeds fail: {failed:?}", failed.len());
+    every_seed(40, check);
 }
 
 #[test]
