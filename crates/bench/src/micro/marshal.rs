@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::{Bytes, BytesMut};
-use consort_group::wire::{append_to_list, begin_list, decode_packet, encode_tp, finish_list, write_single};
+use consort_group::wire::{Bulk, append_to_list, begin_list, decode_packet, encode_tp, finish_list, write_single};
 use consort_group::{Address, HeaderBody, Message, NakAckHeader, ProtocolId, Uuid, Version};
 use consort_jgroups::Jar;
 
@@ -147,12 +147,12 @@ impl Written {
 
     fn write(&self, out: &mut BytesMut) {
         match &self.messages[..] {
-            [message] => write_single(out, Version::V5_5_7, message, &self.tp),
+            [message] => write_single(out, Version::V5_5_7, message, &self.tp, Bulk::Copied),
             messages => {
                 let src = messages.first().and_then(|message| message.src.as_ref());
                 let start = begin_list(out, Version::V5_5_7, None, src, CLUSTER);
                 for message in messages {
-                    append_to_list(out, message, src, &self.tp);
+                    append_to_list(out, message, src, &self.tp, Bulk::Copied);
                 }
                 finish_list(out, start, messages.len() as u32);
             }
