@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_grid::{Action, Availability, CacheMode, NodeEvent, Outcome, PartitionHandling, Topology};
+use consort_grid::{
+    Action, Availability, CacheMode, Capacity, NodeEvent, Outcome, PartitionHandling, Topology,
+};
 use consort_group::{Address, Message};
 
 use super::Member;
@@ -31,7 +33,15 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         let is_first = node == 0;
         let address = self.nodes[node].address.clone();
-        let mut member = Box::new(Member::new(address.clone(), &grid.config, self.rng.next_u64()));
+        let capacity = match self.rng.below(6) {
+            _ if !grid.is_weighted => Capacity::default(),
+            // Whose side has nobody who takes anything has nothing to go on with.
+            0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => Capacity::ZERO,
+            0 | 1 => Capacity::from_thousandths(500),
+            2 => Capacity::from_thousandths(2_000),
+            _ => Capacity::default(),
+        };
+        let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, self.rng.next_u64()));
         member.node.set_chunk_bytes(grid.chunk_bytes);
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {

@@ -1,6 +1,6 @@
 //! What faults must not do to a grid, because it loses data by right, and when a grid has settled.
 
-use consort_grid::{Availability, CacheMode, PartitionHandling, Phase, Topology};
+use consort_grid::{Availability, CacheMode, Capacity, PartitionHandling, Phase, Topology};
 use consort_group::Address;
 
 use crate::checks;
@@ -12,6 +12,15 @@ impl World {
         self.nodes.iter().filter(|node| node.is_alive()).filter_map(|node| node.member.as_deref())
     }
 
+    /// Members that take something and stay.
+    fn owners(&self) -> usize {
+        let mode = self.grid.as_ref().map(|grid| grid.config.mode);
+        let takes = |member: &&super::Member| {
+            !member.is_leaving && (member.capacity != Capacity::ZERO || mode == Some(CacheMode::Invalidation))
+        };
+        self.members().filter(takes).count()
+    }
+
     fn is_whole(&self) -> bool {
         self.network.cuts.is_empty() && !self.nodes.iter().any(|node| node.is_alive() && node.is_paused)
     }
@@ -21,6 +30,7 @@ impl World {
         let Some(grid) = &self.grid else { return true };
         grid.config.mode != CacheMode::Distributed { owners: 1 }
             && self.members().count() > 2
+            && self.owners() > 2
             && self.is_whole()
             && self.is_settled()
     }
@@ -52,7 +62,7 @@ impl World {
             && (!merges || self.is_settled())
             && self.is_whole()
             && self.members().all(super::Member::knows)
-            && self.members().filter(|member| !member.is_leaving).count() > 1
+            && self.owners() > 1
     }
 
     /// Whether a member may start: nobody is cut off who has the cache.
@@ -80,7 +90,8 @@ impl World {
     /// Whether every segment has as many owners as it should, or as there are.
     fn has_all_owners(&self, topology: &Topology) -> bool {
         let Some(config) = self.grid.as_ref().map(|grid| &grid.config) else { return true };
-        let wanted = usize::from(config.owner_count()).min(topology.members.len());
+        let takers = topology.members.iter().filter(|one| one.member.capacity != Capacity::ZERO).count();
+        let wanted = usize::from(config.owner_count()).min(takers);
         config.mode == CacheMode::Invalidation
             || topology.current.segments().all(|segment| topology.current.owners(segment).len() >= wanted)
     }

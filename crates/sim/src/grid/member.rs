@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheId, Container, ContainerSettings, Lifetime, Lookup, Node, Outcome, ReadFrom,
-    Stored, Topology,
+    Action, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Lifetime, Lookup,
+    Node, Outcome, ReadFrom, Stored, Topology,
 };
 use consort_group::{Address, Time};
 
@@ -26,6 +26,8 @@ pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
+    /// How much it takes.
+    pub(crate) capacity: Capacity,
     /// Whether the cache was opened. A member waits with that until it sees somebody who has it: cut off before, it would
     /// begin a cache of its own.
     pub(crate) is_open: bool,
@@ -37,7 +39,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(address: Address, config: &CacheConfig, hash_seed: u64) -> Self {
+    pub(crate) fn new(address: Address, config: &CacheConfig, capacity: Capacity, hash_seed: u64) -> Self {
         let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false };
         let mut node = Node::new(address);
         node.register_merge(GREATEST, Arc::new(greatest));
@@ -45,6 +47,7 @@ impl Member {
             node,
             container: Arc::new(Container::new(&settings, hash_seed)),
             cache: config.id(),
+            capacity,
             is_open: false,
             is_leaving: false,
             is_left: false,
@@ -53,8 +56,8 @@ impl Member {
     }
 
     pub(crate) fn open(&mut self, own: Time, config: &CacheConfig) {
-        let address = self.node.local().clone();
-        let opened = self.node.open(own, config.clone(), address.into(), self.container.clone());
+        let member = CacheMember { capacity: self.capacity, ..self.node.local().clone().into() };
+        let opened = self.node.open(own, config.clone(), member, self.container.clone());
         self.is_open = opened.is_ok();
     }
 

@@ -37,6 +37,8 @@ use keys::Keys;
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
     pub(crate) keys: Keys,
+    /// Whether members take different amounts, and some nothing.
+    pub(crate) is_weighted: bool,
     /// How much a chunk of a transfer has.
     pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
@@ -69,6 +71,7 @@ impl Grid {
         Self {
             config,
             keys,
+            is_weighted: false,
             chunk_bytes: u32::MAX,
             clients: Vec::new(),
             history: Vec::new(),

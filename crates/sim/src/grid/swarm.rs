@@ -111,8 +111,13 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         grid.planted = plan.planted;
     }
     world.tell_story(format!(
-        "{:?}, {} segments, {:?}, {:?}, {:?}",
-        grid.config.mode, grid.config.segments, grid.config.partitions, grid.config.merge, grid.keys
+        "{:?}, {} segments, {:?}, {:?}, {:?}{}",
+        grid.config.mode,
+        grid.config.segments,
+        grid.config.partitions,
+        grid.config.merge,
+        grid.keys,
+        if grid.is_weighted { ", weighted" } else { "" }
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
@@ -144,7 +149,7 @@ fn draw(world: &mut World) -> Grid {
     };
     // Few entries are several chunks, sometimes.
     let chunk_bytes = if rng.chance(0.7) { rng.between(1, 200) as u32 } else { u32::MAX };
-    Grid { chunk_bytes, ..Grid::new(config, Keys::draw(rng)) }
+    Grid { chunk_bytes, is_weighted: rng.chance(0.3), ..Grid::new(config, Keys::draw(rng)) }
 }
 
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
