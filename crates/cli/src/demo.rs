@@ -128,7 +128,7 @@ async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>>
     let figures = running.await.context("the test")??;
     println!();
     figures.iter().for_each(|own| println!("{own}"));
-    print!("\n{}", Total::of(&figures).text(settings));
+    print!("\n{}", Total::of(&figures).text(settings, "members"));
     Ok(figures)
 }
 

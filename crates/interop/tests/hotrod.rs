@@ -27,6 +27,12 @@ struct Running {
 }
 
 impl Running {
+    /// Three of a cluster, one after the other: each joins those before it.
+    async fn three(cluster: &str) -> [Self; 3] {
+        let [a, b, c] = ["A", "B", "C"].map(|name| Self::start(cluster, name));
+        [a.await, b.await, c.await]
+    }
+
     async fn start(cluster: &str, name: &str) -> Self {
         let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
@@ -144,9 +150,7 @@ async fn java_uses_maps_of_one_server_in_every_version_it_speaks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_finds_the_owners_among_three_servers() {
-    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-three", name));
-    // One after the other: each joins those before it.
-    let servers = [a.await, b.await, c.await];
+    let servers = Running::three("hotrod-three").await;
     java("Maps", arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3)).await;
     for server in servers {
         server.end().await;
@@ -196,8 +200,7 @@ async fn java_is_told_of_changes_and_keeps_near_caches_in_every_version_it_speak
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
-    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-listeners-three", name));
-    let (a, b, c) = (a.await, b.await, c.await);
+    let [a, b, c] = Running::three("hotrod-listeners-three").await;
     let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
     java("Listeners", arguments[..3].to_vec()).await;
     arguments[3] = "again".to_owned();
@@ -223,8 +226,7 @@ async fn java_counts_in_every_version_it_speaks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_counts_what_was_acknowledged_also_when_a_server_is_killed() {
-    let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-counters-three", name));
-    let (a, b, c) = (a.await, b.await, c.await);
+    let [a, b, c] = Running::three("hotrod-counters-three").await;
     let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
     java("Counters", arguments[..3].to_vec()).await;
     arguments[3] = "again".to_owned();

@@ -6,8 +6,7 @@ use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{map, server, task};
 use consort_hotrod::{
-    Asked, MediaType, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
-    Status,
+    Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
 
 use crate::answer::Answer;
@@ -151,13 +150,8 @@ async fn served(
 }
 
 fn pong() -> Answer {
-    let unspecified = MediaType::Unspecified;
     // Requests of 4.1 are understood, but its streams are not there yet: clients are not to choose it by themselves.
-    let pong = server::Pong {
-        key_type: unspecified.clone(),
-        value_type: unspecified,
-        newest: ProtocolVersion::V4_0.byte(),
-        opcodes: OPCODES.iter().map(|opcode| opcode.request().into()).collect(),
-    };
+    let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
+    let pong = server::Pong::untyped(ProtocolVersion::V4_0.byte(), opcodes);
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

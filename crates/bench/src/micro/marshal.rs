@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::{Bytes, BytesMut};
-use consort_group::wire::{Bulk, append_to_list, begin_list, decode_packet, encode_tp, finish_list, write_single};
+use consort_group::wire::{
+    Bulk, append_to_list, begin_list, decode_packet, encode_tp, finish_list, write_single,
+};
 use consort_group::{Address, HeaderBody, Message, NakAckHeader, ProtocolId, Uuid, Version};
 use consort_jgroups::Jar;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_hotrod::ops::map;
-use consort_hotrod::{Asked, MediaType, Status};
+use consort_hotrod::{Asked, Status};
 
 use super::*;
 
@@ -37,13 +37,7 @@ struct Pair {
 const SECOND: Duration = Duration::from_secs(1);
 
 fn pong(newest: u8) -> ResponseBody {
-    let (key_type, value_type) = (MediaType::Unspecified, MediaType::Unspecified);
-    ResponseBody::Server(server::Response::Pong(server::Pong {
-        key_type,
-        value_type,
-        newest,
-        opcodes: Vec::new(),
-    }))
+    ResponseBody::Server(server::Response::Pong(server::Pong::untyped(newest, Vec::new())))
 }
 
 impl Pair {

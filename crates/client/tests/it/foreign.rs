@@ -7,8 +7,7 @@ use bytes::{Bytes, BytesMut};
 use consort_client::{Client, ClientError, ConnectError, ConnectionError, RawCache, ServerAddress};
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{
-    CacheTopology, MediaType, Output, Owners, Request, RequestBody, RequestDecoder, Response, ResponseBody,
-    Status,
+    CacheTopology, Output, Owners, Request, RequestBody, RequestDecoder, Response, ResponseBody, Status,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -56,13 +55,7 @@ impl Played {
 }
 
 fn pong(newest: u8) -> ResponseBody {
-    let (key_type, value_type) = (MediaType::Unspecified, MediaType::Unspecified);
-    ResponseBody::Server(server::Response::Pong(server::Pong {
-        key_type,
-        value_type,
-        newest,
-        opcodes: Vec::new(),
-    }))
+    ResponseBody::Server(server::Response::Pong(server::Pong::untyped(newest, Vec::new())))
 }
 
 fn value(value: &'static str) -> ResponseBody {

@@ -24,19 +24,14 @@ const HEAD: usize = 2 + 8;
 /// cost of a message and no small one waits behind megabytes. A larger command has a frame for itself.
 const FRAME_BYTES: usize = 60_000;
 
-/// Bytes that a frame has room for at least when it begins; with load, as many as the last ones had, so that a buffer
-/// seldom grows. What is left of it is used for the next.
-const FRAME_ROOM: usize = 4 * 1024;
-
-/// Bytes that a frame begins with at most: one that is full, and the command that has filled it.
-const FRAME_ROOM_MAX: usize = FRAME_BYTES + 4 * 1024;
+/// Bytes that a frame begins with: what a member has to say to another in one go with some load, so that a buffer seldom
+/// grows; what is left of it is used for the next.
+const FRAME_ROOM: usize = 16 * 1024;
 
 /// Writes commands to one member.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
     open: BytesMut,
-    /// About as long as the last frames were.
-    usual_len: usize,
     closed: VecDeque<Bytes>,
 }
 
@@ -49,7 +44,7 @@ impl FrameWriter {
             self.close();
         }
         if self.open.is_empty() {
-            self.open.reserve(FRAME_ROOM.max(self.usual_len).max(bulk + bulk / 8));
+            self.open.reserve(FRAME_ROOM.max(bulk + bulk / 8));
             self.open.put_slice(&PREFIX);
             self.open.put_u64(0);
         }
@@ -66,15 +61,7 @@ impl FrameWriter {
     }
 
     fn close(&mut self) {
-        let frame = self.take_open();
-        self.closed.push_back(frame);
-    }
-
-    fn take_open(&mut self) -> Bytes {
-        let frame = self.open.split().freeze();
-        self.usual_len =
-            (frame.len() + frame.len() / 8).max(self.usual_len - self.usual_len / 8).min(FRAME_ROOM_MAX);
-        frame
+        self.closed.push_back(self.open.split().freeze());
     }
 
     /// Whether there is no command.
@@ -91,7 +78,7 @@ impl FrameWriter {
             return None;
         }
         self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
-        Some(self.take_open())
+        Some(self.open.split().freeze())
     }
 }
 

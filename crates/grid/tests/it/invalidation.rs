@@ -11,12 +11,11 @@ use consort_grid::{
 };
 use consort_group::Time;
 
+use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::{Cluster, Done, address};
 use crate::faults::Faults;
 use crate::listening::Reader;
 use crate::seeds::every_seed;
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn config(partitions: PartitionHandling) -> CacheConfig {
     let mode = CacheMode::Invalidation;
@@ -203,11 +202,6 @@ fn it_has_no_store() {
     assert!(matches!(opened, Err(OpenError::Invalid { setting, .. }) if *setting == *"a store"));
 }
 
-struct Client {
-    member: usize,
-    running: Option<usize>,
-}
-
 fn next_action(cluster: &mut Cluster, nth: usize) -> Action {
     let value = Bytes::from(format!("v{nth}"));
     match cluster.rng.below(20) {
@@ -228,14 +222,8 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<(Time, Time)>) {
         1 => PartitionHandling::AllowReads,
         _ => PartitionHandling::AllowReadWrites,
     };
-    let count = 1 + cluster.rng.below(5) as usize;
-    let mut clients = Vec::new();
-    for _ in 0..count {
-        let member = cluster.start();
-        clients.extend((0..3).map(|_| Client { member, running: None }));
-        let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(200));
-        cluster.run(pause);
-    }
+    let count = 1 + cluster.rng.below(5);
+    let mut clients = Clients::start(&mut cluster, count, 3);
     let keys = 1 + cluster.rng.below(6);
     let end = cluster.now + Duration::from_secs(4);
     let faults = cluster.rng.below(8);
@@ -244,24 +232,15 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<(Time, Time)>) {
     let mut parted: Vec<(Time, Time)> = Vec::new();
     let mut is_parted = false;
     while cluster.now < end {
-        for client in &mut clients {
-            if client.running.is_none() && cluster.members[client.member].as_ref().is_some_and(|m| !m.is_left)
-            {
-                let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
-                let nth = cluster.history.len();
-                let action = next_action(&mut cluster, nth);
-                client.running = Some(cluster.submit(client.member, key, action, TIMEOUT));
-            }
-        }
-        let step = cluster.now + Duration::from_millis(1);
-        while cluster.step(step) {}
-        for at in std::mem::take(&mut cluster.ended) {
-            if let Some(client) = clients.iter_mut().find(|client| client.running == Some(at)) {
-                client.running = None;
-            }
-        }
+        clients.begin(&mut cluster, |cluster| {
+            let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
+            let nth = cluster.history.len();
+            let action = next_action(cluster, nth);
+            Some((key, action))
+        });
+        clients.pass(&mut cluster);
         if let Some(member) = faults.strike(&mut cluster) {
-            clients.extend((0..2).map(|_| Client { member, running: None }));
+            clients.add(member, 2);
         }
         let is_cut = cluster.sides.iter().any(|side| *side != 0);
         if goes_on && is_cut && !is_parted {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clients::TIMEOUT;
 use crate::cluster::Cluster;
 use crate::seeds::every_seed;
 use bytes::Bytes;
@@ -20,8 +21,6 @@ fn put(value: &'static str) -> Action {
 fn remove() -> Action {
     Action::Write(Write { condition: Condition::Always, change: Change::Remove, wants_previous: false })
 }
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A settled cluster with entries.
 fn populated(seed: u64, members: usize, keys: u64) -> Cluster {

@@ -9,12 +9,11 @@ use consort_grid::{
     Scope, Transform, Write,
 };
 
+use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::listening::{Reader, put, remove};
 use crate::seeds::every_seed;
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn key(n: u64) -> Bytes {
     Bytes::from(format!("k{n}"))
@@ -271,31 +270,26 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
     }
     let has_cuts = cluster.rng.chance(0.4);
     cluster.config = config;
-    for _ in 0..1 + cluster.rng.below(5) {
-        cluster.start();
-        let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(200));
-        cluster.run(pause);
-    }
+    let count = 1 + cluster.rng.below(5);
+    let mut clients = Clients::start(&mut cluster, count, 1);
     let keys = 1 + cluster.rng.below(20);
     let mut readers: Vec<Reader> = Vec::new();
-    let mut clients: Vec<(usize, Option<usize>)> = (0..cluster.members.len()).map(|n| (n, None)).collect();
     let end = cluster.now + Duration::from_secs(4);
     let mut faults = Faults::new(&cluster, faults, has_cuts);
     let mut nth = 0;
     while cluster.now < end {
-        for (member, running) in &mut clients {
-            let is_there = cluster.members[*member].as_ref().is_some_and(|member| !member.is_left);
-            if running.is_none() && is_there && cluster.rng.chance(0.3) {
-                nth += 1;
-                let action = match cluster.rng.below(8) {
-                    0..5 => put(format!("v{nth}"), None),
-                    5 => put(format!("v{nth}"), Some(Duration::from_millis(400))),
-                    _ => remove(),
-                };
-                let at = key(cluster.rng.below(keys));
-                *running = Some(cluster.submit(*member, at, action, TIMEOUT));
+        clients.begin(&mut cluster, |cluster| {
+            if !cluster.rng.chance(0.3) {
+                return None;
             }
-        }
+            nth += 1;
+            let action = match cluster.rng.below(8) {
+                0..5 => put(format!("v{nth}"), None),
+                5 => put(format!("v{nth}"), Some(Duration::from_millis(400))),
+                _ => remove(),
+            };
+            Some((key(cluster.rng.below(keys)), action))
+        });
         if readers.len() < 6 && cluster.rng.chance(0.005) {
             let alive = cluster.alive();
             let member = alive[cluster.rng.below(alive.len() as u64) as usize];
@@ -310,20 +304,14 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
                 readers.push(Reader::begin(&mut cluster, member, options));
             }
         }
-        let step = cluster.now + Duration::from_millis(1);
-        while cluster.step(step) {}
-        for at in std::mem::take(&mut cluster.ended) {
-            if let Some(client) = clients.iter_mut().find(|client| client.1 == Some(at)) {
-                client.1 = None;
-            }
-        }
+        clients.pass(&mut cluster);
         for reader in &mut readers {
             if cluster.rng.chance(0.5) {
                 reader.poll(&mut cluster);
             }
         }
         if let Some(member) = faults.strike(&mut cluster) {
-            clients.push((member, None));
+            clients.add(member, 1);
         }
     }
     faults.end(&mut cluster);

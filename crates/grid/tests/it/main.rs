@@ -1,6 +1,7 @@
 //! Clusters of nodes in virtual time.
 
 mod beside;
+mod clients;
 mod cluster;
 mod expiry;
 mod faults;

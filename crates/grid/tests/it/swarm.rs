@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::{Cluster, Done};
 use crate::faults::Faults;
 use crate::seeds::every_seed;
@@ -11,13 +12,6 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
     ReadFrom, Version, Write,
 };
-
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-struct Client {
-    member: usize,
-    running: Option<usize>,
-}
 
 fn put(value: Bytes, condition: Condition) -> Action {
     let change = Change::Put { value, lifetime: Lifetime::FOREVER };
@@ -51,40 +45,26 @@ fn run(seed: u64, is_told: bool) -> Cluster {
     if cluster.rng.chance(0.5) {
         cluster.config.partitions = PartitionHandling::DenyReadWrites;
     }
-    let count = 1 + cluster.rng.below(5) as usize;
-    let mut clients = Vec::new();
-    for _ in 0..count {
-        let member = cluster.start();
-        clients.extend((0..3).map(|_| Client { member, running: None }));
-        let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(200));
-        cluster.run(pause);
-    }
+    let count = 1 + cluster.rng.below(5);
+    let mut clients = Clients::start(&mut cluster, count, 3);
     let keys = 1 + cluster.rng.below(12);
     let end = cluster.now + Duration::from_secs(4);
     let mut faults = Faults::new(&cluster, faults, true);
     let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
     while cluster.now < end {
-        for client in &mut clients {
-            if client.running.is_none() && cluster.members[client.member].as_ref().is_some_and(|m| !m.is_left)
-            {
-                let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
-                let nth = cluster.history.len();
-                let action = next_action(&mut cluster, nth, seen.get(&key).copied());
-                client.running = Some(cluster.submit(client.member, key, action, TIMEOUT));
-            }
-        }
-        let step = cluster.now + Duration::from_millis(1);
-        while cluster.step(step) {}
-        for at in std::mem::take(&mut cluster.ended) {
-            if let Some(client) = clients.iter_mut().find(|client| client.running == Some(at)) {
-                client.running = None;
-            }
+        clients.begin(&mut cluster, |cluster| {
+            let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
+            let nth = cluster.history.len();
+            let action = next_action(cluster, nth, seen.get(&key).copied());
+            Some((key, action))
+        });
+        for at in clients.pass(&mut cluster) {
             if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
                 seen.insert(cluster.history[at].key.clone(), stored.version);
             }
         }
         if let Some(member) = faults.strike(&mut cluster) {
-            clients.extend((0..2).map(|_| Client { member, running: None }));
+            clients.add(member, 2);
         }
     }
     faults.end(&mut cluster);

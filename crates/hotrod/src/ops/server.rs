@@ -41,6 +41,13 @@ pub struct Pong {
     pub opcodes: Vec<u16>,
 }
 
+impl Pong {
+    /// Of a cache whose keys and values may be anything.
+    pub fn untyped(newest: u8, opcodes: Vec<u16>) -> Self {
+        Self { key_type: MediaType::Unspecified, value_type: MediaType::Unspecified, newest, opcodes }
+    }
+}
+
 pub(crate) const fn response_layout(opcode: Opcode) -> Fields {
     match opcode {
         Opcode::Ping => &[Field::Sub(pong)],

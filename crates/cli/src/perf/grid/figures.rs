@@ -175,13 +175,13 @@ impl Total {
         self.cpu_s * 1e6 / self.requests.max(1) as f64
     }
 
-    /// The summary (S000-42, S000-43), and what it cost.
-    pub(crate) fn text(&self, settings: &Settings) -> String {
+    /// The summary (S000-42, S000-43), and what it cost those who were measured, members or clients.
+    pub(crate) fn text(&self, settings: &Settings, whom: &str) -> String {
         let rate = self.reqs_sec_node;
         let mut text = format!(
             "Throughput: {} reqs/sec/node ({}/sec) {} reqs/sec/cluster\n\
              Roundtrip: gets {}, puts {}\n\
-             CPU: {:.2} us per request over all members; at most {:.0} MB of memory in one; started within {} ms\n",
+             CPU: {:.2} us per request over all {whom}; at most {:.0} MB of memory in one; started within {} ms\n",
             grouped(rate),
             bytes(rate * settings.size as f64),
             grouped(self.reqs_sec_cluster),
@@ -352,7 +352,7 @@ mod tests {
         assert!((total.reqs_sec_node - 500.0).abs() < 1e-9);
         assert!((total.reqs_sec_cluster - 2_500.0 / 3.0).abs() < 1e-9);
         assert!((total.cpu_us() - 3e6 / 2_500.0).abs() < 1e-9);
-        let text = total.text(&parsed(&[]));
+        let text = total.text(&parsed(&[]), "members");
         assert!(
             text.starts_with("Throughput: 500 reqs/sec/node (500.00KB/sec) 833 reqs/sec/cluster\n"),
             "{text}"
@@ -364,11 +364,11 @@ mod tests {
     fn round_trips_are_those_of_all_members_merged() {
         let slow: Vec<u64> = (1..=1_000).map(|micros| micros * 1_000).collect();
         let total = Total::of(&[member("A", 1.0, &[100_000; 1_000], &[]), member("B", 1.0, &slow, &[])]);
-        let text = total.text(&parsed(&[]));
+        let text = total.text(&parsed(&[]), "members");
         let line = text.lines().nth(1).unwrap();
         let wanted = r"^Roundtrip: gets min/avg/max = 1/300\.25/1,000\.00 us \(50\.0=100 90\.0=(799|800) 95\.0=900 99\.0=980 99\.9=99[89] \[percentile at mean: 6[45]\.\d\d\]\), puts n/a$";
         assert!(matches(wanted, line), "{line}");
-        let text = total.text(&parsed(&["--details=false"]));
+        let text = total.text(&parsed(&["--details=false"]), "members");
         assert_eq!(text.lines().nth(1), Some("Roundtrip: gets avg = 300.25 us, puts n/a"));
     }
 

@@ -157,7 +157,7 @@ impl Menu {
             }
         }
         let total = Total::of(&figures);
-        println!("\n{}", total.text(&test.settings));
+        println!("\n{}", total.text(&test.settings, "members"));
         self.is_good &= total.errors == 0;
         Ok(())
     }

@@ -136,7 +136,7 @@ impl Perf {
             println!("{}", serde_json::to_string(&total.summary(settings, self.owners))?);
         } else {
             figures.iter().for_each(|own| println!("{own}"));
-            println!("\n{}{}", total.text(settings), clients.text());
+            println!("\n{}{}", total.text(settings, "clients"), clients.text());
         }
         Ok(total.requests > 0 && total.errors + total.missing == 0)
     }
@@ -172,7 +172,7 @@ impl Perf {
             println!("{}", serde_json::to_string(&summary)?);
         } else {
             figures.iter().for_each(|own| println!("{own}"));
-            print!("\n{}", total.text(settings));
+            print!("\n{}", total.text(settings, "members"));
         }
         let is_good = figures.len() == members
             && total.requests > 0
