@@ -1,0 +1,89 @@
+//! OAUTHBEARER: a token that somebody else has signed (RFC 7628).
+
+use crate::Malformed;
+
+/// Between the parts of a message.
+const END: char = '\u{1}';
+
+/// What is said.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bearer<'a> {
+    /// As whom to act; as oneself if that is empty.
+    pub act_as: &'a str,
+    /// The token.
+    pub token: &'a str,
+}
+
+impl std::fmt::Debug for Bearer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bearer").field("act_as", &self.act_as).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Bearer<'a> {
+    /// Reads it. Names are as they are: no server here acts for somebody else, so that escapes in them need no meaning.
+    ///
+    /// # Errors
+    ///
+    /// If it is not that.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let wrong = |reason| Malformed { mechanism: "OAUTHBEARER", reason };
+        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let (header, pairs) = text.split_once(END).ok_or(wrong("it has no pairs"))?;
+        let header = header.strip_prefix("n,").or_else(|| header.strip_prefix("y,"));
+        let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("its header is none"))?;
+        let act_as = match act_as {
+            "" => "",
+            named => named.strip_prefix("a=").ok_or(wrong("its header is none"))?,
+        };
+        let mut tokens = pairs.split(END).filter_map(|pair| pair.strip_prefix("auth="));
+        let (Some(auth), None) = (tokens.next(), tokens.next()) else {
+            return Err(wrong("it has not one token"));
+        };
+        let token = match auth.split_at_checked(7) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer ") => token.trim(),
+            _ => return Err(wrong("its token is not of the kind Bearer")),
+        };
+        if token.is_empty() { Err(wrong("its token is empty")) } else { Ok(Self { act_as, token }) }
+    }
+
+    /// Writes it, for this server.
+    pub fn write(&self, host: &str, port: u16) -> Vec<u8> {
+        let act_as = if self.act_as.is_empty() { String::new() } else { format!("a={}", self.act_as) };
+        format!("n,{act_as},{END}host={host}{END}port={port}{END}auth=Bearer {}{END}{END}", self.token)
+            .into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7628, section 4.1.
+    #[test]
+    fn the_example_of_the_rfc_is_read() {
+        let message = b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01\
+                        auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01";
+        let read = Bearer::read(message).unwrap();
+        assert_eq!(read.act_as, "user@example.com");
+        assert_eq!(read.token, "vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==");
+        assert_eq!(read.write("server.example.com", 143), message);
+        let own = Bearer { act_as: "", token: "t" };
+        assert_eq!(Bearer::read(&own.write("h", 1)), Ok(own));
+    }
+
+    #[test]
+    fn what_has_no_token_is_refused() {
+        for message in [
+            &b""[..],
+            b"n,,",
+            b"p=x,,\x01auth=Bearer t\x01\x01",
+            b"n,,\x01host=h\x01\x01",
+            b"n,,\x01auth=Basic t\x01\x01",
+            b"n,,\x01auth=Bearer \x01\x01",
+            b"n,,\x01auth=Bearer a\x01auth=Bearer b\x01\x01",
+        ] {
+            assert!(Bearer::read(message).is_err(), "{message:?}");
+        }
+    }
+}

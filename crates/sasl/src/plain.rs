@@ -1,0 +1,69 @@
+//! PLAIN: name and password as they are (RFC 4616).
+
+use crate::Malformed;
+
+/// What is said.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Plain<'a> {
+    /// As whom to act; as oneself if that is empty.
+    pub act_as: &'a str,
+    /// The user.
+    pub name: &'a str,
+    /// Its password.
+    pub password: &'a str,
+}
+
+impl std::fmt::Debug for Plain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plain").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Plain<'a> {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not that.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let wrong = |reason| Malformed { mechanism: "PLAIN", reason };
+        let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
+        let mut parts = text.split('\0');
+        let (Some(act_as), Some(name), Some(password), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong("it has not three parts"));
+        };
+        Ok(Self { act_as, name, password })
+    }
+
+    /// Writes it.
+    pub fn write(&self) -> Vec<u8> {
+        [self.act_as, self.name, self.password].join("\0").into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4616, section 4.
+    #[test]
+    fn the_examples_of_the_rfc_are_read_and_written() {
+        let own = Plain { act_as: "", name: "tim", password: "tanstaaftanstaaf" };
+        let other = Plain { act_as: "Ursel", name: "Kurt", password: "xipj3plmq" };
+        for (plain, message) in
+            [(own, &b"\0tim\0tanstaaftanstaaf"[..]), (other, &b"Ursel\0Kurt\0xipj3plmq"[..])]
+        {
+            assert_eq!(Plain::read(message), Ok(plain.clone()));
+            assert_eq!(plain.write(), message);
+        }
+    }
+
+    #[test]
+    fn what_has_not_three_parts_is_refused() {
+        for message in [&b""[..], b"tim", b"\0tim", b"\0tim\0pass\0more", b"\0t\xffm\0pass"] {
+            assert!(Plain::read(message).is_err(), "{message:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Names and passwords in one form, however they were typed (SASLprep, RFC 4013).
+
+use std::borrow::Cow;
+
+/// Text that cannot be a name or a password, or that is empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it is empty, or has characters that names and passwords must not have")]
+pub struct Unpreparable;
+
+/// The form in which names and passwords are compared and hashed.
+///
+/// # Errors
+///
+/// [`Unpreparable`].
+pub fn prepare(text: &str) -> Result<Cow<'_, str>, Unpreparable> {
+    let prepared = stringprep::saslprep(text).map_err(|_| Unpreparable)?;
+    if prepared.is_empty() { Err(Unpreparable) } else { Ok(prepared) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4013, section 3.
+    #[test]
+    fn the_examples_of_the_rfc_are_prepared() {
+        for (text, prepared) in
+            [("I\u{AD}X", "IX"), ("user", "user"), ("USER", "USER"), ("\u{AA}", "a"), ("\u{2168}", "IX")]
+        {
+            assert_eq!(prepare(text).as_deref(), Ok(prepared));
+        }
+        assert_eq!(prepare("\u{7}"), Err(Unpreparable));
+        assert_eq!(prepare("\u{627}1"), Err(Unpreparable));
+        assert_eq!(prepare(""), Err(Unpreparable));
+    }
+}

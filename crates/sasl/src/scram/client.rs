@@ -1,0 +1,113 @@
+//! The side that shows who it is.
+
+use subtle::ConstantTimeEq;
+
+use crate::scram::keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
+use crate::scram::message::{attribute, base64, escaped, text, unbase64, wrong};
+use crate::scram::{ScramError, server};
+
+/// It has said who it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct First {
+    hash: Hash,
+    nonce: String,
+    /// Its message without the header.
+    bare: String,
+}
+
+/// The server has said how to derive the keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Challenged {
+    hash: Hash,
+    salt: Vec<u8>,
+    iterations: u32,
+    /// What was said so far, and the beginning of what will be: what is signed.
+    said: String,
+    /// The beginning of what will be said.
+    last: String,
+}
+
+/// It has shown who it is, and waits for the server to do so.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Last {
+    signature: Vec<u8>,
+}
+
+impl std::fmt::Debug for Last {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Last").finish_non_exhaustive()
+    }
+}
+
+impl First {
+    /// Begins as this user, prepared, and says what to send. The nonce must be new, random, and without commas.
+    pub fn begin(hash: Hash, name: &str, nonce: &str) -> (Self, Vec<u8>) {
+        let bare = format!("n={},r={nonce}", escaped(name));
+        let message = format!("{}{bare}", server::HEADER).into_bytes();
+        (Self { hash, nonce: nonce.to_owned(), bare }, message)
+    }
+
+    /// Reads the server's challenge.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or one that must not be answered.
+    pub fn challenged(self, challenge: &[u8]) -> Result<Challenged, ScramError> {
+        let challenge = text(challenge)?;
+        let mut attributes = challenge.split(',');
+        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
+        let salt = attribute(&mut attributes, 's', "it has no salt")?;
+        let iterations = attribute(&mut attributes, 'i', "it has no iterations")?;
+        if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
+            return Err(ScramError::Nonce);
+        }
+        let salt = unbase64(salt).filter(|salt| !salt.is_empty()).ok_or(wrong("its salt is none"))?;
+        let iterations = iterations.parse().map_err(|_| wrong("its iterations are no number"))?;
+        if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
+            return Err(ScramError::Iterations(iterations));
+        }
+        let last = format!("c={},r={nonce}", base64(server::HEADER.as_bytes()));
+        let said = format!("{},{challenge},{last}", self.bare);
+        Ok(Challenged { hash: self.hash, salt, iterations, said, last })
+    }
+}
+
+impl Challenged {
+    /// The hash to derive with.
+    pub const fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// The salt to derive with.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+
+    /// How often.
+    pub const fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Shows that it has these keys: what to send.
+    pub fn prove(self, keys: &Keys) -> (Last, Vec<u8>) {
+        let signature = self.hash.hmac(&keys.stored, self.said.as_bytes());
+        let proof: Vec<u8> = keys.client.iter().zip(&signature).map(|(key, sign)| key ^ sign).collect();
+        let message = format!("{},p={}", self.last, base64(&proof)).into_bytes();
+        (Last { signature: self.hash.hmac(&keys.server, self.said.as_bytes()) }, message)
+    }
+}
+
+impl Last {
+    /// Looks whether the server knows the user, too.
+    ///
+    /// # Errors
+    ///
+    /// If it does not: it is not the server it seems to be.
+    pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
+        let mut attributes = text(message)?.split(',');
+        let signature = attribute(&mut attributes, 'v', "it has no signature")?;
+        let signature = unbase64(signature).ok_or(wrong("its signature is none"))?;
+        let is_right = bool::from(signature.ct_eq(&self.signature));
+        if is_right { Ok(()) } else { Err(ScramError::Impostor) }
+    }
+}

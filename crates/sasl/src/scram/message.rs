@@ -1,0 +1,63 @@
+//! Attributes of SCRAM's messages: a letter, an equals sign, a value, a comma.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::Malformed;
+
+/// Bytes of a message. What is longer has a name, a nonce or a salt that nobody has.
+pub(crate) const MESSAGE_MAX: usize = 4_096;
+
+pub(crate) const fn wrong(reason: &'static str) -> Malformed {
+    Malformed { mechanism: "SCRAM", reason }
+}
+
+/// A message as text.
+pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
+    if message.len() > MESSAGE_MAX {
+        return Err(wrong("it is too long"));
+    }
+    std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))
+}
+
+/// The next attribute, which has to be this one.
+pub(crate) fn attribute<'a>(
+    attributes: &mut impl Iterator<Item = &'a str>,
+    letter: char,
+    missing: &'static str,
+) -> Result<&'a str, Malformed> {
+    let value = attributes.next().and_then(|attribute| attribute.strip_prefix(letter)?.strip_prefix('='));
+    value.ok_or(wrong(missing))
+}
+
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+pub(crate) fn unbase64(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}
+
+/// A name as it stands in a message.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('=', "=3D").replace(',', "=2C")
+}
+
+/// A name out of a message.
+pub(crate) fn unescaped(text: &str) -> Result<String, Malformed> {
+    let mut name = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('=') {
+        name.push_str(before);
+        let escape = after.split_at_checked(2);
+        let (letter, after) = match escape {
+            Some(("2C", after)) => (',', after),
+            Some(("3D", after)) => ('=', after),
+            _ => return Err(wrong("a name has an equals sign that begins no escape")),
+        };
+        name.push(letter);
+        rest = after;
+    }
+    name.push_str(rest);
+    if name.is_empty() { Err(wrong("a name is empty")) } else { Ok(name) }
+}

@@ -1,0 +1,114 @@
+//! The side that looks who it is.
+
+use subtle::ConstantTimeEq;
+
+use crate::scram::ScramError;
+use crate::scram::message::{attribute, base64, text, unbase64, unescaped, wrong};
+use crate::scram::verifier::Verifier;
+
+/// What a client's first message begins with: no channel binding, and nobody else to act as.
+pub(crate) const HEADER: &str = "n,,";
+
+/// A client has said who it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct First {
+    header: String,
+    bare: String,
+    act_as: String,
+    name: String,
+    nonce: String,
+}
+
+/// A client was told how to derive its keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Last {
+    verifier: Verifier,
+    header: String,
+    nonce: String,
+    /// What was said so far.
+    said: String,
+}
+
+impl First {
+    /// Reads a client's first message.
+    ///
+    /// # Errors
+    ///
+    /// If it is none.
+    pub fn read(message: &[u8]) -> Result<Self, ScramError> {
+        let message = text(message)?;
+        let mut parts = message.splitn(3, ',');
+        let (Some(binding), Some(act_as), Some(bare)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(wrong("it has no header").into());
+        };
+        match binding {
+            "n" | "y" => {}
+            binding if binding.starts_with("p=") => return Err(ScramError::ChannelBinding),
+            _ => return Err(wrong("its header is none").into()),
+        }
+        let header = format!("{binding},{act_as},");
+        let act_as = match act_as {
+            "" => String::new(),
+            act_as => unescaped(act_as.strip_prefix("a=").ok_or(wrong("its header is none"))?)?,
+        };
+        let mut attributes = bare.split(',');
+        let name = unescaped(attribute(&mut attributes, 'n', "it has no name")?)?;
+        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?.to_owned();
+        if nonce.is_empty() {
+            return Err(wrong("its nonce is empty").into());
+        }
+        Ok(Self { header, bare: bare.to_owned(), act_as, name, nonce })
+    }
+
+    /// The user's name, as it was sent: it is not prepared.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As whom to act; as oneself if that is empty.
+    pub fn act_as(&self) -> &str {
+        &self.act_as
+    }
+
+    /// Tells the client how to derive its keys: what to send. The nonce must be new, random, and without commas.
+    pub fn challenge(self, verifier: &Verifier, nonce: &str) -> (Last, Vec<u8>) {
+        let nonce = format!("{}{nonce}", self.nonce);
+        let (salt, iterations) = (base64(verifier.salt()), verifier.iterations());
+        let challenge = format!("r={nonce},s={salt},i={iterations}");
+        let said = format!("{},{challenge}", self.bare);
+        (Last { verifier: verifier.clone(), header: self.header, nonce, said }, challenge.into_bytes())
+    }
+}
+
+impl Last {
+    /// Looks whether the client has the keys: what to send, so that it knows the server, too.
+    ///
+    /// # Errors
+    ///
+    /// If it has not.
+    pub fn check(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
+        let message = text(message)?;
+        let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("it has no proof"))?;
+        let mut attributes = without_proof.split(',');
+        let header = attribute(&mut attributes, 'c', "it has no header")?;
+        let nonce = attribute(&mut attributes, 'r', "it has no nonce")?;
+        if unbase64(header).as_deref() != Some(self.header.as_bytes()) {
+            return Err(ScramError::ChannelBinding);
+        }
+        if nonce != self.nonce {
+            return Err(ScramError::Nonce);
+        }
+        let hash = self.verifier.hash();
+        let proof = unbase64(proof).filter(|proof| proof.len() == hash.len());
+        let proof = proof.ok_or(wrong("its proof is none"))?;
+        let said = format!("{},{without_proof}", self.said);
+        let signature = hash.hmac(self.verifier.stored_key(), said.as_bytes());
+        let key: Vec<u8> = proof.iter().zip(&signature).map(|(proof, sign)| proof ^ sign).collect();
+        let is_right = bool::from(hash.digest(&key).ct_eq(self.verifier.stored_key()));
+        if !is_right {
+            return Err(ScramError::Proof);
+        }
+        let signature = hash.hmac(self.verifier.server_key(), said.as_bytes());
+        Ok(format!("v={}", base64(&signature)).into_bytes())
+    }
+}

@@ -1,0 +1,187 @@
+//! What a server keeps of a user.
+
+use std::fmt;
+use std::str::FromStr;
+
+use subtle::ConstantTimeEq;
+
+use crate::scram::keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
+use crate::scram::message::{base64, unbase64};
+
+/// What a server knows a user by. Who has it can try passwords on it, each at the price of its iterations, and can play the
+/// server; nobody can be the user with it.
+///
+/// As text it is `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY` (RFC 5803), as PostgreSQL writes it, too.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verifier {
+    hash: Hash,
+    iterations: u32,
+    salt: Vec<u8>,
+    stored_key: Vec<u8>,
+    server_key: Vec<u8>,
+}
+
+/// Text that is no verifier.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifierError {
+    /// Another mechanism, or none.
+    #[error("it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$")]
+    Mechanism,
+    /// Something is missing, or there is more.
+    #[error("after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY")]
+    Parts,
+    /// Too few for anybody's password, or too many for clients to do.
+    #[error("{0:?} is no number of iterations from {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
+    Iterations(String),
+    /// Not base64, or not of its length.
+    #[error("its {part} has to be {expected} in base64")]
+    Bytes {
+        /// Which part.
+        part: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+impl Verifier {
+    /// The verifier of a password, prepared. The salt must be random. This takes time, as [`Keys::derive`] does.
+    pub fn derive(hash: Hash, password: &str, salt: Vec<u8>, iterations: u32) -> Self {
+        let Keys { stored, server, .. } = Keys::derive(hash, password, &salt, iterations);
+        Self { hash, iterations, salt, stored_key: stored, server_key: server }
+    }
+
+    /// A verifier that no password fits, and that nobody can tell from another's: its salt follows from a secret and the name,
+    /// so that it is the same again whenever the name is asked for.
+    pub fn decoy(hash: Hash, secret: &[u8], name: &str, salt_len: usize, iterations: u32) -> Self {
+        let follows = |what: &str| Hash::Sha512.hmac(secret, format!("{what} {name}").as_bytes());
+        let mut salt = follows("salt");
+        salt.resize(salt_len, 0);
+        let [mut stored_key, mut server_key] = ["stored", "server"].map(follows);
+        stored_key.truncate(hash.len());
+        server_key.truncate(hash.len());
+        Self { hash, iterations, salt, stored_key, server_key }
+    }
+
+    /// Whether it is of this password, prepared. This takes time, as [`Keys::derive`] does.
+    pub fn fits(&self, password: &str) -> bool {
+        let keys = Keys::derive(self.hash, password, &self.salt, self.iterations);
+        keys.stored.ct_eq(&self.stored_key).into()
+    }
+
+    /// Its mechanism's hash.
+    pub const fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// How often its password is hashed.
+    pub const fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// What its password is hashed with.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+
+    pub(crate) fn stored_key(&self) -> &[u8] {
+        &self.stored_key
+    }
+
+    pub(crate) fn server_key(&self) -> &[u8] {
+        &self.server_key
+    }
+}
+
+impl fmt::Display for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mechanism, iterations) = (self.hash.mechanism(), self.iterations);
+        let [salt, stored, server] =
+            [&self.salt, &self.stored_key, &self.server_key].map(|part| base64(part));
+        write!(f, "{mechanism}${iterations}:{salt}${stored}:{server}")
+    }
+}
+
+/// Without what passwords could be tried on.
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}${}:…", self.hash.mechanism(), self.iterations)
+    }
+}
+
+impl FromStr for Verifier {
+    type Err = VerifierError;
+
+    fn from_str(text: &str) -> Result<Self, VerifierError> {
+        let (mechanism, rest) = text.split_once('$').ok_or(VerifierError::Mechanism)?;
+        let hash = Hash::ALL.into_iter().find(|hash| hash.mechanism() == mechanism);
+        let hash = hash.ok_or(VerifierError::Mechanism)?;
+        let (how, keys) = rest.split_once('$').ok_or(VerifierError::Parts)?;
+        let (iterations, salt) = how.split_once(':').ok_or(VerifierError::Parts)?;
+        let (stored_key, server_key) = keys.split_once(':').ok_or(VerifierError::Parts)?;
+        let parsed =
+            iterations.parse().ok().filter(|count| (ITERATIONS_MIN..=ITERATIONS_MAX).contains(count));
+        let iterations = parsed.ok_or_else(|| VerifierError::Iterations(iterations.to_owned()))?;
+        let expected = "8 to 64 bytes";
+        let salt = unbase64(salt).filter(|salt| (8..=64).contains(&salt.len()));
+        let salt = salt.ok_or(VerifierError::Bytes { part: "salt", expected })?;
+        let expected = match hash {
+            Hash::Sha256 => "32 bytes",
+            Hash::Sha512 => "64 bytes",
+        };
+        let key = |part, text| {
+            let key = unbase64(text).filter(|key| key.len() == hash.len());
+            key.ok_or(VerifierError::Bytes { part, expected })
+        };
+        let (stored_key, server_key) = (key("stored key", stored_key)?, key("server key", server_key)?);
+        Ok(Self { hash, iterations, salt, stored_key, server_key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The user of RFC 7677, whose keys other programs have, too.
+    const PENCIL: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
+                          WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+    #[test]
+    fn a_verifier_is_written_as_it_is_read() {
+        let verifier: Verifier = PENCIL.parse().unwrap();
+        assert_eq!(verifier.to_string(), PENCIL);
+        assert!(verifier.fits("pencil"));
+        assert!(!verifier.fits("Pencil"));
+        assert_eq!(format!("{verifier:?}"), "SCRAM-SHA-256$4096:…");
+        let long = Verifier::derive(Hash::Sha512, "pencil", vec![7; 16], 5_000);
+        assert_eq!(long.to_string().parse(), Ok(long));
+    }
+
+    #[test]
+    fn what_is_no_verifier_is_refused_with_the_part_that_is_wrong() {
+        for (text, told) in [
+            ("", "it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$"),
+            ("SCRAM-SHA-1$4096:QQ==$QQ==:QQ==", "it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$"),
+            (
+                "SCRAM-SHA-256$4096",
+                "after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY",
+            ),
+            ("SCRAM-SHA-256$1:W22ZaJ0SNY4=$a:b", "\"1\" is no number of iterations from 4096 to 1000000"),
+            ("SCRAM-SHA-256$x:W22ZaJ0SNY4=$a:b", "\"x\" is no number of iterations from 4096 to 1000000"),
+            ("SCRAM-SHA-256$4096:QQ==$a:b", "its salt has to be 8 to 64 bytes in base64"),
+            ("SCRAM-SHA-256$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 32 bytes in base64"),
+            ("SCRAM-SHA-512$4096:W22ZaJ0SNY4=$QQ==:b", "its stored key has to be 64 bytes in base64"),
+        ] {
+            assert_eq!(text.parse::<Verifier>().unwrap_err().to_string(), told, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_decoy_is_the_same_again_for_a_name_and_fits_nothing() {
+        let decoy = |name| Verifier::decoy(Hash::Sha256, b"secret", name, 16, 4_096);
+        assert_eq!(decoy("nobody"), decoy("nobody"));
+        assert_ne!(decoy("nobody").salt(), decoy("somebody").salt());
+        assert_eq!(decoy("nobody").salt().len(), 16);
+        assert!(!decoy("nobody").fits("nobody"));
+    }
+}

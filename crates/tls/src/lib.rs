@@ -1,0 +1,189 @@
+//! TLS's settings of both sides, with certificates and keys from PEM files: for members among themselves, for servers and for
+//! clients. TLS 1.2 and 1.3, with ring.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// TLS could not be set up. Nothing has been opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A key or trust store in a format of Java's.
+    #[error(
+        "{0} looks like a PKCS12 or JKS store; give a PEM file instead \
+         (openssl pkcs12 -in store.p12 -out store.pem -nodes)"
+    )]
+    NotPem(String),
+    /// A file cannot be read.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// Certificates or key do not fit.
+    #[error("tls: {0}")]
+    Unfit(String),
+}
+
+fn unfit(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Unfit(error.to_string())
+}
+
+/// What a side shows: its certificate with those that vouch for it, and the key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Reads both; they may be in one file.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or has not what it should.
+    pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
+        let chain = certificates(chain.as_ref())?;
+        let path = key.as_ref();
+        check_ending(path)?;
+        let failed = |reason: String| TlsError::File { path: path.display().to_string(), reason };
+        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| failed(error.to_string()))?;
+        Ok(Self { chain, key })
+    }
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug)]
+pub struct Roots(Arc<RootCertStore>);
+
+impl Roots {
+    /// Those that the system's other programs believe.
+    ///
+    /// # Errors
+    ///
+    /// If it has none.
+    pub fn of_system() -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        // Systems have certificates that nobody can read any more; the others will do.
+        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if added == 0 {
+            Err(unfit("this system has no certificates that it believes"))
+        } else {
+            Ok(Self(Arc::new(roots)))
+        }
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or has no certificates.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for trusted in certificates(path.as_ref())? {
+            roots.add(trusted).map_err(unfit)?;
+        }
+        Ok(Self(Arc::new(roots)))
+    }
+}
+
+/// Whether a server asks its clients for certificates.
+#[derive(Clone, Debug, Default)]
+pub enum ClientCertificates {
+    /// It does not.
+    #[default]
+    NotAsked,
+    /// It does, and checks what is shown.
+    Asked(Roots),
+    /// Without a good one nobody gets in.
+    Needed(Roots),
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A server's settings.
+///
+/// # Errors
+///
+/// If certificate and key do not fit each other.
+pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = provider();
+    let verifier = |roots: Roots| WebPkiClientVerifier::builder_with_provider(roots.0, provider.clone());
+    let config = ServerConfig::builder_with_provider(provider.clone());
+    let config = config.with_safe_default_protocol_versions().map_err(unfit)?;
+    let config = match clients {
+        ClientCertificates::NotAsked => config.with_no_client_auth(),
+        ClientCertificates::Asked(roots) => {
+            config.with_client_cert_verifier(verifier(roots).allow_unauthenticated().build().map_err(unfit)?)
+        }
+        ClientCertificates::Needed(roots) => {
+            config.with_client_cert_verifier(verifier(roots).build().map_err(unfit)?)
+        }
+    };
+    config.with_single_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)
+}
+
+/// A client's settings. What it shows is shown if the server asks for it.
+///
+/// # Errors
+///
+/// If certificate and key do not fit each other.
+pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
+    let config = ClientConfig::builder_with_provider(provider());
+    let config = config.with_safe_default_protocol_versions().map_err(unfit)?;
+    let config = config.with_root_certificates(roots.0);
+    let config = match identity {
+        Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
+        None => config.with_no_client_auth(),
+    };
+    Ok(Arc::new(config))
+}
+
+fn check_ending(path: &Path) -> Result<(), TlsError> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if ["p12", "pfx", "jks", "pkcs12"].contains(&ending.to_ascii_lowercase().as_str()) {
+        return Err(TlsError::NotPem(path.display().to_string()));
+    }
+    Ok(())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    check_ending(path)?;
+    let failed = |reason: String| TlsError::File { path: path.display().to_string(), reason };
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| failed(error.to_string()))?;
+    if certificates.is_empty() { Err(failed("no certificate in it".into())) } else { Ok(certificates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_do_not_do_are_named() {
+        let told = |path: &str| Identity::from_files(path, path).unwrap_err().to_string();
+        assert!(told("store.p12").starts_with("store.p12 looks like a PKCS12 or JKS store"));
+        assert!(told("not-there.pem").starts_with("not-there.pem: "));
+        let roots = Roots::from_file("Cargo.toml").unwrap_err().to_string();
+        assert_eq!(roots, "Cargo.toml: no certificate in it");
+    }
+}
