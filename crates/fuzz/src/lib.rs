@@ -21,6 +21,7 @@ mod edges;
 mod grid;
 mod hotrod;
 mod rounds;
+mod sasl;
 mod texts;
 mod tools;
 mod wire;

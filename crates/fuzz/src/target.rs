@@ -1,7 +1,7 @@
 //! The table of targets.
 
 use crate::mutate::Shape;
-use crate::{edges, grid, hotrod, rounds, texts, tools, wire};
+use crate::{edges, grid, hotrod, rounds, sasl, texts, tools, wire};
 
 /// What a target saw in one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -118,6 +118,8 @@ pub const TARGETS: &[Target] = &[
         hotrod::response,
         hotrod::responses,
     ),
+    reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
+        .shaped(Shape::Text),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)
         .shaped(Shape::Round),
     reads("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none)

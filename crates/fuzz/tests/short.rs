@@ -61,6 +61,7 @@ targets! {
     frames_of_the_grid_hold: "grid-frame", INPUTS / 4;
     requests_of_hot_rod_hold: "hotrod-request", INPUTS;
     responses_of_hot_rod_hold: "hotrod-response", INPUTS;
+    messages_of_sasl_hold: "sasl", INPUTS;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;
     a_cluster_with_acknowledged_multicasts_holds: "stack-tcp-new", PACKETS;
