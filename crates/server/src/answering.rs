@@ -28,6 +28,8 @@ const OPCODES: &[Opcode] = &[
     Opcode::Clear,
     Opcode::Stats,
     Opcode::Ping,
+    Opcode::AuthMechList,
+    Opcode::Auth,
     Opcode::BulkGet,
     Opcode::GetWithMetadata,
     Opcode::BulkGetKeys,
@@ -61,6 +63,9 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
     let asked = request.asked();
     let Request { header, body } = request;
     let caches = &session.caches;
+    if let Some(refusal) = session.access.refusal(&body) {
+        return (asked, Response::new(header.id, refusal.status, refusal.body));
+    }
     let served = match served(caches, &header, &body).await {
         Ok(served) => served,
         Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
@@ -102,10 +107,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             };
             answered.unwrap_or_else(Answer::from)
         }
-        (RequestBody::Auth(_), _) => {
-            let text = "ISPN006007: The requested operation is invalid: there is no authentication";
-            Answer::error(Status::ServerError, text)
-        }
+        (RequestBody::Auth(request), _) => session.access.answer(&request),
         (body, _) => {
             let text = format!("{} is not supported by this server", body.opcode().name());
             Answer::error(Status::ServerError, text)

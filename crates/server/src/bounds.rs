@@ -5,11 +5,24 @@ use std::time::Duration;
 /// Connections at a time. One more is closed at once: each has a task and some KiB of buffers, and takes a descriptor.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
-/// Bytes of a connection that has not asked anything yet.
+/// Bytes of a connection that has not asked anything yet, or has not shown who its client is.
 pub const STRANGER_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a connection may say nothing before it has asked something. Clients ask at once.
+/// How long a connection may say nothing before it has asked something, or may take until it is known who its client is, its
+/// handshake included. Clients ask at once.
 pub const STRANGER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of a request of which it has to be shown first who asks it: tokens are no larger, as they have to fit into a header
+/// of HTTP. With what is read ahead, with the answer and with a record of TLS that is less than [`STRANGER_BYTES_MAX`].
+pub const CREDENTIALS_BYTES_MAX: usize = 16 * 1024;
+
+/// How often a connection's client may fail to show who it is. People mistype a password; a program is not wrong in another
+/// way each time.
+pub const AUTH_FAILURES_MAX: usize = 3;
+
+/// A server hashes as many passwords at a time as it has cores, divided by this: those that send them as they are cost as
+/// much as they are safe, whoever they are.
+pub const PASSWORDS_SHARE: usize = 2;
 
 /// Requests of one connection that wait for other members. Beyond, nothing is read from it: a client that pipelines has
 /// a few hundred under way.

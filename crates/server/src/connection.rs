@@ -11,31 +11,38 @@ use consort_hotrod::{
     Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestDecoder, RequestError,
     Response,
 };
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::answering::answer;
-use crate::bounds::{READ_AT_ONCE, STRANGER_BYTES_MAX, STRANGER_TIME_MAX, UNWRITTEN_MAX, WAITING_MAX};
+use crate::bounds::{CREDENTIALS_BYTES_MAX, READ_AT_ONCE, STRANGER_BYTES_MAX, UNWRITTEN_MAX, WAITING_MAX};
 use crate::caches::Caches;
+use crate::security::Security;
+use crate::security::access::Access;
+use crate::security::admission::{Admission, Verdict};
 use crate::session::Session;
+use crate::stream::{Incoming, Outgoing};
 use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
 
 /// Serves a client until it goes, or says what cannot be read, or the server ends.
-pub(crate) async fn serve(mut stream: TcpStream, caches: Arc<Caches>, mut ending: watch::Receiver<bool>) {
-    let (from, to) = stream.split();
-    let mut connection = Connection::new(caches, from, to);
-    let known = timeout(STRANGER_TIME_MAX, connection.meet());
-    let is_known = tokio::select! {
-        known = known => matches!(known, Ok(Ok(()))),
-        () = ended(&mut ending) => false,
-    };
-    if !is_known {
+pub(crate) async fn serve(
+    stream: TcpStream,
+    caches: Arc<Caches>,
+    security: Arc<Security>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let (peer, known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
+    let opened = before(known_by, &mut ending, security.open(stream)).await;
+    let Some((mut stream, certificate)) = opened else { return };
+    let admission = |of: &Arc<_>| Admission::new(Arc::clone(of), peer, certificate);
+    let admission = security.authenticator.as_ref().map(admission);
+    let access = Access::new(security.authenticator.clone());
+    let mut connection = Connection::new(Session::new(caches, access), admission, stream.split());
+    if before(known_by, &mut ending, connection.meet()).await.is_none() {
         return;
     }
     if let Err(error) = connection.run(&mut ending).await {
@@ -43,11 +50,25 @@ pub(crate) async fn serve(mut stream: TcpStream, caches: Arc<Caches>, mut ending
     }
 }
 
+/// What a stranger is waited for, unless it takes too long or the server ends.
+async fn before<T>(
+    deadline: Instant,
+    ending: &mut watch::Receiver<bool>,
+    met: impl Future<Output = io::Result<T>>,
+) -> Option<T> {
+    tokio::select! {
+        met = timeout_at(deadline, met) => met.ok()?.ok(),
+        () = ended(ending) => None,
+    }
+}
+
 struct Connection<'a> {
     session: Arc<Session>,
     unasked: mpsc::Receiver<Unasked>,
-    from: ReadHalf<'a>,
-    to: WriteHalf<'a>,
+    from: Incoming<'a>,
+    to: Outgoing<'a>,
+    /// What its client has tried, until it is known who that is.
+    admission: Option<Admission>,
     decoder: RequestDecoder,
     input: BytesMut,
     output: Output,
@@ -58,15 +79,19 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(caches: Arc<Caches>, from: ReadHalf<'a>, to: WriteHalf<'a>) -> Self {
-        let limits = Limits { message: STRANGER_BYTES_MAX, ..Limits::default() };
-        let (session, unasked) = Session::new(caches);
+    fn new(
+        (session, unasked): (Session, mpsc::Receiver<Unasked>),
+        admission: Option<Admission>,
+        (from, to): (Incoming<'a>, Outgoing<'a>),
+    ) -> Self {
+        let message = if admission.is_some() { CREDENTIALS_BYTES_MAX } else { STRANGER_BYTES_MAX };
         Self {
             session: Arc::new(session),
             unasked,
             from,
             to,
-            decoder: RequestDecoder::new(limits),
+            admission,
+            decoder: RequestDecoder::new(Limits { message, ..Limits::default() }),
             input: BytesMut::new(),
             output: Output::new(),
             waiting: JoinSet::new(),
@@ -74,36 +99,45 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request.
+    /// Waits for the first request, and where it matters until it is known whose it is.
     async fn meet(&mut self) -> io::Result<()> {
         loop {
             match self.decoder.decode(&mut self.input) {
                 Ok(Some(request)) => {
-                    self.decoder.set_limits(Limits::default());
-                    self.begin(request).await;
-                    return Ok(());
+                    if self.admit(request).await? {
+                        self.decoder.set_limits(Limits::default());
+                        return Ok(());
+                    }
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    if !self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
                 Err(error) => {
                     self.lose(error);
                     return Ok(());
                 }
             }
-            self.from.readable().await?;
-            if !self.take()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
         }
     }
 
-    /// Takes what has come; false at the end. Nothing is reserved for a client that says nothing.
-    fn take(&mut self) -> io::Result<bool> {
-        self.input.reserve(READ_AT_ONCE);
-        match self.from.try_read_buf(&mut self.input) {
-            Ok(count) => Ok(count > 0),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error),
+    /// Answers a stranger; true if it is none any more, or has tried often enough. What it does not read is not held for it.
+    async fn admit(&mut self, request: Request) -> io::Result<bool> {
+        let Some(admission) = &mut self.admission else {
+            self.begin(request).await;
+            return Ok(true);
+        };
+        let (asked, response, verdict) = admission.answer(&self.session, request).await;
+        response.encode(asked, &mut self.output);
+        while self.to.has_to_write(&self.output) {
+            self.to.write(&mut self.output).await?;
         }
+        self.is_lost = verdict == Verdict::TurnedAway;
+        if verdict != Verdict::Unknown {
+            self.admission = None;
+        }
+        Ok(self.admission.is_none())
     }
 
     /// Whether more may be begun.
@@ -119,7 +153,7 @@ impl<'a> Connection<'a> {
             while let Some(answered) = self.waiting.try_join_next() {
                 self.tell(answered);
             }
-            let is_done = self.waiting.is_empty() && self.output.is_empty();
+            let is_done = self.waiting.is_empty() && !self.to.has_to_write(&self.output);
             if is_done && (self.is_lost || is_ending) {
                 return self.to.shutdown().await;
             }
@@ -138,19 +172,14 @@ impl<'a> Connection<'a> {
                 () = self.session.outlet.lost() => {
                     return Err(io::Error::other("its client cannot be told of all changes"));
                 }
-                written = self.to.write_buf(&mut self.output), if !self.output.is_empty() => {
-                    if written? == 0 {
-                        return Err(io::ErrorKind::WriteZero.into());
-                    }
+                written = self.to.write(&mut self.output), if self.to.has_to_write(&self.output) => {
+                    written?;
                     if self.output.is_empty() {
                         self.output = Output::new();
                     }
                 }
-                readable = self.from.readable(), if reads => {
-                    readable?;
-                    // A client that says no more may still want its answers.
-                    is_ending = !self.take()?;
-                }
+                // A client that says no more may still want its answers.
+                goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => is_ending = !goes_on?,
                 () = ended(ending), if !is_ending => is_ending = true,
             }
         }

@@ -5,6 +5,9 @@
 //! administration, and topologies for clients that go to the owners themselves. What is not there yet is answered with an error that says
 //! so, and PING does not name it.
 //!
+//! With users every client has to show who it is ([`ServerBuilder::users`]), and is held to what its roles permit; with
+//! certificates everything is within TLS ([`ServerBuilder::tls`]).
+//!
 //! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
 //! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
 //! what has to wait for other members waits beside the connection. A client that does not read is not read from.
@@ -27,12 +30,20 @@ mod filter;
 mod iteration;
 mod listeners;
 mod map;
+mod security;
 mod server;
 mod session;
 mod stats;
+mod stream;
 mod topology;
 mod unasked;
 
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
+pub use security::{
+    LineError, Permission, Role, SecurityError, Users, UsersError, VERIFIER_ITERATIONS, line_for,
+};
 pub use server::{Server, ServerBuilder, ServerError};
+
+pub use consort_sasl::{Mechanism, scram::Hash};
+pub use consort_tls::{ClientCertificates, Identity, Roots, TlsError};

@@ -3,9 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_cache::{CacheManager, NotHandedOver};
 use consort_hotrod::ServerAddress;
+use consort_sasl::Mechanism;
+use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,6 +17,8 @@ use tokio::time::timeout;
 use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::Caches;
 use crate::connection;
+use crate::security::tls::TlsSettings;
+use crate::security::{Security, SecurityError, Settings, Users};
 
 /// A server could not start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +35,9 @@ pub enum ServerError {
     /// It cannot have the caches that all servers share.
     #[error("cannot join the other servers: {0}")]
     Caches(String),
+    /// Who may do what, and how that is known, does not go together.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
 }
 
 /// What a server is to be like.
@@ -38,16 +46,18 @@ pub struct ServerBuilder {
     host: String,
     port: u16,
     advertised: Option<String>,
+    security: Settings,
 }
 
 impl Default for ServerBuilder {
     fn default() -> Self {
-        Self { host: "127.0.0.1".to_owned(), port: 11222, advertised: None }
+        Self { host: "127.0.0.1".to_owned(), port: 11222, advertised: None, security: Settings::default() }
     }
 }
 
 impl ServerBuilder {
-    /// The host name or address to listen on. The loopback's unless it is said: who can connect can do everything.
+    /// The host name or address to listen on. The loopback's unless it is said: without users, who can connect can do
+    /// everything.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
@@ -68,12 +78,57 @@ impl ServerBuilder {
         self
     }
 
+    /// Only clients within TLS are served, who see this certificate. With client certificates that are asked for, a client
+    /// can show by its own who it is: the common name in it is the user's name.
+    #[must_use]
+    pub fn tls(mut self, identity: Identity, clients: ClientCertificates) -> Self {
+        self.security.tls = Some(TlsSettings { identity, clients });
+        self
+    }
+
+    /// Only these users are served, each with what its roles permit. Without users everybody may do everything.
+    #[must_use]
+    pub fn users(mut self, users: Users) -> Self {
+        self.security.users = Some(users);
+        self
+    }
+
+    /// How users may show who they are. Unless it is said: in all ways that are possible, but without TLS in none that takes
+    /// a secret over the line as it is.
+    #[must_use]
+    pub fn mechanisms(mut self, mechanisms: impl Into<Vec<Mechanism>>) -> Self {
+        self.security.mechanisms = Some(mechanisms.into());
+        self
+    }
+
+    /// Secrets may be on the line as they are also without TLS: who can read along has them.
+    #[must_use]
+    pub const fn allow_secrets_in_the_open(mut self) -> Self {
+        self.security.allows_secrets_in_the_open = true;
+        self
+    }
+
+    /// How long a client may take from its connection to its first request, or until it has shown who it is. 10 s unless it
+    /// is said: clients do so at once, and others are not to hold what they could need.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.security.patience = Some(patience);
+        self
+    }
+
     /// Listens. The manager is the server's from now on.
     ///
     /// # Errors
     ///
     /// [`ServerError`].
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
+        let security = match Security::new(self.security) {
+            Ok(security) => Arc::new(security),
+            Err(error) => {
+                manager.abort().await;
+                return Err(error.into());
+            }
+        };
         let listening = TcpListener::bind((&*self.host, self.port)).await;
         let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = match listening {
@@ -87,7 +142,7 @@ impl ServerBuilder {
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
         let caches = Caches::open(manager, endpoint).await;
         let caches = caches.map_err(|error| ServerError::Caches(error.to_string()))?;
-        Ok(Server { listener, address, caches: Arc::new(caches) })
+        Ok(Server { listener, address, caches: Arc::new(caches), security })
     }
 }
 
@@ -96,6 +151,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     caches: Arc<Caches>,
+    security: Arc<Security>,
 }
 
 impl Server {
@@ -116,7 +172,7 @@ impl Server {
     ///
     /// [`NotHandedOver`], if others may not have everything.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
-        let Self { listener, caches, .. } = self;
+        let Self { listener, caches, security, .. } = self;
         let (ends, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
         let following = tokio::spawn({
@@ -131,7 +187,8 @@ impl Server {
                     Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
                         // Answers are written together as they are; waiting for more of them would only cost time.
                         let _ = stream.set_nodelay(true);
-                        connections.spawn(connection::serve(stream, caches.clone(), ending.clone()));
+                        let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
+                        connections.spawn(connection::serve(stream, caches, security, ending));
                     }
                     Ok(_) => tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections"),
                     Err(error) => {

@@ -8,11 +8,13 @@ use crate::caches::Caches;
 use crate::counter_listeners::CounterListeners;
 use crate::iteration::Iterations;
 use crate::listeners::Listeners;
+use crate::security::access::Access;
 use crate::unasked::{Outlet, Unasked};
 
 /// A client's connection, as its requests see it.
 pub(crate) struct Session {
     pub(crate) caches: Arc<Caches>,
+    pub(crate) access: Access,
     pub(crate) iterations: Iterations,
     pub(crate) listeners: Listeners,
     pub(crate) counter_listeners: CounterListeners,
@@ -21,10 +23,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// And what its client is told unasked.
-    pub(crate) fn new(caches: Arc<Caches>) -> (Self, mpsc::Receiver<Unasked>) {
+    pub(crate) fn new(caches: Arc<Caches>, access: Access) -> (Self, mpsc::Receiver<Unasked>) {
         let (outlet, unasked) = Outlet::new();
         let session = Self {
             caches,
+            access,
             iterations: Iterations::default(),
             listeners: Listeners::new(outlet.clone()),
             counter_listeners: CounterListeners::new(outlet.clone()),

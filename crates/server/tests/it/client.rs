@@ -10,7 +10,7 @@ use consort_hotrod::{
     Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
     ResponseDecoder, Status,
 };
-use consort_server::Server;
+use consort_server::{Server, ServerBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -37,18 +37,23 @@ pub(crate) struct Running {
 impl Running {
     /// The first of a cluster: there is nobody to wait for.
     pub(crate) async fn start(cluster: &str) -> Self {
-        Self::connect(cluster, Duration::from_millis(10)).await
+        Self::secured(cluster, Server::builder()).await
+    }
+
+    /// The same, but like this.
+    pub(crate) async fn secured(cluster: &str, builder: ServerBuilder) -> Self {
+        Self::connect(cluster, Duration::from_millis(10), builder).await
     }
 
     /// Another one, which has to find the first.
     pub(crate) async fn join(cluster: &str) -> Self {
-        Self::connect(cluster, PATIENCE / 4).await
+        Self::connect(cluster, PATIENCE / 4, Server::builder()).await
     }
 
-    async fn connect(cluster: &str, join_timeout: Duration) -> Self {
+    async fn connect(cluster: &str, join_timeout: Duration, builder: ServerBuilder) -> Self {
         let stack = parse_stack("server", &stack(join_timeout), &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
-        let server = Server::builder().port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
+        let server = builder.port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
         let at = server.address();
         let (end, ends) = oneshot::channel::<()>();
         let ended = async move {
@@ -59,18 +64,14 @@ impl Running {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.at).await.unwrap();
-        Client { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
+        Client::connect(self.at).await
     }
 
     /// With a cache of this name.
     pub(crate) async fn with_cache(cluster: &str, cache: &str) -> (Self, Client) {
         let running = Self::start(cluster).await;
         let mut client = running.client().await;
-        let params = vec![("name".into(), Bytes::copy_from_slice(cache.as_bytes()))];
-        let create = task::Request::Exec("@@cache@create".into(), params);
-        let created = client.ask("", RequestBody::Task(create)).await;
-        assert_eq!(created.status, Status::Success, "{created:?}");
+        client.create(cache).await;
         (running, client)
     }
 }
@@ -87,6 +88,17 @@ pub(crate) fn request(id: u64, cache: &str, body: RequestBody) -> Request {
 }
 
 impl Client {
+    pub(crate) async fn connect(at: std::net::SocketAddr) -> Self {
+        let stream = TcpStream::connect(at).await.unwrap();
+        Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
+    }
+
+    /// Makes a cache of this name.
+    pub(crate) async fn create(&mut self, cache: &str) {
+        let created = self.ask("", exec("@@cache@create", cache)).await;
+        assert_eq!(created.status, Status::Success, "{created:?}");
+    }
+
     pub(crate) async fn send(&mut self, requests: &[Request]) {
         let mut out = Output::new();
         requests.iter().for_each(|request| request.encode(&mut out));
@@ -133,6 +145,12 @@ impl Client {
         assert_eq!(self.next(ping.asked()).await, None, "the connection goes on");
         error
     }
+}
+
+/// A task about a cache.
+pub(crate) fn exec(task: &str, cache: &str) -> RequestBody {
+    let params = vec![("name".into(), Bytes::copy_from_slice(cache.as_bytes()))];
+    RequestBody::Task(task::Request::Exec(task.into(), params))
 }
 
 pub(crate) fn put(key: &'static str, value: impl Into<Bytes>) -> RequestBody {

@@ -1,7 +1,10 @@
 //! Servers, each test with a cluster of its own in this process.
 
+mod authentication;
 mod client;
 mod connections;
 mod counters;
 mod iteration;
 mod listeners;
+mod roles;
+mod strangers;

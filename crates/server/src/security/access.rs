@@ -1,0 +1,167 @@
+//! What a request needs, and whether its user may.
+
+use std::sync::{Arc, OnceLock};
+
+use consort_hotrod::ops::{auth, task};
+use consort_hotrod::{Opcode, RequestBody, ResponseBody, Status};
+
+use crate::answer::Answer;
+use crate::security::authenticator::Authenticator;
+use crate::security::role::{Permission, Permissions};
+
+/// Who has shown who it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct User {
+    pub(crate) name: Arc<str>,
+    pub(crate) permissions: Permissions,
+}
+
+/// What a connection's client may do.
+pub(crate) struct Access {
+    /// Without it everybody may do everything.
+    authenticator: Option<Arc<Authenticator>>,
+    user: OnceLock<User>,
+}
+
+impl Access {
+    pub(crate) fn new(authenticator: Option<Arc<Authenticator>>) -> Self {
+        Self { authenticator, user: OnceLock::new() }
+    }
+
+    /// Its client is this user, from now on until its end.
+    pub(crate) fn grant(&self, user: User) {
+        // A connection is admitted once.
+        let _ = self.user.set(user);
+    }
+
+    /// Why this is not done, if it is not.
+    pub(crate) fn refusal(&self, body: &RequestBody) -> Option<Answer> {
+        self.authenticator.as_ref()?;
+        let needed = needed(body)?;
+        let operation = body.opcode().name();
+        let Some(user) = self.user.get() else { return Some(stranger(operation)) };
+        if user.permissions.contain(needed) {
+            return None;
+        }
+        // With the exception's name and number, by which clients and their users know it.
+        let text = format!(
+            "java.lang.SecurityException: ISPN000287: Unauthorized access: user '{}' lacks '{}' permission, \
+             which {operation} needs",
+            user.name,
+            needed.name()
+        );
+        Some(Answer::error(Status::ServerError, text))
+    }
+
+    /// The answer to who wants to show who it is where nobody has to, or again.
+    pub(crate) fn answer(&self, request: &auth::Request) -> Answer {
+        let refused = |why: &str| {
+            Answer::error(
+                Status::ServerError,
+                format!("ISPN006007: The requested operation is invalid: {why}"),
+            )
+        };
+        let Some(authenticator) = &self.authenticator else { return refused("there is no authentication") };
+        let response = match request {
+            auth::Request::Mechanisms => auth::Response::Mechanisms(authenticator.names(None)),
+            // Some clients answer to what a mechanism says with its end.
+            auth::Request::Step(_, message) if message.is_empty() => auth::Response::Done,
+            auth::Request::Step(..) => return refused("it is known already who asks"),
+        };
+        Answer::success(ResponseBody::Auth(response))
+    }
+}
+
+/// Nobody knows who asks that (facts section 2.1).
+pub(crate) fn stranger(operation: &str) -> Answer {
+    let text =
+        format!("java.lang.SecurityException: ISPN006017: Operation '{operation}' requires authentication");
+    Answer::error(Status::ServerError, text)
+}
+
+/// The permission that a request needs, if it needs one.
+fn needed(body: &RequestBody) -> Option<Permission> {
+    if let RequestBody::Task(task::Request::Exec(name, _)) = body {
+        return Some(needed_by_task(name.as_str()));
+    }
+    Some(match body.opcode() {
+        Opcode::Ping | Opcode::AuthMechList | Opcode::Auth => return None,
+        Opcode::Get
+        | Opcode::ContainsKey
+        | Opcode::GetWithVersion
+        | Opcode::GetWithMetadata
+        | Opcode::GetStream
+        | Opcode::StartGetStream
+        | Opcode::NextGetStream
+        | Opcode::EndGetStream
+        | Opcode::CounterGetConfiguration
+        | Opcode::CounterIsDefined
+        | Opcode::CounterGet
+        | Opcode::CounterGetNames
+        | Opcode::MultimapGet
+        | Opcode::MultimapGetWithMetadata
+        | Opcode::MultimapContainsEntry
+        | Opcode::MultimapContainsKey => Permission::Read,
+        Opcode::Put
+        | Opcode::PutIfAbsent
+        | Opcode::Replace
+        | Opcode::ReplaceIfUnmodified
+        | Opcode::Remove
+        | Opcode::RemoveIfUnmodified
+        | Opcode::PutAll
+        | Opcode::PutStream
+        | Opcode::StartPutStream
+        | Opcode::NextPutStream
+        | Opcode::EndPutStream
+        | Opcode::PrepareTx
+        | Opcode::PrepareTx2
+        | Opcode::CommitTx
+        | Opcode::RollbackTx
+        | Opcode::ForgetTx
+        | Opcode::FetchTxRecovery
+        | Opcode::CounterAddAndGet
+        | Opcode::CounterReset
+        | Opcode::CounterCas
+        | Opcode::CounterGetAndSet
+        | Opcode::CounterRemove
+        | Opcode::MultimapPut
+        | Opcode::MultimapRemoveKey
+        | Opcode::MultimapRemoveEntry => Permission::Write,
+        Opcode::Size
+        | Opcode::BulkGet
+        | Opcode::BulkGetKeys
+        | Opcode::GetAll
+        | Opcode::Query
+        | Opcode::IterationStart
+        | Opcode::IterationNext
+        | Opcode::IterationEnd
+        | Opcode::MultimapSize
+        | Opcode::MultimapContainsValue => Permission::BulkRead,
+        Opcode::Clear => Permission::BulkWrite,
+        Opcode::AddClientListener
+        | Opcode::RemoveClientListener
+        | Opcode::AddBloomListener
+        | Opcode::UpdateBloomFilter
+        | Opcode::CounterAddListener
+        | Opcode::CounterRemoveListener => Permission::Listen,
+        Opcode::Stats => Permission::Monitor,
+        Opcode::CounterCreate => Permission::Create,
+        Opcode::Exec => Permission::Exec,
+    })
+}
+
+/// Tasks whose names begin so are the server's own. Those that are not known need what only administrators have.
+fn needed_by_task(name: &str) -> Permission {
+    match name {
+        "@@cache@names" => Permission::Monitor,
+        "@@cache@create"
+        | "@@cache@getorcreate"
+        | "@@cache@remove"
+        | "@@template@create"
+        | "@@template@remove"
+        | "@@schemas@createOrUpdate"
+        | "@@schemas@delete" => Permission::Create,
+        name if name.starts_with("@@") => Permission::Admin,
+        _ => Permission::Exec,
+    }
+}

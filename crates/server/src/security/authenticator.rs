@@ -1,0 +1,198 @@
+//! Finds out who a client is, by SASL's mechanisms (facts section 5.1).
+//!
+//! Whether a name is a user's does not show: who asks for nobody is answered as who has the wrong password, with the same
+//! words after the same work. SCRAM costs a server some hashes, PLAIN as many as the password's iterations: that is done off
+//! the runtime's threads, for few at a time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use consort_hotrod::Text;
+use consort_sasl::plain::Plain;
+use consort_sasl::scram::{self, Hash, ScramError, Verifier};
+use consort_sasl::{Malformed, Mechanism, prepare};
+use ring::rand::SystemRandom;
+use tokio::sync::Semaphore;
+
+use crate::bounds::PASSWORDS_SHARE;
+use crate::security::access::User;
+use crate::security::complaint::Complaints;
+use crate::security::users::{Known, Users};
+
+/// A client has not shown who it is.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Rejection {
+    /// There is no such user, or it would have shown something else. Nobody is told which.
+    #[error("ISPN006024: Invalid credentials")]
+    Credentials,
+    /// It is not offered.
+    #[error("ISPN006025: Invalid mech '{0}'")]
+    Mechanism(String),
+    /// It wants to act as somebody else.
+    #[error("ISPN006024: Invalid credentials: nobody acts as another user here")]
+    Another,
+    /// Not a message of the mechanism.
+    #[error("ISPN006024: Invalid credentials: {0}")]
+    Malformed(#[from] Malformed),
+    /// An exchange that is not gone on with.
+    #[error("ISPN006024: Invalid credentials: {0}")]
+    Scram(ScramError),
+    /// The system has failed.
+    #[error("ISPN006024: {0}")]
+    System(&'static str),
+}
+
+impl From<ScramError> for Rejection {
+    fn from(error: ScramError) -> Self {
+        match error {
+            ScramError::Proof => Self::Credentials,
+            error => Self::Scram(error),
+        }
+    }
+}
+
+/// An exchange that is under way.
+pub(crate) struct Exchange {
+    hash: Hash,
+    waiting: scram::server::Last,
+    /// Nobody, if there is no such user.
+    user: Option<User>,
+}
+
+/// How an exchange goes on.
+pub(crate) enum Step {
+    /// With this, to which the client answers.
+    Challenge(Bytes),
+    /// The client is who it says; and this is the last that it is told, if there is something.
+    Admitted(User, Option<Bytes>),
+}
+
+/// Names of mechanisms that are repeated to clients: none is longer.
+const NAME_MAX: usize = 20;
+
+/// Who can show to be a user, and how.
+pub(crate) struct Authenticator {
+    users: Users,
+    mechanisms: Vec<Mechanism>,
+    random: SystemRandom,
+    /// Passwords that may be hashed at a time.
+    hashing: Arc<Semaphore>,
+    pub(crate) complaints: Complaints,
+}
+
+impl Authenticator {
+    pub(crate) fn new(users: Users, mechanisms: Vec<Mechanism>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
+        Self { users, mechanisms, random: SystemRandom::new(), hashing, complaints: Complaints::default() }
+    }
+
+    /// Those that it offers, the strongest first.
+    pub(crate) fn mechanisms(&self) -> &[Mechanism] {
+        &self.mechanisms
+    }
+
+    /// The names of those that a client can use, with a certificate or without.
+    pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
+        let can_be_used =
+            |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
+        let usable = self.mechanisms().iter().filter(can_be_used);
+        usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
+    }
+
+    /// A message of a client. After an error there is no exchange under way.
+    pub(crate) async fn step(
+        &self,
+        exchange: &mut Option<Exchange>,
+        mechanism: &str,
+        message: &[u8],
+        certificate: Option<&str>,
+    ) -> Result<Step, Rejection> {
+        if let Some(begun) = exchange.take()
+            && (mechanism.is_empty() || mechanism == begun.hash.mechanism())
+        {
+            let last = begun.waiting.check(message)?;
+            let user = begun.user.ok_or(Rejection::Credentials)?;
+            return Ok(Step::Admitted(user, Some(last.into())));
+        }
+        let offered = Mechanism::from_name(mechanism).filter(|one| self.mechanisms().contains(one));
+        match offered {
+            Some(Mechanism::Scram(hash)) => {
+                let (begun, challenge) = self.challenge(hash, message)?;
+                *exchange = Some(begun);
+                Ok(Step::Challenge(challenge))
+            }
+            Some(Mechanism::Plain) => Ok(Step::Admitted(self.password(message).await?, None)),
+            Some(Mechanism::External) => {
+                let name = certificate.ok_or(Rejection::Credentials)?;
+                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, name)?;
+                Ok(Step::Admitted(self.shown(name)?, None))
+            }
+            Some(Mechanism::OauthBearer) | None => {
+                Err(Rejection::Mechanism(mechanism.chars().take(NAME_MAX).collect()))
+            }
+        }
+    }
+
+    /// Who is called so, and what it is known by: nobody, and what nobody can show, if there is none.
+    fn known(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
+        let prepared = prepare(name);
+        let name = prepared.as_deref().unwrap_or(name);
+        // It is made in any case, so that it takes the same time.
+        let decoy = self.users.decoy(hash, name)?;
+        let found = self.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
+        Some(match found {
+            Some((known, verifier)) => (Some(user(name, known)), verifier.clone()),
+            None => (None, decoy),
+        })
+    }
+
+    /// Who is called so by somebody whom we believe.
+    fn shown(&self, name: &str) -> Result<User, Rejection> {
+        let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
+        let known = self.users.get(&prepared).ok_or(Rejection::Credentials)?;
+        Ok(user(&prepared, known))
+    }
+
+    fn challenge(&self, hash: Hash, message: &[u8]) -> Result<(Exchange, Bytes), Rejection> {
+        let first = scram::server::First::read(message)?;
+        check_act_as(first.act_as(), first.name())?;
+        let (user, verifier) = self.known(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
+        let random = ring::rand::generate::<[u8; 18]>(&self.random);
+        let random = random.map_err(|_| Rejection::System("there are no random numbers"))?;
+        let (waiting, challenge) = first.challenge(&verifier, &scram::nonce(random.expose()));
+        Ok((Exchange { hash, waiting, user }, challenge.into()))
+    }
+
+    /// Who has this name and password.
+    async fn password(&self, message: &[u8]) -> Result<User, Rejection> {
+        let Plain { act_as, name, password } = Plain::read(message)?;
+        check_act_as(act_as, name)?;
+        let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
+        let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
+        let turn = self.hashing.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| Rejection::System("it ends"))?;
+        // The turn goes with the work: it is not free before, also if the client is gone.
+        let hashing = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let is_right = verifier.fits(&password);
+            if !is_right {
+                // Whoever tries passwords has half of the time that hashing may take.
+                std::thread::sleep(begun.elapsed());
+            }
+            drop(turn);
+            is_right
+        });
+        let is_right = hashing.await.map_err(|_| Rejection::System("a password could not be hashed"))?;
+        user.filter(|_| is_right).ok_or(Rejection::Credentials)
+    }
+}
+
+fn user(name: &str, known: &Known) -> User {
+    User { name: name.into(), permissions: known.permissions }
+}
+
+fn check_act_as(act_as: &str, name: &str) -> Result<(), Rejection> {
+    if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::Another) }
+}

@@ -1,0 +1,177 @@
+//! Who a client is, and what it may do.
+//!
+//! Without users everybody may do everything. With users a connection begins as a stranger's: PING and authentication are
+//! answered, in little memory and for a short time ([`admission`]); who somebody is, the [`authenticator`] finds out by the
+//! [`users`]' file; from then on every request is held against what the user's [`role`]s permit ([`access`]).
+
+pub(crate) mod access;
+pub(crate) mod admission;
+pub(crate) mod authenticator;
+mod complaint;
+mod role;
+pub(crate) mod tls;
+mod users;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_sasl::Mechanism;
+use consort_tls::TlsError;
+use tokio::net::TcpStream;
+
+pub use role::{Permission, Role};
+pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
+
+use self::authenticator::Authenticator;
+use self::tls::{Tls, TlsSettings};
+use crate::bounds::STRANGER_TIME_MAX;
+use crate::stream::Stream;
+
+/// What is asked for does not go together. Nothing listens.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecurityError {
+    /// Mechanisms were named, but there is nobody whom they could show.
+    #[error("mechanisms are offered to users, and there are none: name a file with users")]
+    MechanismsWithoutUsers,
+    /// Passwords or tokens would be on the line for everybody to read.
+    #[error(
+        "{0} sends a secret as it is, and this server has no TLS; \
+         allow that in so many words if nobody can read along"
+    )]
+    SecretInTheOpen(Mechanism),
+    /// What a mechanism needs is not there.
+    #[error("{mechanism} cannot be offered: {reason}")]
+    Impossible {
+        /// The mechanism.
+        mechanism: Mechanism,
+        /// What it lacks.
+        reason: &'static str,
+    },
+    /// Nobody could get in.
+    #[error("no user can show who it is with what is offered")]
+    NoMechanism,
+    /// Certificates or keys do not do.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What a server's users and mechanisms are to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) tls: Option<TlsSettings>,
+    pub(crate) users: Option<Users>,
+    /// Those to offer; whatever can be without risk unless it is said.
+    pub(crate) mechanisms: Option<Vec<Mechanism>>,
+    /// Secrets may be on the line without TLS.
+    pub(crate) allows_secrets_in_the_open: bool,
+    /// How long a client may take until it is known.
+    pub(crate) patience: Option<Duration>,
+}
+
+/// What decides who may do what on a server. Nothing where everybody may do everything.
+pub(crate) struct Security {
+    tls: Option<Tls>,
+    pub(crate) authenticator: Option<Arc<Authenticator>>,
+    pub(crate) patience: Duration,
+}
+
+impl Security {
+    pub(crate) fn new(settings: Settings) -> Result<Self, SecurityError> {
+        let Settings { tls, users, mechanisms, allows_secrets_in_the_open, patience } = settings;
+        let patience = patience.unwrap_or(STRANGER_TIME_MAX);
+        let tls = tls.map(Tls::new).transpose()?;
+        let Some(users) = users else {
+            return match mechanisms {
+                Some(_) => Err(SecurityError::MechanismsWithoutUsers),
+                None => Ok(Self { tls, authenticator: None, patience }),
+            };
+        };
+        let has_certificates = tls.as_ref().is_some_and(|tls| tls.asks_clients);
+        let missing = |mechanism| missing(&users, has_certificates, mechanism);
+        let hides_secrets = tls.is_some() || allows_secrets_in_the_open;
+        let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !hides_secrets;
+        let offered: Vec<Mechanism> = match mechanisms {
+            None => Mechanism::ALL
+                .into_iter()
+                .filter(|&mechanism| !is_in_the_open(mechanism) && missing(mechanism).is_none())
+                .collect(),
+            Some(named) => {
+                for &mechanism in &named {
+                    if let Some(reason) = missing(mechanism) {
+                        return Err(SecurityError::Impossible { mechanism, reason });
+                    }
+                    if is_in_the_open(mechanism) {
+                        return Err(SecurityError::SecretInTheOpen(mechanism));
+                    }
+                }
+                Mechanism::ALL.into_iter().filter(|mechanism| named.contains(mechanism)).collect()
+            }
+        };
+        if offered.is_empty() {
+            return Err(SecurityError::NoMechanism);
+        }
+        let authenticator = Some(Arc::new(Authenticator::new(users, offered)));
+        Ok(Self { tls, authenticator, patience })
+    }
+
+    /// A client's stream, and the name in the certificate that it has shown.
+    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+        match &self.tls {
+            Some(tls) => tls.accept(stream).await,
+            None => Ok((Stream::Plain(stream), None)),
+        }
+    }
+}
+
+/// What a mechanism lacks, if it does.
+fn missing(users: &Users, has_certificates: bool, mechanism: Mechanism) -> Option<&'static str> {
+    match mechanism {
+        Mechanism::Scram(hash) if !users.have_verifier(Some(hash)) => Some("no user has a verifier of it"),
+        Mechanism::Plain if !users.have_verifier(None) => Some("no user has a password"),
+        Mechanism::External if !has_certificates => Some("there are no client certificates"),
+        Mechanism::OauthBearer => Some("there is no key for tokens"),
+        Mechanism::Scram(_) | Mechanism::Plain | Mechanism::External => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(
+        users: &str,
+        mechanisms: Option<Vec<Mechanism>>,
+        open: bool,
+    ) -> Result<Vec<&'static str>, String> {
+        let users = Some(Users::parse("users", users).unwrap());
+        let settings =
+            Settings { users, mechanisms, allows_secrets_in_the_open: open, ..Settings::default() };
+        let security = Security::new(settings).map_err(|error| error.to_string())?;
+        Ok(security.authenticator.unwrap().mechanisms().iter().map(|one| one.name()).collect())
+    }
+
+    const ALICE: &str = "alice admin password:wonderland";
+
+    #[test]
+    fn what_tells_secrets_is_not_offered_in_the_open_unless_that_is_allowed() {
+        assert_eq!(offered(ALICE, None, false).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-256"]);
+        assert_eq!(offered(ALICE, None, true).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]);
+        let plain = Some(vec![Mechanism::Plain]);
+        let refused = offered(ALICE, plain.clone(), false).unwrap_err();
+        assert!(refused.starts_with("PLAIN sends a secret as it is"), "{refused}");
+        assert_eq!(offered(ALICE, plain, true).unwrap(), ["PLAIN"]);
+    }
+
+    #[test]
+    fn mechanisms_without_anybody_to_use_them_are_refused() {
+        let none =
+            Security::new(Settings { mechanisms: Some(vec![Mechanism::Plain]), ..Settings::default() });
+        assert_eq!(none.err(), Some(SecurityError::MechanismsWithoutUsers));
+        let external = offered(ALICE, Some(vec![Mechanism::External]), false).unwrap_err();
+        assert_eq!(external, "EXTERNAL cannot be offered: there are no client certificates");
+        let nobody = offered("carol monitor", None, true).unwrap_err();
+        assert_eq!(nobody, SecurityError::NoMechanism.to_string());
+    }
+}

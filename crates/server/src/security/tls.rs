@@ -1,0 +1,67 @@
+//! TLS on the server's port, and who a client's certificate says it is.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use consort_hotrod::{Asked, Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, Response, Status};
+use consort_tls::{ClientCertificates, Identity, TlsError};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use x509_parser::parse_x509_certificate;
+
+use crate::stream::Stream;
+
+/// What a server shows, and what it asks its clients for.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsSettings {
+    pub(crate) identity: Identity,
+    pub(crate) clients: ClientCertificates,
+}
+
+/// Shakes hands.
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    /// Whether clients may show certificates.
+    pub(crate) asks_clients: bool,
+}
+
+impl Tls {
+    pub(crate) fn new(TlsSettings { identity, clients }: TlsSettings) -> Result<Self, TlsError> {
+        let asks_clients = !matches!(clients, ClientCertificates::NotAsked);
+        let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
+        Ok(Self { acceptor, asks_clients })
+    }
+
+    /// The stream within TLS, and the name in the certificate that the client has shown.
+    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 1 && first == [REQUEST_MAGIC] {
+            return Err(refuse(&mut stream).await);
+        }
+        let stream = self.acceptor.accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let name = shown.and_then(|certificate| common_name(certificate));
+        Ok((Stream::Tls(Box::new(Mutex::new(stream))), name))
+    }
+}
+
+/// A client that does not know of TLS is told so in a way that it understands.
+async fn refuse(stream: &mut TcpStream) -> io::Error {
+    let asked =
+        Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+    let mut output = Output::new();
+    let text = "this server speaks TLS only: connect with hotrods:// or use_ssl";
+    Response::error(0, Status::InvalidMagic, text).encode(asked, &mut output);
+    let _ = stream.write_all(&output.into_bytes()).await;
+    let _ = stream.shutdown().await;
+    io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
+}
+
+/// The common name of a certificate's subject, if it has just one.
+fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    let mut names = certificate.subject().iter_common_name();
+    let (Some(name), None) = (names.next(), names.next()) else { return None };
+    name.as_str().ok().map(Arc::from)
+}

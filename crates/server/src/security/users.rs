@@ -1,0 +1,396 @@
+//! The file that says who a server's users are.
+//!
+//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`, with white space between the words. Empty lines and those that begin
+//! with `#` say nothing. A word with white space in it stands in quotation marks, and in these `\"` and `\\` are the two
+//! characters themselves.
+//!
+//! * Roles are admin, deployer, application, observer and monitor.
+//! * A secret is a verifier, `SCRAM-SHA-256$…` or `SCRAM-SHA-512$…` (RFC 5803), one of each at most, as `consort user`
+//!   makes them: from it nobody has the password. Or it is `password:TEXT`, for trying things out.
+//! * A user without a secret is known by a client certificate or a token alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use consort_sasl::prepare;
+use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
+use ring::{digest, hmac};
+
+use crate::security::role::{Permissions, Role};
+
+/// How often passwords are hashed for new verifiers. Java's clients refuse more than 32,768; this takes a client ten
+/// milliseconds, once per connection.
+pub const VERIFIER_ITERATIONS: u32 = 16_384;
+
+/// Passwords that stand in the file are hashed as little as is allowed: who has the file has them anyway, and the server
+/// hashes all of them when it starts.
+const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
+
+/// Bytes of a salt.
+const SALT_LEN: usize = 16;
+
+/// A file with users that cannot be used. Nothing was started.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// It cannot be read.
+    #[error("{file}: {reason}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A line says nothing that is understood.
+    #[error("{file}:{line}: {error}")]
+    Line {
+        /// The file.
+        file: String,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong with it.
+        error: LineError,
+    },
+    /// There is nobody in it.
+    #[error("{file}: it has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
+    Empty {
+        /// The file.
+        file: String,
+    },
+}
+
+/// What is wrong with a line. Words that may be secrets are not repeated.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// No second quotation mark.
+    #[error("a quotation mark is not closed")]
+    Quotation,
+    /// A name alone.
+    #[error("user {0} has no role; a line is NAME ROLE[,ROLE…] [SECRET…]")]
+    NoRole(String),
+    /// No such role.
+    #[error("there is no role {0:?}; roles are admin, deployer, application, observer and monitor")]
+    Role(String),
+    /// Characters that names must not have.
+    #[error("{0:?} is no name: it is empty, or has characters that names must not have")]
+    Name(String),
+    /// There twice.
+    #[error("user {0} is also in line {1}")]
+    Twice(String, usize),
+    /// A word that is no secret.
+    #[error(
+        "word {0} is no secret; one is SCRAM-SHA-256$… or SCRAM-SHA-512$… (see consort user --help), or password:TEXT"
+    )]
+    Secret(usize),
+    /// A verifier that is none.
+    #[error("word {0} is no verifier: {1}")]
+    Verifier(usize, VerifierError),
+    /// A password with characters that passwords must not have, or an empty one.
+    #[error("word {0} is no password: it is empty, or has characters that passwords must not have")]
+    Password(usize),
+    /// A second secret of the same kind.
+    #[error("word {0} is a second secret for {1}")]
+    SecondSecret(usize, &'static str),
+}
+
+/// What a server knows of a user.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) permissions: Permissions,
+    sha256: Option<Verifier>,
+    sha512: Option<Verifier>,
+}
+
+impl Known {
+    /// What the user is known by, with this hash or, if it is not said, with any.
+    pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
+        match hash {
+            Some(Hash::Sha256) => self.sha256.as_ref(),
+            Some(Hash::Sha512) => self.sha512.as_ref(),
+            None => self.sha256.as_ref().or(self.sha512.as_ref()),
+        }
+    }
+
+    fn place(&mut self, hash: Hash) -> &mut Option<Verifier> {
+        match hash {
+            Hash::Sha256 => &mut self.sha256,
+            Hash::Sha512 => &mut self.sha512,
+        }
+    }
+}
+
+/// A server's users.
+#[derive(Clone)]
+pub struct Users {
+    known: BTreeMap<String, Known>,
+    /// From which everything follows that is told of users who do not exist. It is the same for all servers with the same
+    /// file, and after a restart: else nobody would have to guess which are which.
+    secret: hmac::Key,
+    /// What the users' verifiers are like, of each mechanism and of those that passwords as such are held against.
+    alike: [Vec<Alike>; 3],
+}
+
+/// What shows of a verifier: its mechanism, its salt's length and its iterations.
+type Alike = (Hash, usize, u32);
+
+const fn place(hash: Option<Hash>) -> usize {
+    match hash {
+        Some(Hash::Sha256) => 0,
+        Some(Hash::Sha512) => 1,
+        None => 2,
+    }
+}
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.known.keys()).finish()
+    }
+}
+
+impl Users {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// With the file, the line, and what is wrong with it.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
+        let file = path.as_ref().display().to_string();
+        match std::fs::read_to_string(path.as_ref()) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) => Err(UsersError::Unreadable { file, reason: error.to_string() }),
+        }
+    }
+
+    /// Reads what is in a file of this name.
+    ///
+    /// # Errors
+    ///
+    /// With the file, the line, and what is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
+        let secret =
+            hmac::Key::new(hmac::HMAC_SHA512, digest::digest(&digest::SHA512, text.as_bytes()).as_ref());
+        let mut users = Self { known: BTreeMap::new(), secret, alike: Default::default() };
+        let mut lines = BTreeMap::new();
+        for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let wrong = |error| UsersError::Line { file: file.to_owned(), line, error };
+            let (name, known) = users.read_line(text).map_err(wrong)?;
+            if let Some(earlier) = lines.insert(name.clone(), line) {
+                return Err(wrong(LineError::Twice(name, earlier)));
+            }
+            for hash in [Some(Hash::Sha256), Some(Hash::Sha512), None] {
+                let alike = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
+                users.alike[place(hash)].extend(known.verifier(hash).map(alike));
+            }
+            users.known.insert(name, known);
+        }
+        if users.known.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
+    }
+
+    fn read_line(&self, text: &str) -> Result<(String, Known), LineError> {
+        let mut words = words(text)?.into_iter();
+        let name = words.next().unwrap_or_default();
+        let name = prepare(&name).map_err(|_| LineError::Name(name.clone()))?.into_owned();
+        let roles = words.next().ok_or_else(|| LineError::NoRole(name.clone()))?;
+        let mut permissions = Permissions::default();
+        for role in roles.split(',') {
+            let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
+            permissions = permissions.and(role.permissions());
+        }
+        let mut known = Known { permissions, sha256: None, sha512: None };
+        for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
+            let verifiers = if let Some(password) = word.strip_prefix("password:") {
+                let password = prepare(password).map_err(|_| LineError::Password(at))?;
+                let salt = self.follows("salt", &name)[..SALT_LEN].to_vec();
+                Hash::ALL
+                    .map(|hash| Verifier::derive(hash, &password, salt.clone(), OPEN_ITERATIONS))
+                    .to_vec()
+            } else if word.starts_with("SCRAM-") {
+                vec![word.parse().map_err(|error| LineError::Verifier(at, error))?]
+            } else {
+                return Err(LineError::Secret(at));
+            };
+            for verifier in verifiers {
+                let hash = verifier.hash();
+                if known.place(hash).replace(verifier).is_some() {
+                    return Err(LineError::SecondSecret(at, hash.mechanism()));
+                }
+            }
+        }
+        Ok((name, known))
+    }
+
+    fn follows(&self, what: &str, name: &str) -> Vec<u8> {
+        hmac::sign(&self.secret, format!("{what} {name}").as_bytes()).as_ref().to_vec()
+    }
+
+    /// Who is called so.
+    pub(crate) fn get(&self, name: &str) -> Option<&Known> {
+        self.known.get(name)
+    }
+
+    /// Whether anybody has a verifier, of this mechanism or, if it is not said, of any.
+    pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
+        !self.alike[place(hash)].is_empty()
+    }
+
+    /// What stands for a user who does not exist, or has no such verifier: like that of one of the others, always the same one
+    /// for a name. Nothing if nobody has one.
+    pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
+        let alike = &self.alike[place(hash)];
+        let follows = self.follows("which", name);
+        let which = follows.iter().take(4).fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
+        let &(hash, salt_len, iterations) = alike.get(which % alike.len().max(1))?;
+        Some(Verifier::decoy(hash, &self.follows("decoy", name), name, salt_len, iterations))
+    }
+}
+
+/// The words of a line.
+fn words(line: &str) -> Result<Vec<String>, LineError> {
+    let (mut words, mut word, mut is_word) = (Vec::new(), String::new(), false);
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => {
+                is_word = true;
+                loop {
+                    match characters.next().ok_or(LineError::Quotation)? {
+                        '"' => break,
+                        '\\' => word.push(characters.next().ok_or(LineError::Quotation)?),
+                        other => word.push(other),
+                    }
+                }
+            }
+            space if space.is_whitespace() => {
+                if std::mem::take(&mut is_word) {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            other => {
+                is_word = true;
+                word.push(other);
+            }
+        }
+    }
+    if is_word {
+        words.push(word);
+    }
+    Ok(words)
+}
+
+/// A word as it can stand in a line.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty()
+        && !word.starts_with('#')
+        && word.chars().all(|character| !character.is_whitespace() && character != '"');
+    if is_plain {
+        word.to_owned()
+    } else {
+        format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+    }
+}
+
+/// The line of a user with these roles, with new verifiers of this password, or without any: then a certificate or a token
+/// has to show who it is. This takes time, as hashing passwords does.
+///
+/// # Errors
+///
+/// If it cannot be the name or the password of anybody, or the system has no random numbers.
+pub fn line_for(name: &str, roles: &[Role], password: Option<&str>) -> Result<String, String> {
+    let told = |what: &str| format!("the {what} is empty, or has characters that it must not have");
+    let name = prepare(name).map_err(|_| told("name"))?;
+    if roles.is_empty() {
+        return Err("a user needs a role".to_owned());
+    }
+    let roles: Vec<&str> = roles.iter().map(|role| role.name()).collect();
+    let mut line = format!("{} {}", quoted(&name), roles.join(","));
+    if let Some(password) = password {
+        let password = prepare(password).map_err(|_| told("password"))?;
+        for hash in Hash::ALL {
+            let salt: ring::rand::Random<[u8; SALT_LEN]> =
+                ring::rand::generate(&ring::rand::SystemRandom::new())
+                    .map_err(|_| "the system has no random numbers".to_owned())?;
+            let verifier = Verifier::derive(hash, &password, salt.expose().to_vec(), VERIFIER_ITERATIONS);
+            line.push_str(&format!(" {verifier}"));
+        }
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::role::Permission;
+
+    fn told(text: &str) -> String {
+        Users::parse("users", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_line_is_a_user_with_roles_and_secrets() {
+        let line = line_for("Order Service", &[Role::Observer, Role::Monitor], Some("pencil")).unwrap();
+        assert!(line.starts_with("\"Order Service\" observer,monitor SCRAM-SHA-256$16384:"), "{line}");
+        let text = format!("# who\n\nalice admin  password:\"rabbit \\\" hole\"\n{line}\ncarol monitor\n");
+        let users = Users::parse("users", &text).unwrap();
+        let alice = users.get("alice").unwrap();
+        assert!(alice.permissions.contain(Permission::Admin));
+        assert!(alice.verifier(Some(Hash::Sha512)).unwrap().fits("rabbit \" hole"));
+        let orders = users.get("Order Service").unwrap();
+        assert!(orders.permissions.contain(Permission::BulkRead));
+        assert!(!orders.permissions.contain(Permission::Write));
+        assert!(orders.verifier(Some(Hash::Sha256)).unwrap().fits("pencil"));
+        assert!(users.get("carol").unwrap().verifier(None).is_none());
+        assert!(users.get("nobody").is_none());
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_with_its_number_and_what_is_expected() {
+        for (text, error) in [
+            ("", "users: it has no users; a line is NAME ROLE[,ROLE…] [SECRET…]"),
+            ("# none\n\nalice", "users:3: user alice has no role; a line is NAME ROLE[,ROLE…] [SECRET…]"),
+            (
+                "alice king",
+                "users:1: there is no role \"king\"; roles are admin, deployer, application, observer and monitor",
+            ),
+            ("alice \"admin", "users:1: a quotation mark is not closed"),
+            ("a admin\nb admin\na monitor", "users:3: user a is also in line 1"),
+            (
+                "a admin password:",
+                "users:1: word 3 is no password: it is empty, or has characters that passwords must not have",
+            ),
+            ("a admin password:x password:y", "users:1: word 4 is a second secret for SCRAM-SHA-256"),
+            (
+                "a admin secret",
+                "users:1: word 3 is no secret; one is SCRAM-SHA-256$… or SCRAM-SHA-512$… (see consort user --help), \
+                 or password:TEXT",
+            ),
+        ] {
+            assert_eq!(told(text), error);
+        }
+        assert!(told("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is no verifier: "));
+        assert!(Users::read("not-there").unwrap_err().to_string().starts_with("not-there: "));
+    }
+
+    #[test]
+    fn who_does_not_exist_looks_like_somebody_who_does() {
+        let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
+        let text = format!("alice admin password:wonderland\n{line}\ncarol admin");
+        let users = Users::parse("users", &text).unwrap();
+        let again = Users::parse("another", &text).unwrap();
+        let mut counts = Vec::new();
+        for name in (0..64).map(|n| format!("nobody-{n}")) {
+            let decoy = users.decoy(Some(Hash::Sha512), &name).unwrap();
+            assert_eq!(again.decoy(Some(Hash::Sha512), &name).as_ref(), Some(&decoy), "the same everywhere");
+            assert_eq!((decoy.hash(), decoy.salt().len()), (Hash::Sha512, SALT_LEN));
+            counts.push(decoy.iterations());
+        }
+        counts.sort_unstable();
+        counts.dedup();
+        assert_eq!(counts, [OPEN_ITERATIONS, VERIFIER_ITERATIONS], "like those of both");
+        let nobody = Users::parse("users", "carol admin").unwrap();
+        assert!(nobody.decoy(None, "nobody").is_none());
+    }
+}

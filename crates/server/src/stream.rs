@@ -1,0 +1,142 @@
+//! A client's bytes, within TLS or as they are.
+//!
+//! Nothing is reserved for a client that says nothing, either way: what comes is awaited without a buffer.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use consort_hotrod::Output;
+use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio_rustls::server::TlsStream;
+
+type Tls = TlsStream<TcpStream>;
+
+/// A client's stream.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    /// Both directions need the whole of it. They are of one task, which never waits with the lock.
+    Tls(Box<Mutex<Tls>>),
+}
+
+/// What comes.
+pub(crate) enum Incoming<'a> {
+    Plain(ReadHalf<'a>),
+    Tls(&'a Mutex<Tls>),
+}
+
+/// What goes.
+pub(crate) enum Outgoing<'a> {
+    Plain(WriteHalf<'a>),
+    /// And whether something has gone into TLS that has not come out of it.
+    Tls(&'a Mutex<Tls>, bool),
+}
+
+impl Stream {
+    pub(crate) fn split(&mut self) -> (Incoming<'_>, Outgoing<'_>) {
+        match self {
+            Self::Plain(stream) => {
+                let (from, to) = stream.split();
+                (Incoming::Plain(from), Outgoing::Plain(to))
+            }
+            Self::Tls(stream) => (Incoming::Tls(stream), Outgoing::Tls(stream, false)),
+        }
+    }
+}
+
+/// A step with the whole stream.
+fn step<T>(stream: &Mutex<Tls>, step: impl FnOnce(Pin<&mut Tls>) -> T) -> T {
+    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+    step(Pin::new(&mut *stream))
+}
+
+impl Incoming<'_> {
+    /// Waits until something has come, and takes it, or so many bytes of it and a few more; false at the end. It can be
+    /// given up while it waits.
+    pub(crate) async fn take(&mut self, input: &mut BytesMut, at_once: usize) -> io::Result<bool> {
+        match self {
+            Self::Plain(stream) => {
+                stream.readable().await?;
+                input.reserve(at_once);
+                match stream.try_read_buf(input) {
+                    Ok(count) => Ok(count > 0),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+                    Err(error) => Err(error),
+                }
+            }
+            Self::Tls(stream) => {
+                poll_fn(|cx| {
+                    step(stream, |mut stream| {
+                        let come = ready!(stream.as_mut().poll_fill_buf(cx))?;
+                        let count = come.len().min(at_once);
+                        input.extend_from_slice(&come[..count]);
+                        stream.consume(count);
+                        Poll::Ready(Ok(count > 0))
+                    })
+                })
+                .await
+            }
+        }
+    }
+}
+
+impl Outgoing<'_> {
+    /// Whether there is something to write, of this or of what it has taken.
+    pub(crate) fn has_to_write(&self, output: &Output) -> bool {
+        !output.is_empty() || matches!(self, Self::Tls(_, true))
+    }
+
+    /// Writes some of it. It can be given up while it waits: what is not in the output any more is written later.
+    pub(crate) async fn write(&mut self, output: &mut Output) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => match stream.write_buf(output).await? {
+                0 => Err(io::ErrorKind::WriteZero.into()),
+                _ => Ok(()),
+            },
+            Self::Tls(stream, is_within) => {
+                poll_fn(|cx| step(stream, |stream| write_within(stream, output, is_within, cx))).await
+            }
+        }
+    }
+
+    /// Nothing more comes.
+    pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.shutdown().await,
+            Self::Tls(stream, _) => poll_fn(|cx| step(stream, |stream| stream.poll_shutdown(cx))).await,
+        }
+    }
+}
+
+fn write_within(
+    mut stream: Pin<&mut Tls>,
+    output: &mut Output,
+    is_within: &mut bool,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let mut has_written = false;
+    while output.has_remaining() {
+        match stream.as_mut().poll_write(cx, output.chunk()) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(count)) => {
+                output.advance(count);
+                (has_written, *is_within) = (true, true);
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => break,
+        }
+    }
+    match stream.as_mut().poll_flush(cx) {
+        Poll::Ready(flushed) => {
+            *is_within = false;
+            Poll::Ready(flushed)
+        }
+        Poll::Pending if has_written => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    }
+}

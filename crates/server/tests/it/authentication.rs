@@ -1,0 +1,211 @@
+//! How clients show who they are, message by message.
+
+use bytes::Bytes;
+use consort_hotrod::ops::{auth, server};
+use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
+use consort_sasl::scram::{self, Keys};
+use consort_server::{Hash, Mechanism, Role, Server, ServerBuilder, Users, line_for};
+
+use crate::client::{Client, Running, exec, get, put};
+
+/// Users of a test: each role has one of its name, whose password is the name, too.
+pub(crate) fn users() -> ServerBuilder {
+    let mut lines = String::from("alice application,monitor password:wonderland\n");
+    for role in Role::ALL {
+        lines.push_str(&format!("{role} {role} password:{role}\n"));
+    }
+    Server::builder().users(Users::parse("users", &lines).unwrap()).allow_secrets_in_the_open()
+}
+
+fn step(mechanism: &str, message: impl Into<Bytes>) -> RequestBody {
+    RequestBody::Auth(auth::Request::Step(mechanism.into(), message.into()))
+}
+
+/// What an error says.
+pub(crate) fn refusal(response: &Response) -> &str {
+    match &response.body {
+        ResponseBody::Error(text) if response.status == Status::ServerError => text.as_str(),
+        _ => panic!("{response:?}"),
+    }
+}
+
+impl Client {
+    pub(crate) async fn auth(&mut self, mechanism: &str, message: impl Into<Bytes>) -> Response {
+        self.ask("", step(mechanism, message)).await
+    }
+
+    pub(crate) async fn plain(&mut self, name: &str, password: &str) -> Response {
+        self.auth("PLAIN", format!("\0{name}\0{password}")).await
+    }
+
+    /// Both messages of SCRAM. The server has to know the user, too.
+    async fn scram(&mut self, hash: Hash, name: &str, password: &str) -> Response {
+        let (begun, message) = scram::client::First::begin(hash, name, "abcdefgh");
+        let response = self.auth(hash.mechanism(), message).await;
+        let ResponseBody::Auth(auth::Response::Challenge(challenge)) = &response.body else {
+            return response;
+        };
+        let challenged = begun.challenged(challenge).unwrap();
+        let keys = Keys::derive(hash, password, challenged.salt(), challenged.iterations());
+        let (last, message) = challenged.prove(&keys);
+        // As some clients do it: later messages do not name the mechanism.
+        let response = self.auth("", message).await;
+        if let ResponseBody::Auth(auth::Response::Challenge(signature)) = &response.body {
+            assert_eq!(last.check(signature), Ok(()));
+        }
+        response
+    }
+}
+
+fn is_done(response: &Response) -> bool {
+    response.body == ResponseBody::Auth(auth::Response::Done)
+}
+
+#[tokio::test]
+async fn mechanisms_are_told_the_strongest_first() {
+    let server = Running::secured("mechanisms", users()).await;
+    let response = server.client().await.ask("", RequestBody::Auth(auth::Request::Mechanisms)).await;
+    let ResponseBody::Auth(auth::Response::Mechanisms(names)) = response.body else { panic!() };
+    assert_eq!(names, ["SCRAM-SHA-512".into(), "SCRAM-SHA-256".into(), "PLAIN".into()]);
+}
+
+#[tokio::test]
+async fn who_has_shown_who_it_is_can_do_what_its_role_permits() {
+    let server = Running::secured("shown", users()).await;
+    let mut admin = server.client().await;
+    assert!(is_done(&admin.plain("admin", "admin").await));
+    admin.create("c").await;
+    for hash in Hash::ALL {
+        let mut alice = server.client().await;
+        let response = alice.scram(hash, "alice", "wonderland").await;
+        assert!(matches!(response.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{response:?}");
+        // Some clients answer to what ends it, others do not.
+        if hash == Hash::Sha256 {
+            assert!(is_done(&alice.auth(hash.mechanism(), "").await));
+        }
+        assert_eq!(alice.ask("c", put("k", "v")).await.status, Status::Success);
+        assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
+        let refused = alice.ask("", exec("@@cache@create", "d")).await;
+        let told = refusal(&refused);
+        assert!(told.contains("ISPN000287: Unauthorized access: user 'alice' lacks 'CREATE'"), "{told}");
+        let again = alice.plain("admin", "admin").await;
+        assert!(refusal(&again).contains("ISPN006007"), "{again:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_user_and_a_wrong_password_are_told_the_same() {
+    let server = Running::secured("unknown", users()).await;
+    let mut told = Vec::new();
+    for (name, password) in [("alice", "wrong"), ("nobody", "wonderland"), ("alice", ""), ("al\u{7}ice", "x")]
+    {
+        told.push(refusal(&server.client().await.plain(name, password).await).to_owned());
+        for hash in Hash::ALL {
+            told.push(refusal(&server.client().await.scram(hash, name, password).await).to_owned());
+        }
+    }
+    told.dedup();
+    assert_eq!(told, ["ISPN006024: Invalid credentials"]);
+}
+
+/// A name that is nobody's has a salt and iterations like the others, and the same ones the next time.
+#[tokio::test]
+async fn a_challenge_does_not_tell_whether_there_is_such_a_user() {
+    let server = Running::secured("challenges", users()).await;
+    let challenge = async |name: &str| {
+        let (_, message) = scram::client::First::begin(Hash::Sha256, name, "n");
+        let response = server.client().await.auth("SCRAM-SHA-256", message).await;
+        let ResponseBody::Auth(auth::Response::Challenge(challenge)) = response.body else { panic!() };
+        let text = String::from_utf8(challenge.to_vec()).unwrap();
+        // Without the nonce.
+        text.split_once(",s=").unwrap().1.to_owned()
+    };
+    let (known, unknown) = (challenge("alice").await, challenge("nobody").await);
+    assert_eq!(challenge("nobody").await, unknown);
+    assert_ne!(known, unknown);
+    let form = |text: &str| (text.len(), text.rsplit_once(",i=").map(|(_, count)| count.to_owned()));
+    assert_eq!(form(&known), form(&unknown));
+}
+
+/// The least time of some tries, as little disturbed as it gets.
+#[tokio::test]
+async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
+    let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
+    let server = Running::secured("times", builder).await;
+    let mut least = [std::time::Duration::MAX; 2];
+    for _ in 0..8 {
+        for (least, name) in least.iter_mut().zip(["alice", "nobody"]) {
+            let mut client = server.client().await;
+            let begun = std::time::Instant::now();
+            refusal(&client.plain(name, "wrong").await);
+            *least = begun.elapsed().min(*least);
+        }
+    }
+    let [known, unknown] = least;
+    assert!(unknown < known * 2 && known < unknown * 2, "{known:?} and {unknown:?}");
+}
+
+#[tokio::test]
+async fn after_some_failures_the_connection_ends() {
+    let server = Running::secured("failures", users()).await;
+    let mut client = server.client().await;
+    for _ in 0..consort_server::bounds::AUTH_FAILURES_MAX {
+        refusal(&client.plain("alice", "wrong").await);
+    }
+    let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
+    // It may be closed before or after this is written.
+    let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"\xa0").await;
+    assert!(client.next(ping.asked()).await.is_none());
+    // Who mistypes a password once gets in.
+    let mut client = server.client().await;
+    refusal(&client.plain("alice", "wrong").await);
+    assert!(is_done(&client.plain("alice", "wonderland").await));
+}
+
+#[tokio::test]
+async fn what_is_no_message_of_its_mechanism_is_told_so() {
+    let server = Running::secured("no-message", users()).await;
+    for (mechanism, message, told) in [
+        ("PLAIN", &b""[..], "Invalid credentials: not a message of PLAIN: it has not three parts"),
+        ("PLAIN", b"\xff\0\0", "Invalid credentials: not a message of PLAIN: it is not UTF-8"),
+        ("PLAIN", b"admin\0alice\0wonderland", "Invalid credentials: nobody acts as another user here"),
+        ("SCRAM-SHA-256", b"", "Invalid credentials: not a message of SCRAM: it has no header"),
+        ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: not a message of SCRAM: it has no nonce"),
+        (
+            "SCRAM-SHA-512",
+            b"p=tls-unique,,n=alice,r=a",
+            "Invalid credentials: channel binding is not supported",
+        ),
+        ("SCRAM-SHA-512", b"n,a=admin,n=alice,r=a", "Invalid credentials: nobody acts as another user here"),
+        ("EXTERNAL", b"", "Invalid mech 'EXTERNAL'"),
+        ("DIGEST-MD5", b"", "Invalid mech 'DIGEST-MD5'"),
+        ("", b"", "Invalid mech ''"),
+    ] {
+        let response = server.client().await.auth(mechanism, message).await;
+        assert!(refusal(&response).ends_with(told), "{mechanism}: {response:?}");
+    }
+    // A second message that is none, and one after which it begins anew.
+    let mut client = server.client().await;
+    let begin = || step("SCRAM-SHA-256", &b"n,,n=alice,r=abc"[..]);
+    assert_eq!(client.ask("", begin()).await.status, Status::Success);
+    let response = client.auth("SCRAM-SHA-256", &b"c=biws,r=abc,p=AAAA"[..]).await;
+    assert!(refusal(&response).contains("another exchange"), "{response:?}");
+    assert_eq!(client.ask("", begin()).await.status, Status::Success);
+    assert!(is_done(&client.plain("alice", "wonderland").await));
+}
+
+#[tokio::test]
+async fn without_users_nobody_is_asked() {
+    let server = Running::start("no-users").await;
+    let response = server.client().await.plain("alice", "wonderland").await;
+    assert!(refusal(&response).starts_with("ISPN006007"), "{response:?}");
+    let mut client = server.client().await;
+    client.create("c").await;
+    assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
+}
+
+#[test]
+fn mechanisms_are_named_as_they_are_registered() {
+    assert_eq!(Mechanism::from_name("SCRAM-SHA-256"), Some(Mechanism::Scram(Hash::Sha256)));
+}

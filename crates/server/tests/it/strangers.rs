@@ -1,0 +1,162 @@
+//! Clients that nobody knows, and what they cost.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use consort_hotrod::ops::server;
+use consort_hotrod::{RequestBody, Status};
+use consort_server::bounds::{CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX};
+use consort_server::{Role, Server, Users, line_for};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::authentication::{refusal, users};
+use crate::client::{PATIENCE, Running, get, put};
+
+/// Reads until the server has closed the connection.
+async fn closed(mut stream: TcpStream) {
+    let mut sink = Vec::new();
+    // What was not read there is a reset here.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("it is closed");
+}
+
+/// The beginning of AUTH with PLAIN, of so many bytes.
+fn auth_of(length: usize) -> Vec<u8> {
+    let mut bytes = b"\xa0\x01\x1f\x23\x00\x00\x01\x00\x00\x00\x05PLAIN".to_vec();
+    let mut rest = length;
+    while rest >= 0x80 {
+        bytes.push((rest & 0x7f) as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    bytes
+}
+
+#[tokio::test]
+async fn a_stranger_is_not_waited_for() {
+    let patience = Duration::from_millis(400);
+    let server = Running::secured("patience", users().patience(patience)).await;
+    let begun = Instant::now();
+    // One says nothing, one half of something, one begins to show who it is, and one asks only whether anybody is there.
+    let silent = server.client().await.stream;
+    let mut half = server.client().await.stream;
+    half.write_all(b"\xa0\x01\x1f").await.unwrap();
+    let mut begins = server.client().await;
+    let response = begins.auth("SCRAM-SHA-256", &b"n,,n=alice,r=abc"[..]).await;
+    assert_eq!(response.status, Status::Success);
+    let mut pings = server.client().await;
+    let pinging = async {
+        let ping = crate::client::request(1, "", RequestBody::Server(server::Request::Ping));
+        loop {
+            let mut out = consort_hotrod::Output::new();
+            ping.encode(&mut out);
+            if pings.stream.write_all(&out.into_bytes()).await.is_err()
+                || pings.next(ping.asked()).await.is_none()
+            {
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE, async { tokio::join!(closed(silent), closed(half), closed(begins.stream), pinging) })
+        .await
+        .expect("they are closed");
+    assert!(begun.elapsed() >= patience);
+    // Who has shown who it is can say nothing for longer.
+    let mut alice = server.client().await;
+    assert_eq!(alice.plain("alice", "wonderland").await.status, Status::Success);
+    let begun = Instant::now();
+    closed(server.client().await.stream).await;
+    assert!(begun.elapsed() >= patience);
+    assert_eq!(alice.ask("", RequestBody::Server(server::Request::Ping)).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn a_strangers_request_is_small() {
+    let server = Running::secured("small", users()).await;
+    for length in [CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX, 1 << 30] {
+        let error = server.client().await.refused(&auth_of(length)).await.expect("an error");
+        assert_eq!(error.status, Status::ParseError, "{length}");
+    }
+    // A name of a cache, and the count of other parameters.
+    for bytes in [
+        &b"\xa0\x01\x29\x17\xff\xff\xff\xff\x07"[..],
+        b"\xa0\x01\x29\x17\x00\x00\x01\x00\x00\x00\xff\xff\x7f",
+    ] {
+        let error = server.client().await.refused(bytes).await.expect("an error");
+        assert_eq!(error.status, Status::ParseError);
+    }
+    // Who is known may say more.
+    let mut admin = server.client().await;
+    admin.plain("admin", "admin").await;
+    admin.create("c").await;
+    let large = Bytes::from(vec![7; 4 * STRANGER_BYTES_MAX]);
+    assert_eq!(admin.ask("c", put("large", large)).await.status, Status::Success);
+}
+
+/// Resident memory of this process (Linux).
+fn resident() -> usize {
+    let table = std::fs::read_to_string("/proc/self/statm").unwrap();
+    table.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test]
+async fn strangers_hold_no_more_than_64_kib_each() {
+    const STRANGERS: usize = 400;
+    let server = Running::secured("held", users().patience(PATIENCE)).await;
+    let mut message = auth_of(CREDENTIALS_BYTES_MAX - 64);
+    message.resize(CREDENTIALS_BYTES_MAX - 64, 0);
+    let mut strangers = Vec::new();
+    let before = resident();
+    for _ in 0..STRANGERS {
+        let mut stranger = server.client().await;
+        // All but the end of something, after something that was answered, so that it has been read.
+        stranger.ask("", RequestBody::Server(server::Request::Ping)).await;
+        stranger.stream.write_all(&message).await.unwrap();
+        strangers.push(stranger);
+    }
+    // Others are served meanwhile, and after what those have sent.
+    let mut admin = server.client().await;
+    admin.plain("admin", "admin").await;
+    admin.create("c").await;
+    assert_eq!(admin.ask("c", put("k", "v")).await.status, Status::Success);
+    let held = resident().saturating_sub(before) / STRANGERS;
+    assert!(held <= STRANGER_BYTES_MAX, "{held} bytes each");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_passwords_at_speed_do_not_hold_up_others() {
+    const GUESSING: usize = 32;
+    const READS: usize = 2_000;
+    // As expensive as verifiers are that are made for real.
+    let line = line_for("alice", &[Role::Admin], Some("wonderland")).unwrap();
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
+    let server = Running::secured("guessing", builder).await;
+    let mut alice = server.client().await;
+    alice.plain("alice", "wonderland").await;
+    alice.create("c").await;
+    alice.ask("c", put("k", "v")).await;
+    let at = server.at;
+    let mut guessing = tokio::task::JoinSet::new();
+    for n in 0..GUESSING {
+        guessing.spawn(async move {
+            let name = if n % 2 == 0 { "alice" } else { "nobody" };
+            loop {
+                let mut client = crate::client::Client::connect(at).await;
+                refusal(&client.plain(name, "guess").await);
+            }
+        });
+    }
+    let mut times = Vec::with_capacity(READS);
+    for _ in 0..READS {
+        let begun = Instant::now();
+        assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
+        times.push(begun.elapsed());
+    }
+    guessing.shutdown().await;
+    times.sort_unstable();
+    // Passwords are hashed for tens of milliseconds each, and never where this waits.
+    let p99 = times[READS * 99 / 100];
+    println!("p50 {:?}, p99 {p99:?}", times[READS / 2]);
+    assert!(p99 < Duration::from_millis(250), "{p99:?}");
+}
