@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use consort_encoding::{Encoding, Postcard, Raw};
 use consort_hotrod::{CacheTopology, Intelligence, ProtocolVersion, ServerAddress, Text};
+use consort_sasl::Mechanism;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -15,11 +16,14 @@ use tokio::task::JoinSet;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::connection::Traffic;
+use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
 use crate::link::Link;
 use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
+use crate::security::Security;
 use crate::server::Server;
+use crate::stream::Tls;
 use crate::uri;
 
 /// What all connections of a client have in common.
@@ -34,12 +38,14 @@ pub(crate) struct Settings {
 pub struct ClientBuilder {
     pub(crate) servers: Vec<ServerAddress>,
     pub(crate) settings: Settings,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) credentials: Credentials,
 }
 
 impl Default for ClientBuilder {
     fn default() -> Self {
         let settings = Settings { intelligence: Intelligence::Hash, version: None };
-        Self { servers: Vec::new(), settings }
+        Self { servers: Vec::new(), settings, tls: None, credentials: Credentials::default() }
     }
 }
 
@@ -66,6 +72,36 @@ impl ClientBuilder {
         self
     }
 
+    /// Speaks TLS with all servers.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Shows every server that the client is this user, in the strongest way that both can: SCRAM-SHA-512, SCRAM-SHA-256, and
+    /// within TLS also PLAIN.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        self.credentials = self.credentials.with_user(name, password);
+        self
+    }
+
+    /// Shows this token to every server (OAUTHBEARER), within TLS.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Self {
+        self.credentials = self.credentials.with_token(token);
+        self
+    }
+
+    /// Shows who the client is in this way only: EXTERNAL is by the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER,
+    /// asked for by name, are used also without TLS, where everybody on the way can read them.
+    #[must_use]
+    pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
+        self.credentials = self.credentials.with_only(mechanism);
+        self
+    }
+
     /// Connects. Returns as soon as one of the servers can be used.
     ///
     /// # Errors
@@ -85,6 +121,7 @@ impl ClientBuilder {
         }
         let inner = Arc::new(Inner {
             settings: self.settings,
+            security: Security::new(self.tls, self.credentials)?,
             clock: Clock::start(),
             runtime: Handle::current(),
             initial: self.servers,
@@ -120,7 +157,12 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects to `hotrod://host[:port][,host[:port]…]`, as soon as one of these servers can be used.
+    /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…]`, as soon as one of these servers can be used; with
+    /// `hotrods` within TLS. Names and passwords with other characters than letters and digits are percent-encoded. After a
+    /// question mark properties can follow, as `name=value` with `&` between them: those of Infinispan's clients that are
+    /// called `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`, `auth_token`,
+    /// `trust_store_file_name`, `key_store_file_name` (a certificate and its key) and `sni_host_name` ([`Tls::server_name`]).
+    /// The files are PEM files; without a trust store the system's is used.
     ///
     /// # Errors
     ///
@@ -196,6 +238,7 @@ impl CacheState {
 /// A client's state.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
+    security: Security,
     pub(crate) clock: Clock,
     runtime: Handle,
     initial: Vec<ServerAddress>,
@@ -245,7 +288,8 @@ impl Inner {
         if let Some(server) = servers.iter().find(|server| server.address == *address) {
             return server.clone();
         }
-        let server = Arc::new(Server::new(address.clone(), self.clock, self.settings.version));
+        let server =
+            Arc::new(Server::new(address.clone(), self.clock, self.settings.version, self.security.clone()));
         servers.push(server.clone());
         drop(servers);
         if !self.is_closed() {

@@ -1,6 +1,6 @@
 //! A connection to a server as a state machine without IO: requests and bytes go in, bytes and answers come out.
 //!
-//! It begins with a PING that settles the version. From then on requests are encoded one behind the other into one buffer,
+//! It begins with what shows whose it is, if that is wanted (`login`), and with a PING that settles the version. From then on requests are encoded one behind the other into one buffer,
 //! which its owner writes whenever it can; answers are decoded as bytes come, in whatever pieces and order, and found by
 //! their ids. A request keeps its id until it is answered, also if nobody waits for it any more: only with it can its
 //! answer be read. Deadlines are looked at every [`TICK`]. A server that says nothing is asked whether it is there.
@@ -8,15 +8,17 @@
 use std::task::{Poll, Waker};
 
 use bytes::BytesMut;
-use consort_hotrod::ops::server;
+use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
     Incoming, Limits, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
     ResponseDecoder,
 };
+use consort_sasl::scram::Keys;
 
 use crate::bounds::{ANSWER_BYTES_MAX, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_MAX};
 use crate::clock::Time;
 use crate::error::ConnectionError;
+use crate::login::{Derivation, Login, Next};
 use crate::slots::{Failure, Slot, Slots};
 
 /// In which every server that is spoken to understands a PING, and tells what else it speaks.
@@ -42,6 +44,8 @@ pub(crate) enum Refused {
 
 #[derive(Debug)]
 enum Phase {
+    /// It is shown whose the connection is.
+    LoggingIn(Box<Login>),
     Greeting,
     Open(ProtocolVersion),
     /// What was asked is answered, and no more is taken.
@@ -85,8 +89,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// One that is just made. Without a wanted version, the newest is that both sides speak.
-    pub(crate) fn new(now: Time, wanted: Option<ProtocolVersion>) -> Self {
+    /// One that is just made. Without a wanted version, the newest is that both sides speak. With a login, nothing else is
+    /// asked before that has ended well.
+    pub(crate) fn new(now: Time, wanted: Option<ProtocolVersion>, login: Option<Login>) -> Self {
         let limits = Limits { message: ANSWER_BYTES_MAX, ..Limits::default() };
         let mut connection = Self {
             traffic: Traffic::default(),
@@ -102,13 +107,24 @@ impl Connection {
             is_pinged: false,
             writer: None,
         };
-        connection.ping(now);
+        match login {
+            Some(login) => {
+                connection.phase = Phase::LoggingIn(Box::new(login));
+                connection.ask(now, RequestBody::Auth(auth::Request::Mechanisms));
+            }
+            None => connection.ping(now),
+        }
         connection
     }
 
     fn ping(&mut self, now: Time) {
+        self.ask(now, RequestBody::Server(server::Request::Ping));
+    }
+
+    /// Asks something of its own.
+    fn ask(&mut self, now: Time, body: RequestBody) {
         let header = RequestHeader::new(self.slots.next_id(), GREETING);
-        let request = Request { header, body: RequestBody::Server(server::Request::Ping) };
+        let request = Request { header, body };
         let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
         self.encode(now, &request, slot);
         self.is_pinged = true;
@@ -181,7 +197,7 @@ impl Connection {
         loop {
             let slots = &self.slots;
             match self.decoder.decode(input, |id| slots.asked(id))? {
-                Some(Incoming::Response(response)) => self.answered(response, effects)?,
+                Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
                 // Nothing here listens to anything.
                 Some(Incoming::Event(_) | Incoming::CounterEvent(_)) => {}
                 None => return Ok(()),
@@ -189,11 +205,18 @@ impl Connection {
         }
     }
 
-    fn answered(&mut self, response: Response, effects: &mut Effects) -> Result<(), ConnectionError> {
+    fn answered(
+        &mut self,
+        now: Time,
+        response: Response,
+        effects: &mut Effects,
+    ) -> Result<(), ConnectionError> {
         if self.slots.is_own(response.id) {
             self.is_pinged = false;
-            if let Phase::Greeting = self.phase {
-                self.phase = Phase::Open(self.agreed(&response)?);
+            match self.phase {
+                Phase::LoggingIn(_) => self.log_in(now, &response)?,
+                Phase::Greeting => self.phase = Phase::Open(self.agreed(&response)?),
+                Phase::Open(_) | Phase::Draining | Phase::Lost => {}
             }
         }
         // What is told to nobody is of the connection as a whole.
@@ -208,6 +231,41 @@ impl Connection {
         effects.wake.extend(waker);
         effects.room += room;
         Ok(())
+    }
+
+    /// Goes on with what shows whose the connection is.
+    fn log_in(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
+        let Phase::LoggingIn(login) = &mut self.phase else { return Ok(()) };
+        let next = match &response.body {
+            ResponseBody::Auth(response) => login.answered(response)?,
+            ResponseBody::Error(text) => return Err(login.refused(text.as_str()).into()),
+            _ => return Err(login.refused("its answer is another one").into()),
+        };
+        match next {
+            Next::Ask(request) => self.ask(now, RequestBody::Auth(request)),
+            Next::Derive => {}
+            Next::Done => {
+                self.phase = Phase::Greeting;
+                self.ping(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// What keys are to be derived with before it can go on, if there is something.
+    pub(crate) fn derivation(&self) -> Option<Derivation> {
+        match &self.phase {
+            Phase::LoggingIn(login) => login.derivation(),
+            _ => None,
+        }
+    }
+
+    /// Here are the keys.
+    pub(crate) fn prove(&mut self, now: Time, keys: &Keys) {
+        let Phase::LoggingIn(login) = &mut self.phase else { return };
+        if let Some(request) = login.prove(keys) {
+            self.ask(now, RequestBody::Auth(request));
+        }
     }
 
     /// The version to speak, by the answer to the first PING.
@@ -285,7 +343,7 @@ impl Connection {
     }
 
     /// No more requests are taken.
-    pub(crate) const fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         if self.is_open() {
             self.phase = Phase::Draining;
         }

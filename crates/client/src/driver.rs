@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use consort_hotrod::Output;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use crate::bounds::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
@@ -19,6 +18,7 @@ use crate::clock::Time;
 use crate::connection::{Connection, Effects};
 use crate::error::ConnectionError;
 use crate::link::Link;
+use crate::stream::Stream;
 
 /// How it stands after a look at the connection.
 struct Moved {
@@ -30,7 +30,7 @@ struct Moved {
 
 /// A connection and what moves it.
 pub(crate) struct Driver {
-    stream: TcpStream,
+    stream: Stream,
     pub(crate) link: Arc<Link>,
     input: BytesMut,
     output: Output,
@@ -44,7 +44,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(stream: TcpStream, link: Arc<Link>) -> Self {
+    pub(crate) fn new(stream: Stream, link: Arc<Link>) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(link.clock.instant(link.clock.now())));
         Self {
             stream,
@@ -169,6 +169,9 @@ impl Driver {
                 Poll::Ready(Err(error)) => return Err(error.into()),
                 Poll::Pending => break,
             }
+        }
+        if let Poll::Ready(written) = self.stream.poll_within(cx) {
+            written?;
         }
         Ok(has_written)
     }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use consort_encoding::EncodingError;
 use consort_hotrod::{DecodeError, ProtocolVersion, Status};
+use consort_tls::TlsError;
+
+use crate::login::LoginError;
 
 /// An operation has failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -73,6 +76,14 @@ pub enum ClientError {
         /// What has happened.
         cause: ConnectionError,
     },
+    /// The caller's: its user may not do that, or the server wants to know first who the user is. Nothing was changed.
+    #[error("{server}: {message}")]
+    Denied {
+        /// The server.
+        server: String,
+        /// What it says: the user, the operation, and what is missing.
+        message: String,
+    },
     /// The server's: it could not do it.
     #[error("{server}: {message} ({status:?})")]
     Server {
@@ -118,6 +129,12 @@ pub enum ConnectionError {
     /// The network's.
     #[error("{0}")]
     Io(Arc<io::Error>),
+    /// Either side's: certificates are not believed, or one of them does not speak TLS.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The server does not know who we are, or is not the one it seems to be.
+    #[error(transparent)]
+    Login(#[from] LoginError),
     /// It took too long.
     #[error("no connection within {0:?}")]
     ConnectTimedOut(Duration),
@@ -158,7 +175,10 @@ fn spoken(newest: u8) -> String {
 
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
-        Self::Io(Arc::new(error))
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) => Self::Tls(error.to_string()),
+            None => Self::Io(Arc::new(error)),
+        }
     }
 }
 
@@ -172,6 +192,9 @@ pub enum ConnectError {
         /// What is wrong with it. It is not repeated here: it may have a password.
         reason: String,
     },
+    /// The caller's: certificates or keys do not do.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No server could be reached: each by its address, with the reason.
     #[error("no server can be reached: {}", listed(.0))]
     Unreachable(Vec<(String, ConnectionError)>),

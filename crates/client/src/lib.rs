@@ -23,6 +23,13 @@
 //!
 //! Who asks for more than a connection has room for waits, in order. Every operation has a deadline, which includes that.
 //!
+//! # Who one is
+//!
+//! With `hotrods://` all connections are within TLS. A user and its password in the address, or another way to show who one
+//! is ([`ClientBuilder`]), are shown on every new connection before anything else is asked, in the strongest way that both
+//! sides can. Without TLS no password or token is sent as it is unless that mechanism is asked for by name: who only claims
+//! to be the server could have it. With SCRAM the server has to know the user, too, or it is not believed.
+//!
 //! # When servers fail
 //!
 //! A connection that is lost is made again, after pauses that double from 50 ms to 5 s. Meanwhile requests go to other
@@ -45,15 +52,19 @@ mod client;
 mod clock;
 mod connection;
 mod counter;
+mod credentials;
 mod driver;
 mod error;
 mod link;
+mod login;
 mod operation;
 mod options;
 mod pause;
 mod routing;
+mod security;
 mod server;
 mod slots;
+mod stream;
 mod uri;
 
 pub use admin::Administration;
@@ -64,9 +75,13 @@ pub use connection::Traffic;
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
+pub use consort_sasl::{Mechanism, scram::Hash, scram::ScramError};
+pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
 pub use error::{ClientError, ConnectError, ConnectionError};
+pub use login::LoginError;
 pub use options::{CacheOptions, Lifetime};
+pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
 
 /// The programs in the README are compiled, too.

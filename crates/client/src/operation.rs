@@ -263,6 +263,10 @@ impl Operation<'_> {
             Status::ParseError if text.contains("CacheNotFoundException") => {
                 Next::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
             }
+            Status::ServerError if text.contains("SecurityException") => {
+                let (server, message) = (server.to_string(), text.to_owned());
+                Next::Failed(ClientError::Denied { server, message })
+            }
             // It does not run there, or no more: nothing was done.
             Status::IllegalLifecycle => Next::Elsewhere(Some(error())),
             Status::NodeSuspected if self.is_repeatable => Next::Elsewhere(Some(error())),

@@ -14,6 +14,7 @@ use crate::driver::Driver;
 use crate::error::ConnectionError;
 use crate::link::Link;
 use crate::pause::Pauses;
+use crate::security::Security;
 
 /// How a server is to be had.
 enum State {
@@ -29,6 +30,7 @@ pub(crate) struct Server {
     retires: Notify,
     clock: Clock,
     version: Option<ProtocolVersion>,
+    security: Security,
 }
 
 impl std::fmt::Display for Server {
@@ -38,9 +40,14 @@ impl std::fmt::Display for Server {
 }
 
 impl Server {
-    pub(crate) fn new(address: ServerAddress, clock: Clock, version: Option<ProtocolVersion>) -> Self {
+    pub(crate) fn new(
+        address: ServerAddress,
+        clock: Clock,
+        version: Option<ProtocolVersion>,
+        security: Security,
+    ) -> Self {
         let state = RwLock::new(State::Connecting);
-        Self { address, state, retires: Notify::new(), clock, version }
+        Self { address, state, retires: Notify::new(), clock, version, security }
     }
 
     /// Its connection, if there is one.
@@ -104,9 +111,11 @@ impl Server {
             let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
             // Requests are written together as they are; waiting for more of them would only cost time.
             stream.set_nodelay(true)?;
-            let connection = Connection::new(self.clock.now(), self.version);
+            let stream = self.security.open(self.address.host.as_str(), stream).await?;
+            let login = self.security.login(&self.address)?;
+            let connection = Connection::new(self.clock.now(), self.version, login);
             let mut driver = Driver::new(stream, Arc::new(Link::new(connection, self.clock)));
-            driver.until(Connection::is_open).await?;
+            self.security.greet(&mut driver).await?;
             Ok(driver)
         };
         match timeout(CONNECT_TIME_MAX, connecting).await {

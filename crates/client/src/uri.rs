@@ -1,9 +1,12 @@
-//! Where to connect to: `hotrod://host[:port][,host[:port]…][?name=value&…]` (facts section 8).
+//! Where to connect to: `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
 
 use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
+use consort_sasl::Mechanism;
+use consort_tls::{Identity, Roots, TlsError};
 
 use crate::client::ClientBuilder;
 use crate::error::ConnectError;
+use crate::stream::Tls;
 
 /// Where Hot Rod servers listen unless something else is said.
 pub const DEFAULT_PORT: u16 = 11222;
@@ -14,20 +17,26 @@ pub(crate) fn parse(uri: &str) -> Result<ClientBuilder, ConnectError> {
 }
 
 fn read(uri: &str) -> Result<ClientBuilder, String> {
-    let rest = match uri.split_once("://") {
-        Some(("hotrod", rest)) => rest,
-        Some(("hotrods", _)) => return Err("TLS is not there yet".to_owned()),
-        Some((scheme, _)) => return Err(format!("{scheme} is not hotrod")),
-        None => uri,
+    let (is_within_tls, rest) = match uri.split_once("://") {
+        Some(("hotrod", rest)) => (false, rest),
+        Some(("hotrods", rest)) => (true, rest),
+        Some((scheme, _)) => return Err(format!("{scheme} is not hotrod or hotrods")),
+        None => (false, uri),
     };
-    let (hosts, properties) = rest.split_once('?').unwrap_or((rest, ""));
-    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-    if hosts.contains('@') {
-        return Err("authentication is not there yet".to_owned());
-    }
+    let (authority, properties) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    };
     let mut builder = ClientBuilder::default();
     for host in hosts.split(',') {
         builder = builder.server(address(host)?);
+    }
+    let mut found = Found { is_within_tls, ..Found::default() };
+    if let Some(user) = user {
+        let (name, password) = user.split_once(':').ok_or("a user has no password")?;
+        (found.name, found.password) = (Some(decoded(name)?), Some(decoded(password)?));
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
         let (name, value) = property.split_once('=').unwrap_or((property, ""));
@@ -46,10 +55,74 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
                 "4.1" => builder.version(ProtocolVersion::V4_1),
                 other => return Err(format!("protocol_version cannot be {other}")),
             },
-            other => return Err(format!("unknown property {other}")),
+            "sasl_mechanism" => {
+                let mechanism = Mechanism::from_name(value);
+                builder.mechanism(mechanism.ok_or_else(|| format!("sasl_mechanism cannot be {value}"))?)
+            }
+            "auth_token" => builder.token(&decoded(value)?),
+            other => {
+                found.note(other, decoded(value)?)?;
+                builder
+            }
         };
     }
-    Ok(builder)
+    found.apply(builder)
+}
+
+/// What belongs together, wherever in the text it is.
+#[derive(Default)]
+struct Found {
+    is_within_tls: bool,
+    name: Option<String>,
+    password: Option<String>,
+    trusted: Option<String>,
+    shown: Option<String>,
+    server_name: Option<String>,
+}
+
+impl Found {
+    fn note(&mut self, name: &str, value: String) -> Result<(), String> {
+        let place = match name {
+            "auth_username" => &mut self.name,
+            "auth_password" => &mut self.password,
+            "trust_store_file_name" => &mut self.trusted,
+            "key_store_file_name" => &mut self.shown,
+            "sni_host_name" => &mut self.server_name,
+            other => return Err(format!("unknown property {other}")),
+        };
+        if place.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
+    }
+
+    fn apply(self, mut builder: ClientBuilder) -> Result<ClientBuilder, String> {
+        builder = match (&self.name, &self.password) {
+            (Some(name), Some(password)) => builder.user(name, password),
+            (None, None) => builder,
+            (Some(_), None) => return Err("a user has no password".to_owned()),
+            (None, Some(_)) => return Err("a password has no user".to_owned()),
+        };
+        if !self.is_within_tls {
+            return match self.trusted.or(self.shown).or(self.server_name) {
+                Some(_) => Err("certificates are for TLS, that is for hotrods".to_owned()),
+                None => Ok(builder),
+            };
+        }
+        let told = |error: TlsError| error.to_string();
+        let roots = self.trusted.map_or_else(Roots::of_system, Roots::from_file);
+        let mut tls = Tls::new(roots.map_err(told)?);
+        if let Some(shown) = self.shown {
+            tls = tls.identity(Identity::from_files(&shown, &shown).map_err(told)?);
+        }
+        if let Some(name) = self.server_name {
+            tls = tls.server_name(name);
+        }
+        Ok(builder.tls(tls))
+    }
+}
+
+/// Text without percent signs that stand for something else.
+fn decoded(text: &str) -> Result<String, String> {
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| "something is not UTF-8 once it is decoded".to_owned())
 }
 
 fn address(text: &str) -> Result<ServerAddress, String> {
@@ -103,11 +176,29 @@ mod tests {
     }
 
     #[test]
+    fn names_and_passwords_are_decoded() {
+        let builder = read("hotrod://a%40b:p%3Aq%2Fr@one,two:1?sasl_mechanism=SCRAM-SHA-256").unwrap();
+        assert_eq!(builder.credentials.user(), Some(("a@b", "p:q/r")));
+        assert_eq!(builder.credentials.only(), Mechanism::from_name("SCRAM-SHA-256"));
+        assert_eq!(builder.servers.len(), 2);
+        let builder = read("hotrod://h?auth_username=a%20b&auth_password=c").unwrap();
+        assert_eq!(builder.credentials.user(), Some(("a b", "c")));
+        assert_eq!(read("hotrod://h?auth_token=a.b.c").unwrap().credentials.token(), Some("a.b.c"));
+        assert!(!format!("{builder:?}").contains("\"c\""), "passwords are not told");
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         for (uri, reason) in [
-            ("http://h", "http is not hotrod"),
-            ("hotrods://h", "TLS is not there yet"),
-            ("hotrod://me:secret@h", "authentication is not there yet"),
+            ("http://h", "http is not hotrod or hotrods"),
+            ("hotrod://me@h", "a user has no password"),
+            ("hotrod://h?auth_username=me", "a user has no password"),
+            ("hotrod://h?auth_password=secret", "a password has no user"),
+            ("hotrod://me:secret@h?auth_username=me", "auth_username is there twice"),
+            ("hotrod://%ff:secret@h", "something is not UTF-8 once it is decoded"),
+            ("hotrod://h?sasl_mechanism=DIGEST-MD5", "sasl_mechanism cannot be DIGEST-MD5"),
+            ("hotrod://h?sni_host_name=h", "certificates are for TLS, that is for hotrods"),
+            ("hotrods://h?trust_store_file_name=Cargo.toml", "Cargo.toml: no certificate in it"),
             ("hotrod://", "a host is missing"),
             ("hotrod://h:99999", "99999 is not a port"),
             ("hotrod://[::1", "a bracket is not closed"),

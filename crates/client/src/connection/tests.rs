@@ -44,7 +44,7 @@ impl Pair {
     fn begun(wanted: Option<ProtocolVersion>) -> Self {
         let mut pair = Self {
             now: SECOND,
-            connection: Connection::new(SECOND, wanted),
+            connection: Connection::new(SECOND, wanted, None),
             caller: Arc::default(),
             asked: Vec::new(),
             requests: consort_hotrod::RequestDecoder::default(),

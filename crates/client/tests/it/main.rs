@@ -1,8 +1,10 @@
 //! The client against servers of this process, over real sockets.
 
+mod certificates;
 mod counters;
 mod failover;
 mod foreign;
+mod security;
 mod servers;
 mod sharing;
 mod verbs;

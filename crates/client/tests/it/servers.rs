@@ -6,7 +6,7 @@ use std::time::Duration;
 use consort_cache::{CacheManager, Channel};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
-use consort_server::Server;
+use consort_server::{Server, ServerBuilder};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -30,6 +30,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) async fn start(cluster: &'static str, name: &'static str) -> Self {
+        Self::secured(cluster, name, Server::builder()).await
+    }
+
+    /// One that is like this.
+    pub(crate) async fn secured(cluster: &'static str, name: &'static str, builder: ServerBuilder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, tells) = oneshot::channel();
@@ -37,7 +42,7 @@ impl Running {
             let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
             let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
             let manager = members.connect(cluster).await.unwrap();
-            let server = Server::builder().port(0).start(manager).await.unwrap();
+            let server = builder.port(0).start(manager).await.unwrap();
             told.send(server.address()).unwrap();
             server.serve_until(std::future::pending()).await.unwrap();
         });

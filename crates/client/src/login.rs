@@ -1,0 +1,319 @@
+//! How a connection shows whose it is: from the mechanisms that the server offers to the end of the one that was chosen. A
+//! state machine without IO, and without randomness of its own.
+
+use std::sync::Arc;
+
+use consort_hotrod::ops::auth;
+use consort_sasl::bearer::Bearer;
+use consort_sasl::plain::Plain;
+use consort_sasl::scram::client::{Challenged, First, Last};
+use consort_sasl::scram::{Hash, Keys, ScramError};
+use consort_sasl::{Mechanism, prepare};
+
+use crate::credentials::Credentials;
+
+/// The server does not know who the client is, or the client not whether the server is the right one. Nothing was asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginError {
+    /// The caller's or the server's: there is no such user, or it has another password, certificate or token. No server tells
+    /// which.
+    #[error("the server does not accept who we say we are ({mechanism}): {message}")]
+    Rejected {
+        /// How it was shown.
+        mechanism: Mechanism,
+        /// What the server says.
+        message: String,
+    },
+    /// The caller's or the server's: there is no way that both can.
+    #[error("the server offers {offered}; {reason}")]
+    NoMechanism {
+        /// What it offers.
+        offered: String,
+        /// Why none of that can be done.
+        reason: &'static str,
+    },
+    /// The server's: it does not say what it offers, as a rule because it has no users.
+    #[error("the server does not ask who we are: {0}")]
+    NotAsked(String),
+    /// The caller's: the name or the password has characters that none can have.
+    #[error("the user's name or password is empty, or has characters that it must not have")]
+    Unpreparable,
+    /// The server's: its part of the exchange is wrong. If it is an impostor, it has not learnt the password.
+    #[error("{mechanism}: {error}")]
+    Scram {
+        /// The mechanism.
+        mechanism: Mechanism,
+        /// What is wrong.
+        error: ScramError,
+    },
+    /// The server's: it says something that the mechanism does not have at that place.
+    #[error("the server answers out of turn ({0})")]
+    OutOfTurn(Mechanism),
+    /// The system's: it has no random numbers.
+    #[error("the system has no random numbers")]
+    NoRandomness,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// This is to be asked.
+    Ask(auth::Request),
+    /// Keys are to be derived from the password, which takes time.
+    Derive,
+    /// The server knows who we are, and we know that it is the right one.
+    Done,
+}
+
+#[derive(Debug)]
+enum State {
+    Begun,
+    /// Everything was said in one message.
+    Told(Mechanism),
+    Challenging(First, Hash),
+    /// Keys are awaited.
+    Deriving(Challenged),
+    Proving(Last, Hash),
+    Over,
+}
+
+/// What keys are to be derived with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Derivation {
+    pub(crate) hash: Hash,
+    pub(crate) salt: Vec<u8>,
+    pub(crate) iterations: u32,
+}
+
+/// The state of it.
+#[derive(Debug)]
+pub(crate) struct Login {
+    credentials: Arc<Credentials>,
+    /// Nobody else reads what is said.
+    is_private: bool,
+    nonce: String,
+    server: (String, u16),
+    state: State,
+}
+
+impl Login {
+    /// One for a connection to this server. The nonce must be new and random.
+    pub(crate) fn new(
+        credentials: Arc<Credentials>,
+        is_private: bool,
+        nonce: String,
+        server: (String, u16),
+    ) -> Self {
+        Self { credentials, is_private, nonce, server, state: State::Begun }
+    }
+
+    /// What was asked is refused.
+    pub(crate) fn refused(&mut self, message: &str) -> LoginError {
+        let message = message.to_owned();
+        let mechanism = match std::mem::replace(&mut self.state, State::Over) {
+            State::Begun | State::Over => return LoginError::NotAsked(message),
+            State::Told(mechanism) => mechanism,
+            State::Challenging(_, hash) | State::Proving(_, hash) => Mechanism::Scram(hash),
+            State::Deriving(challenged) => Mechanism::Scram(challenged.hash()),
+        };
+        LoginError::Rejected { mechanism, message }
+    }
+
+    /// What was asked is answered.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot go on.
+    pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<Next, LoginError> {
+        match (std::mem::replace(&mut self.state, State::Over), response) {
+            (State::Begun, auth::Response::Mechanisms(names)) => {
+                let offered: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+                self.choose(&offered).map(Next::Ask)
+            }
+            (State::Told(_), auth::Response::Done) => Ok(Next::Done),
+            (State::Challenging(first, hash), auth::Response::Challenge(challenge)) => {
+                self.state = State::Deriving(first.challenged(challenge).map_err(wrong(hash))?);
+                Ok(Next::Derive)
+            }
+            (State::Proving(last, hash), auth::Response::Challenge(signature)) => {
+                last.check(signature).map_err(wrong(hash))?;
+                Ok(Next::Done)
+            }
+            // Done without the server's signature is not done.
+            (State::Challenging(_, hash) | State::Proving(_, hash), _) => {
+                Err(LoginError::OutOfTurn(Mechanism::Scram(hash)))
+            }
+            (State::Told(mechanism), _) => Err(LoginError::OutOfTurn(mechanism)),
+            (State::Begun | State::Deriving(_) | State::Over, _) => {
+                Err(LoginError::NotAsked("its answer is another one".to_owned()))
+            }
+        }
+    }
+
+    /// Takes the strongest that both sides can.
+    fn choose(&mut self, offered: &[&str]) -> Result<auth::Request, LoginError> {
+        let usable = |mechanism: &&Mechanism| self.credentials.can(**mechanism);
+        let known: Vec<Mechanism> =
+            Mechanism::ALL.into_iter().filter(|mechanism| offered.contains(&mechanism.name())).collect();
+        let usable: Vec<Mechanism> = known.iter().filter(usable).copied().collect();
+        // Who only claims to be the server, and offers nothing else, is not to have the password for it.
+        let is_safe = |mechanism: &Mechanism| {
+            self.is_private || !mechanism.tells_secret() || self.credentials.only() == Some(*mechanism)
+        };
+        let Some(&mechanism) = usable.iter().find(|mechanism| is_safe(mechanism)) else {
+            let reason = if usable.is_empty() {
+                "we have nothing to show in any of these ways"
+            } else {
+                "without TLS a password or token is sent as it is only if that mechanism is asked for by name"
+            };
+            return Err(LoginError::NoMechanism { offered: offered.join(", "), reason });
+        };
+        let (state, message) = self.begin(mechanism)?;
+        self.state = state;
+        Ok(auth::Request::Step(mechanism.name().into(), message.into()))
+    }
+
+    fn begin(&self, mechanism: Mechanism) -> Result<(State, Vec<u8>), LoginError> {
+        let message = match mechanism {
+            Mechanism::External => Vec::new(),
+            Mechanism::Scram(hash) => {
+                let (name, _) = self.credentials.user().unwrap_or_default();
+                let name = prepare(name).map_err(|_| LoginError::Unpreparable)?;
+                let (first, message) = First::begin(hash, &name, &self.nonce);
+                return Ok((State::Challenging(first, hash), message));
+            }
+            Mechanism::OauthBearer => {
+                let token = self.credentials.token().unwrap_or_default();
+                Bearer { act_as: "", token }.write(&self.server.0, self.server.1)
+            }
+            Mechanism::Plain => {
+                let (name, password) = self.credentials.user().unwrap_or_default();
+                Plain { act_as: "", name, password }.write()
+            }
+        };
+        Ok((State::Told(mechanism), message))
+    }
+
+    /// What keys are to be derived with, if they are awaited.
+    pub(crate) fn derivation(&self) -> Option<Derivation> {
+        let State::Deriving(challenged) = &self.state else { return None };
+        let (hash, salt) = (challenged.hash(), challenged.salt().to_vec());
+        Some(Derivation { hash, salt, iterations: challenged.iterations() })
+    }
+
+    /// Here they are: what is to be asked, if they were awaited.
+    pub(crate) fn prove(&mut self, keys: &Keys) -> Option<auth::Request> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Deriving(challenged) => {
+                let hash = challenged.hash();
+                let (last, message) = challenged.prove(keys);
+                self.state = State::Proving(last, hash);
+                Some(auth::Request::Step(Mechanism::Scram(hash).name().into(), message.into()))
+            }
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+}
+
+fn wrong(hash: Hash) -> impl Fn(ScramError) -> LoginError {
+    move |error| LoginError::Scram { mechanism: Mechanism::Scram(hash), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_hotrod::Text;
+
+    use super::*;
+
+    fn login(credentials: Credentials, is_private: bool) -> Login {
+        let nonce = "rOprNGfwEbeRWgbNEkqO".to_owned();
+        Login::new(Arc::new(credentials), is_private, nonce, ("h".to_owned(), 1))
+    }
+
+    fn offer(names: &[&'static str]) -> auth::Response {
+        auth::Response::Mechanisms(names.iter().map(|name| Text::from_static(name)).collect())
+    }
+
+    fn chosen(credentials: Credentials, is_private: bool, names: &[&'static str]) -> Result<String, String> {
+        match login(credentials, is_private).answered(&offer(names)) {
+            Ok(Next::Ask(auth::Request::Step(mechanism, _))) => Ok(mechanism.to_string()),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn user() -> Credentials {
+        Credentials::default().with_user("user", "pencil")
+    }
+
+    const ALL: &[&str] =
+        &["PLAIN", "SCRAM-SHA-256", "DIGEST-MD5", "EXTERNAL", "SCRAM-SHA-512", "OAUTHBEARER"];
+
+    #[test]
+    fn the_strongest_is_taken_that_both_sides_can() {
+        assert_eq!(chosen(user(), true, ALL).unwrap(), "SCRAM-SHA-512");
+        assert_eq!(chosen(user(), true, &["PLAIN", "SCRAM-SHA-256"]).unwrap(), "SCRAM-SHA-256");
+        assert_eq!(chosen(user(), true, &["PLAIN"]).unwrap(), "PLAIN");
+        assert_eq!(chosen(Credentials::default().with_token("t"), true, ALL).unwrap(), "OAUTHBEARER");
+        let external = Credentials::default().with_only(Mechanism::External);
+        assert_eq!(chosen(external, true, ALL).unwrap(), "EXTERNAL");
+        assert_eq!(chosen(user().with_only(Mechanism::Plain), true, ALL).unwrap(), "PLAIN");
+    }
+
+    #[test]
+    fn a_password_is_not_sent_as_it_is_unless_that_is_wanted() {
+        let refused = chosen(user(), false, &["PLAIN"]).unwrap_err();
+        assert!(refused.starts_with("the server offers PLAIN; without TLS"), "{refused}");
+        assert_eq!(chosen(user().with_only(Mechanism::Plain), false, &["PLAIN"]).unwrap(), "PLAIN");
+        assert_eq!(chosen(user(), false, &["PLAIN", "SCRAM-SHA-256"]).unwrap(), "SCRAM-SHA-256");
+        let refused = chosen(user(), true, &["GSSAPI", "EXTERNAL"]).unwrap_err();
+        assert_eq!(
+            refused,
+            "the server offers GSSAPI, EXTERNAL; we have nothing to show in any of these ways"
+        );
+    }
+
+    const SERVER_FIRST: &[u8] =
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+
+    /// Up to where the server has to show that it is the right one.
+    fn proving() -> Login {
+        let mut login = login(user(), false);
+        login.answered(&offer(&["SCRAM-SHA-256"])).unwrap();
+        let challenge = auth::Response::Challenge(bytes::Bytes::from_static(SERVER_FIRST));
+        assert!(matches!(login.answered(&challenge), Ok(Next::Derive)));
+        let Derivation { hash, salt, iterations } = login.derivation().unwrap();
+        let keys = Keys::derive(hash, "pencil", &salt, iterations);
+        assert!(login.prove(&keys).is_some());
+        assert!(login.prove(&keys).is_none());
+        login
+    }
+
+    /// RFC 7677, section 3.
+    #[test]
+    fn the_server_has_to_show_that_it_knows_the_user() {
+        let signature = |text: &'static str| auth::Response::Challenge(text.as_bytes().to_vec().into());
+        let right = signature("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+        assert!(matches!(proving().answered(&right), Ok(Next::Done)));
+        let other = signature("v=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+        let error = proving().answered(&other).unwrap_err();
+        assert!(matches!(error, LoginError::Scram { error: ScramError::Impostor, .. }), "{error}");
+        let error = proving().answered(&auth::Response::Done).unwrap_err();
+        assert_eq!(error, LoginError::OutOfTurn(Mechanism::Scram(Hash::Sha256)));
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_refused() {
+        let refused = proving().refused("ISPN006024: Invalid credentials").to_string();
+        assert_eq!(
+            refused,
+            "the server does not accept who we say we are (SCRAM-SHA-256): ISPN006024: Invalid credentials"
+        );
+        let refused = login(user(), false).refused("ISPN006007").to_string();
+        assert_eq!(refused, "the server does not ask who we are: ISPN006007");
+    }
+}

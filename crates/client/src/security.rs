@@ -1,0 +1,57 @@
+//! What all connections of a client do before they can be used: TLS, and to show whose they are.
+
+use std::sync::Arc;
+
+use consort_hotrod::ServerAddress;
+use consort_sasl::scram;
+use consort_tls::TlsError;
+use tokio::net::TcpStream;
+
+use crate::credentials::Credentials;
+use crate::driver::Driver;
+use crate::error::ConnectionError;
+use crate::login::{Login, LoginError};
+use crate::stream::{Connector, Stream, Tls};
+
+/// What a client's connections have in common.
+#[derive(Clone, Default)]
+pub(crate) struct Security {
+    connector: Option<Connector>,
+    credentials: Option<Arc<Credentials>>,
+}
+
+impl Security {
+    pub(crate) fn new(tls: Option<Tls>, credentials: Credentials) -> Result<Self, TlsError> {
+        let connector = tls.map(Tls::connector).transpose()?;
+        Ok(Self { connector, credentials: credentials.is_some().then(|| Arc::new(credentials)) })
+    }
+
+    /// The stream within TLS, if that is wanted.
+    pub(crate) async fn open(&self, host: &str, stream: TcpStream) -> Result<Stream, ConnectionError> {
+        match &self.connector {
+            Some(connector) => connector.connect(host, stream).await,
+            None => Ok(Stream::Plain(stream)),
+        }
+    }
+
+    /// How a new connection to this server shows whose it is, if it has to.
+    pub(crate) fn login(&self, server: &ServerAddress) -> Result<Option<Login>, ConnectionError> {
+        let Some(credentials) = &self.credentials else { return Ok(None) };
+        let random = ring::rand::generate::<[u8; 18]>(&ring::rand::SystemRandom::new());
+        let random = random.map_err(|_| LoginError::NoRandomness)?;
+        let (nonce, server) = (scram::nonce(random.expose()), (server.host.to_string(), server.port));
+        Ok(Some(Login::new(credentials.clone(), self.connector.is_some(), nonce, server)))
+    }
+
+    /// Moves bytes until the connection can be used.
+    pub(crate) async fn greet(&self, driver: &mut Driver) -> Result<(), ConnectionError> {
+        loop {
+            driver.until(|connection| connection.is_open() || connection.derivation().is_some()).await?;
+            let wanted = driver.link.lock().derivation();
+            let (Some(wanted), Some(credentials)) = (wanted, &self.credentials) else { return Ok(()) };
+            let keys = credentials.keys(wanted).await?;
+            let now = driver.link.clock.now();
+            driver.link.lock().prove(now, &keys);
+        }
+    }
+}

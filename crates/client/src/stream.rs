@@ -1,0 +1,145 @@
+//! A server's bytes, within TLS or as they are.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use consort_tls::{Identity, Roots, TlsError};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::ConnectionError;
+
+/// How a client is sure of its servers, and what it shows them.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    roots: Roots,
+    identity: Option<Identity>,
+    server_name: Option<String>,
+}
+
+impl Tls {
+    /// Servers are believed that have a certificate of these.
+    pub const fn new(roots: Roots) -> Self {
+        Self { roots, identity: None, server_name: None }
+    }
+
+    /// Shows this certificate to servers that ask for one.
+    #[must_use]
+    pub fn identity(self, identity: Identity) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// The name that the certificates of all servers must have. Unless it is said, each must have the host that is connected
+    /// to: also the addresses that servers tell of each other.
+    #[must_use]
+    pub fn server_name(self, name: impl Into<String>) -> Self {
+        Self { server_name: Some(name.into()), ..self }
+    }
+
+    pub(crate) fn connector(self) -> Result<Connector, TlsError> {
+        let connector = TlsConnector::from(consort_tls::client(self.roots, self.identity)?);
+        let named = |name: String| {
+            let wrong = |error: rustls::pki_types::InvalidDnsNameError| TlsError::Unfit(error.to_string());
+            ServerName::try_from(name).map_err(wrong)
+        };
+        let server_name = self.server_name.map(named).transpose()?;
+        Ok(Connector { connector, server_name })
+    }
+}
+
+/// Shakes hands.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl Connector {
+    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, ConnectionError> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|_| ConnectionError::Tls(format!("{host} is a name that no certificate has")))?,
+        };
+        let stream = self.connector.connect(name, stream).await?;
+        Ok(Stream::Tls { stream: Box::new(stream), has_within: false })
+    }
+}
+
+/// A connection's stream.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls {
+        stream: Box<TlsStream<TcpStream>>,
+        /// Something has gone into TLS that has not come out of it.
+        has_within: bool,
+    },
+}
+
+impl Stream {
+    /// Writes what TLS still has, if it is used.
+    pub(crate) fn poll_within(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tls { stream, has_within: has_within @ true } => {
+                let flushed = Pin::new(stream).poll_flush(cx);
+                *has_within = flushed.is_pending();
+                flushed
+            }
+            Self::Plain(_) | Self::Tls { .. } => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls { stream, has_within } => {
+                *has_within = true;
+                Pin::new(stream).poll_write(cx, bytes)
+            }
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls { stream, has_within } => {
+                *has_within = true;
+                Pin::new(stream).poll_write_vectored(cx, slices)
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_within(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

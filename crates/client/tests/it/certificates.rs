@@ -1,0 +1,79 @@
+//! Certificates that a test makes for itself.
+
+use std::path::{Path, PathBuf};
+
+use consort_tls::{Identity, Roots};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+/// An authority, and the files that it has written.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    directory: PathBuf,
+}
+
+/// The files of a certificate.
+pub(crate) struct Files {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::from_files(&self.cert, &self.key).unwrap()
+    }
+}
+
+impl Authority {
+    /// A new one with a directory of its own.
+    pub(crate) fn new(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("consort-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(directory.join("ca.pem"), certificate.pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), directory }
+    }
+
+    /// Its own certificate.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.directory.join("ca.pem")
+    }
+
+    pub(crate) fn roots(&self) -> Roots {
+        Roots::from_file(self.file()).unwrap()
+    }
+
+    /// A certificate of somebody with this name, for servers with these hosts.
+    pub(crate) fn certify(&self, name: &str, hosts: &[&str]) -> Files {
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let file = |what: &str, text: String| {
+            let path = self.directory.join(format!("{}-{what}.pem", name.replace(' ', "-")));
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        Files { cert: file("cert", certificate.pem()), key: file("key", key.serialize_pem()) }
+    }
+
+    /// The same, certificate and key in one file.
+    pub(crate) fn certify_in_one(&self, name: &str) -> PathBuf {
+        let Files { cert, key } = self.certify(name, &[]);
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let both = self.directory.join(format!("{name}.pem"));
+        std::fs::write(&both, read(&cert) + &read(&key)).unwrap();
+        both
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

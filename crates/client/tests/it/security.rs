@@ -1,0 +1,226 @@
+//! Clients that have to show who they are, and connections within TLS.
+
+use bytes::Bytes;
+use consort_client::{
+    Client, ClientBuilder, ClientError, ConnectError, ConnectionError, Hash, LoginError, Mechanism,
+    ServerAddress, Tls,
+};
+use consort_server::{ClientCertificates, Server, ServerBuilder, Users};
+
+use crate::certificates::Authority;
+use crate::servers::{DISTRIBUTED, Running, eventually};
+
+const USERS: &str = "admin admin password:secret\n\
+    reader observer password:\"p@ss w:rd/\"\n\
+    \"Order Service\" application\n";
+
+fn users() -> ServerBuilder {
+    Server::builder().users(Users::parse("users", USERS).unwrap())
+}
+
+fn to(server: &Running) -> ClientBuilder {
+    let address = ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() };
+    Client::builder().server(address)
+}
+
+/// Why the only server could not be used.
+fn cause(error: ConnectError) -> ConnectionError {
+    match error {
+        ConnectError::Unreachable(mut causes) if causes.len() == 1 => causes.remove(0).1,
+        error => panic!("{error}"),
+    }
+}
+
+async fn login_error(builder: ClientBuilder) -> LoginError {
+    match cause(builder.connect().await.unwrap_err()) {
+        ConnectionError::Login(error) => error,
+        cause => panic!("{cause}"),
+    }
+}
+
+async fn works(client: &Client) {
+    client.administration().get_or_create("c", DISTRIBUTED).await.unwrap();
+    let cache = client.cache::<String, u32>("c");
+    cache.put("apples", &3).await.unwrap();
+    assert_eq!(cache.get("apples").await.unwrap(), Some(3));
+}
+
+#[tokio::test]
+async fn a_user_is_known_by_every_mechanism_of_passwords() {
+    let server = Running::secured("passwords", "A", users().allow_secrets_in_the_open()).await;
+    works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
+    for mechanism in [Mechanism::Scram(Hash::Sha256), Mechanism::Scram(Hash::Sha512), Mechanism::Plain] {
+        works(&to(&server).user("admin", "secret").mechanism(mechanism).connect().await.unwrap()).await;
+        let error = login_error(to(&server).user("admin", "wrong").mechanism(mechanism)).await;
+        let LoginError::Rejected { mechanism: told, message } = error else { panic!("{error}") };
+        assert_eq!((told, &message[..]), (mechanism, "ISPN006024: Invalid credentials"));
+    }
+    works(&Client::connect(&format!("hotrod://admin:secret@{}", server.at)).await.unwrap()).await;
+    let reader = Client::connect(&format!("hotrod://reader:p%40ss%20w%3Ard%2F@{}", server.at)).await.unwrap();
+    assert_eq!(reader.cache::<String, u32>("c").get("apples").await.unwrap(), Some(3));
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_denied_by_name() {
+    let server = Running::secured("denied", "A", users()).await;
+    works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
+    let reader = to(&server).user("reader", "p@ss w:rd/").connect().await.unwrap();
+    let cache = reader.cache::<String, u32>("c");
+    assert_eq!(cache.get("apples").await.unwrap(), Some(3));
+    let error = cache.put("apples", &4).await.unwrap_err();
+    let ClientError::Denied { message, .. } = &error else { panic!("{error}") };
+    assert!(message.contains("user 'reader' lacks 'WRITE' permission, which PUT needs"), "{message}");
+    assert!(!error.may_be_done());
+    assert_eq!(cache.get("apples").await.unwrap(), Some(3));
+    // Who does not say who it is can find out that somebody is there, and nothing else.
+    let stranger = to(&server).connect().await.unwrap();
+    let error = stranger.cache::<String, u32>("c").get("apples").await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Denied { message, .. } if message.contains("requires authentication"))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_told_before_anything_is() {
+    let server = Running::secured("cannot", "A", users()).await;
+    let error = login_error(to(&server).token("a.b.c")).await;
+    assert!(
+        matches!(&error, LoginError::NoMechanism { offered, .. } if offered == "SCRAM-SHA-512, SCRAM-SHA-256")
+    );
+    let error = login_error(to(&server).user("admin", "secret").mechanism(Mechanism::Plain)).await;
+    assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
+    let error = login_error(to(&server).user("admin", "\u{7}")).await;
+    assert_eq!(error, LoginError::Unpreparable);
+    let open = Running::start("cannot-open", "A").await;
+    let error = login_error(to(&open).user("admin", "secret")).await;
+    assert!(matches!(error, LoginError::NotAsked(_)), "{error}");
+}
+
+/// Also those to servers that the client was told of, and those that are made again.
+#[tokio::test]
+async fn every_connection_shows_whose_it_is() {
+    let a = Running::secured("every-connection", "A", users()).await;
+    let client = to(&a).user("admin", "secret").connect().await.unwrap();
+    works(&client).await;
+    // One of two alone would not know whether it is the one that is left.
+    let b = Running::secured("every-connection", "B", users()).await;
+    let c = Running::secured("every-connection", "C", users()).await;
+    let cache = client.raw("c");
+    eventually("it knows all", async || {
+        cache.put(&b"k"[..], &b"v"[..]).await.unwrap();
+        client.servers().len() == 3
+    })
+    .await;
+    drop(a);
+    let write = async |n: u32| cache.put(&n.to_be_bytes()[..], &b"v"[..]).await;
+    eventually("the others serve all", async || {
+        let mut all_done = true;
+        for n in 0..20 {
+            all_done &= write(n).await.is_ok();
+        }
+        all_done && client.servers().len() == 2
+    })
+    .await;
+    assert!([b, c].iter().all(|server| client.servers().contains(&server.at.to_string())));
+}
+
+fn within_tls(authority: &Authority, clients: ClientCertificates) -> ServerBuilder {
+    Server::builder().tls(authority.certify("server", &["127.0.0.1", "localhost"]).identity(), clients)
+}
+
+#[tokio::test]
+async fn values_of_all_sizes_go_through_tls() {
+    let authority = Authority::new("sizes");
+    let server =
+        Running::secured("tls-sizes", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
+    let uri = format!("hotrods://{}?trust_store_file_name={}", server.at, authority.file().display());
+    let client = Client::connect(&uri).await.unwrap();
+    works(&client).await;
+    let cache = client.raw("c");
+    let mut writing = tokio::task::JoinSet::new();
+    for n in 0..32_u32 {
+        let cache = cache.clone();
+        writing.spawn(async move {
+            let value = Bytes::from(vec![n as u8; 1 << (n % 24)]);
+            cache.put(&n.to_be_bytes()[..], &value).await.unwrap();
+            assert_eq!(cache.get(&n.to_be_bytes()[..]).await.unwrap(), Some(value));
+        });
+    }
+    while let Some(written) = writing.join_next().await {
+        written.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn certificates_that_nobody_vouches_for_are_not_believed() {
+    let (authority, other) = (Authority::new("right"), Authority::new("wrong"));
+    let server =
+        Running::secured("tls-believed", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
+    works(&to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap()).await;
+    let refused = cause(to(&server).tls(Tls::new(other.roots())).connect().await.unwrap_err());
+    assert!(matches!(&refused, ConnectionError::Tls(text) if text.contains("UnknownIssuer")), "{refused}");
+    let named = Tls::new(authority.roots()).server_name("elsewhere.example");
+    let refused = cause(to(&server).tls(named).connect().await.unwrap_err());
+    assert!(matches!(refused, ConnectionError::Tls(_)), "{refused}");
+    let named = Tls::new(authority.roots()).server_name("localhost");
+    works(&to(&server).tls(named).connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn one_side_without_tls_is_told_so() {
+    let authority = Authority::new("one-side");
+    let server =
+        Running::secured("tls-one-side", "A", within_tls(&authority, ClientCertificates::NotAsked)).await;
+    let refused = cause(to(&server).connect().await.unwrap_err());
+    assert!(matches!(&refused, ConnectionError::Refused(text) if text.contains("TLS only")), "{refused}");
+    let open = Running::start("tls-open", "A").await;
+    let refused = cause(to(&open).tls(Tls::new(authority.roots())).connect().await.unwrap_err());
+    assert!(matches!(refused, ConnectionError::Tls(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn within_tls_passwords_may_be_sent_and_certificates_show_who_one_is() {
+    let authority = Authority::new("external");
+    let builder = within_tls(&authority, ClientCertificates::Asked(authority.roots()));
+    let builder = builder.users(Users::parse("users", USERS).unwrap());
+    let server = Running::secured("tls-external", "A", builder).await;
+    let tls = || Tls::new(authority.roots());
+    works(&to(&server).tls(tls()).user("admin", "secret").connect().await.unwrap()).await;
+    let plain = to(&server).tls(tls()).user("admin", "secret").mechanism(Mechanism::Plain);
+    works(&plain.connect().await.unwrap()).await;
+
+    let shown = tls().identity(authority.certify("Order Service", &[]).identity());
+    let orders = to(&server).tls(shown).mechanism(Mechanism::External).connect().await.unwrap();
+    let cache = orders.cache::<String, u32>("c");
+    cache.put("apples", &5).await.unwrap();
+    assert_eq!(cache.get("apples").await.unwrap(), Some(5));
+    let error = orders.administration().create("d", DISTRIBUTED).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Denied { message, .. } if message.contains("'Order Service'")));
+
+    let both = authority.certify_in_one("nobody");
+    let uri = format!(
+        "hotrods://{}?sasl_mechanism=EXTERNAL&trust_store_file_name={}&key_store_file_name={}",
+        server.at,
+        authority.file().display(),
+        both.display()
+    );
+    let refused = cause(Client::connect(&uri).await.unwrap_err());
+    assert!(matches!(refused, ConnectionError::Login(LoginError::Rejected { .. })), "{refused}");
+    let without = login_error(to(&server).tls(tls()).mechanism(Mechanism::External)).await;
+    assert!(matches!(without, LoginError::NoMechanism { .. }), "{without}");
+}
+
+#[tokio::test]
+async fn without_a_certificate_that_is_needed_nobody_gets_in() {
+    let (authority, other) = (Authority::new("needed"), Authority::new("needed-not"));
+    let builder = within_tls(&authority, ClientCertificates::Needed(authority.roots()));
+    let server = Running::secured("tls-needed", "A", builder).await;
+    let tls = || Tls::new(authority.roots());
+    let shown = tls().identity(authority.certify("anybody", &[]).identity());
+    works(&to(&server).tls(shown).connect().await.unwrap()).await;
+    let refused = cause(to(&server).tls(tls()).connect().await.unwrap_err());
+    assert!(matches!(refused, ConnectionError::Tls(_)), "{refused}");
+    let shown = tls().identity(other.certify("anybody", &[]).identity());
+    let refused = cause(to(&server).tls(shown).connect().await.unwrap_err());
+    assert!(matches!(refused, ConnectionError::Tls(_)), "{refused}");
+}
