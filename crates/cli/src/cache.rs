@@ -15,7 +15,8 @@ use consort_client::{Client, Lifetime};
     consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls"
 )]
 pub(crate) struct Cache {
-    /// One of the servers.
+    /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST[:PORT], of which
+    /// percent-encoded what is no letter or digit.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
     at: String,
     #[command(subcommand)]

@@ -11,6 +11,7 @@ mod perf;
 mod probe;
 mod server;
 mod sim;
+mod user;
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -42,7 +43,9 @@ enum Command {
     /// Four members on this host share 100,000 keys under load; one is killed, and nothing is lost.
     Demo(demo::Demo),
     /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
-    Server(server::Server),
+    Server(Box<server::Server>),
+    /// Makes lines for the file with a server's users, from names and passwords.
+    User(user::User),
     /// Reads and writes caches of Hot Rod servers, and makes and removes them.
     Cache(cache::Cache),
     /// Performance of the grid: every member reads and writes keys that all share; with a menu, or --spawn for scripts.
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),
         Command::Server(server) => on_all_threads(server.run()),
+        Command::User(user) => user.run(),
         Command::Cache(cache) => on_one_thread(cache.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),

@@ -1,10 +1,12 @@
 //! `consort server`: caches for Hot Rod clients.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
+use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::join::Join;
@@ -14,9 +16,13 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  consort server\n  consort server --cluster shop --port 11223\n\n\
-    There is no authentication yet: who can connect can do everything. SIGTERM ends a server once it has answered\n\
-    what it was asked and others have what it has.")]
+#[command(after_help = "Examples:\n  consort server\n  consort server --cluster shop --port 11223\n  \
+    consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
+    Without --users who can connect can do everything. With it only these users are served, each with what its roles\n\
+    permit; consort user --help tells what the file is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256;\n\
+    with TLS also by PLAIN, and with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL).\n\
+    Without TLS, PLAIN is refused unless --allow-cleartext says that nobody can read along.\n\n\
+    SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
 pub(crate) struct Server {
     /// The port for clients.
     #[arg(long, default_value_t = 11222)]
@@ -42,10 +48,38 @@ pub(crate) struct Server {
     /// Sets a variable of the stack, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     define: Vec<String>,
+    /// The users, and what they may do.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// How users may show who they are: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, EXTERNAL. All that is safe unless it is said.
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
+    mechanisms: Option<Vec<Mechanism>>,
+    /// Passwords may be sent as they are also without TLS.
+    #[arg(long, requires = "users")]
+    allow_cleartext: bool,
+    /// Speaks TLS only, with the certificate in this PEM file and those that vouch for it.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in a PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Asks clients for certificates, and believes those that these vouch for.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Turns clients without such a certificate away.
+    #[arg(long, requires = "tls_client_ca")]
+    tls_client_required: bool,
+}
+
+fn mechanism(name: &str) -> Result<Mechanism, String> {
+    let known = || format!("mechanisms are {}", Mechanism::ALL.map(Mechanism::name).join(", "));
+    Mechanism::from_name(name).ok_or_else(known)
 }
 
 impl Server {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        // What is wrong with its files is told before it joins anybody.
+        let mut builder = self.secured()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let alone = format!("alone-{}", std::process::id());
@@ -55,7 +89,6 @@ impl Server {
         };
         let manager = members.connect(cluster).await?;
         let view = manager.view_text();
-        let mut builder = consort_server::Server::builder().host(self.host).port(self.port);
         if let Some(advertise) = self.advertise {
             builder = builder.advertised(advertise);
         }
@@ -72,6 +105,29 @@ impl Server {
         };
         server.serve_until(end).await?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn secured(&self) -> anyhow::Result<ServerBuilder> {
+        let mut builder = consort_server::Server::builder();
+        if let Some(users) = &self.users {
+            builder = builder.users(Users::read(users)?);
+        }
+        if let Some(mechanisms) = &self.mechanisms {
+            builder = builder.mechanisms(mechanisms.clone());
+        }
+        if self.allow_cleartext {
+            builder = builder.allow_secrets_in_the_open();
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let roots = self.tls_client_ca.as_ref().map(Roots::from_file).transpose()?;
+            let clients = match roots {
+                None => ClientCertificates::NotAsked,
+                Some(roots) if self.tls_client_required => ClientCertificates::Needed(roots),
+                Some(roots) => ClientCertificates::Asked(roots),
+            };
+            builder = builder.tls(Identity::from_files(cert, key)?, clients);
+        }
+        Ok(builder)
     }
 
     fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
