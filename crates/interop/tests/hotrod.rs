@@ -7,10 +7,13 @@ use std::time::Duration;
 use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
-use consort_server::Server;
+use consort_server::{ClientCertificates, Server, ServerBuilder, Users};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+#[path = "../../client/tests/it/certificates.rs"]
+mod certificates;
 
 /// A JVM on a busy machine takes a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -34,10 +37,15 @@ impl Running {
     }
 
     async fn start(cluster: &str, name: &str) -> Self {
+        Self::secured(cluster, name, Server::builder()).await
+    }
+
+    /// One that is like this.
+    async fn secured(cluster: &str, name: &str, builder: ServerBuilder) -> Self {
         let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
         let manager = members.connect(cluster).await.unwrap();
-        let server = Server::builder().port(0).start(manager).await.unwrap();
+        let server = builder.port(0).start(manager).await.unwrap();
         let at = server.address().to_string();
         let (end, ends) = oneshot::channel();
         let serving = tokio::spawn(async move {
@@ -240,4 +248,63 @@ async fn java_counts_what_was_acknowledged_also_when_a_server_is_killed() {
     counting.says("added").await;
     counting.end().await;
     a.end().await;
+}
+
+const USERS: &str = "admin admin password:secret\nreader observer password:\"p@ss w:rd\"\nclient admin\n";
+
+fn users() -> ServerBuilder {
+    Server::builder().users(Users::parse("users", USERS).unwrap())
+}
+
+/// How a user of Java's is to fare: mechanism, name, password, and what is expected.
+type Fare<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+async fn java_user(at: &str, (mechanism, name, password, expected): Fare<'_>, files: [&str; 2]) {
+    let [trusted, shown] = files;
+    let arguments = [at, mechanism, name, password, trusted, shown, expected].map(str::to_owned);
+    java("Users", arguments.to_vec()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_shows_who_it_is_by_passwords() {
+    let server = Running::secured("hotrod-users", "A", users().allow_secrets_in_the_open()).await;
+    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
+        java_user(&server.at, (mechanism, "admin", "secret", "works"), ["-", "-"]).await;
+        java_user(&server.at, (mechanism, "admin", "wrong", "rejected"), ["-", "-"]).await;
+    }
+    java_user(&server.at, ("SCRAM-SHA-512", "reader", "p@ss w:rd", "reads"), ["-", "-"]).await;
+    java_user(&server.at, ("SCRAM-SHA-256", "nobody", "secret", "rejected"), ["-", "-"]).await;
+    java_user(&server.at, ("-", "", "", "rejected"), ["-", "-"]).await;
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_shows_all_servers_who_it_is() {
+    let servers = ["A", "B", "C"].map(|name| Running::secured("hotrod-users-three", name, users()));
+    let [a, b, c] = servers;
+    let servers = [a.await, b.await, c.await];
+    java_user(&servers[1].at, ("SCRAM-SHA-256", "admin", "secret", "works"), ["-", "-"]).await;
+    for server in servers {
+        server.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_speaks_tls_and_shows_who_it_is_by_a_certificate() {
+    let authority = certificates::Authority::new("hotrod-tls");
+    let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
+    let builder = users().tls(shown, ClientCertificates::Asked(authority.roots()));
+    let server = Running::secured("hotrod-tls", "A", builder).await;
+    let trusted = authority.file().display().to_string();
+    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
+        java_user(&server.at, (mechanism, "admin", "secret", "works"), [&trusted, "-"]).await;
+    }
+    for (name, expected) in [("client", "works"), ("nobody", "rejected")] {
+        let shown = authority.certify_in_one(name).display().to_string();
+        java_user(&server.at, ("EXTERNAL", name, "", expected), [&trusted, &shown]).await;
+    }
+    let other = certificates::Authority::new("hotrod-tls-other");
+    let untrusted = other.file().display().to_string();
+    java_user(&server.at, ("PLAIN", "admin", "secret", "rejected"), [&untrusted, "-"]).await;
+    server.end().await;
 }
