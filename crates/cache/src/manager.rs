@@ -508,7 +508,12 @@ impl Member {
                 }
             };
         }
-        let settings = ContainerSettings { segment_count: config.segments, bound: memory, is_backed };
+        let settings = ContainerSettings {
+            segment_count: config.segments,
+            bound: memory,
+            is_backed,
+            is_shared: config.mode.is_shared(),
+        };
         // Nobody who chooses keys may know where they are put.
         let container = Arc::new(Container::new(&settings, RandomState::new().build_hasher().finish()));
         let opened = Arc::new(OpenCache::new(config.clone(), container));

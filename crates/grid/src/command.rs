@@ -1,5 +1,7 @@
 //! What members of a cache say to each other.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use consort_group::Address;
 
@@ -62,6 +64,10 @@ pub(crate) enum Body {
     Fetched(Fetched),
     /// A write owner to a member with listeners, which acknowledges it like a backup.
     Tell(Tell),
+    /// Owner to primary, or primary to owner: here this entry was not used for too long.
+    Idle { segment: Segment, key: Bytes, version: Version },
+    /// The answer, and to all other write owners if that is news to them.
+    Used(Used),
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members.
@@ -120,6 +126,16 @@ pub(crate) enum Effect {
     Invalidate,
     /// The same of all keys.
     InvalidateAll,
+}
+
+/// Whether an entry lives that somebody has not used for too long.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Used {
+    pub(crate) segment: Segment,
+    pub(crate) key: Bytes,
+    pub(crate) version: Version,
+    /// How long ago it was used, if it lives; else it has not been used where this comes from, or is not there.
+    pub(crate) idle: Option<Duration>,
 }
 
 /// A change, for a member with listeners.

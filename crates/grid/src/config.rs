@@ -28,6 +28,13 @@ pub enum CacheMode {
     Invalidation,
 }
 
+impl CacheMode {
+    /// Whether members have copies of the same entries.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Replicated | Self::Distributed { .. })
+    }
+}
+
 impl Default for CacheMode {
     fn default() -> Self {
         Self::Distributed { owners: 2 }

@@ -29,8 +29,8 @@ pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Full,
-    LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
+    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry,
+    Expired, Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed, SegmentGone,
     SegmentState, Taken, WhenFull,
 };
 pub use event::{

@@ -137,16 +137,19 @@ impl Stored {
 
     /// The entry, by the clock of a member that has got it now.
     pub fn into_entry(self, now: Time) -> Entry {
-        let ago =
-            |span: Duration| Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         Entry {
-            created: ago(self.age),
-            last_used: ago(self.idle),
+            created: ago(now, self.age),
+            last_used: ago(now, self.idle),
             value: self.value,
             version: self.version,
             lifetime: self.lifetime,
         }
     }
+}
+
+/// The time a span ago; the clock's zero if that was before.
+pub(crate) fn ago(now: Time, span: Duration) -> Time {
+    Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// Why an operation has failed.

@@ -25,6 +25,18 @@ impl Lifetime {
         *self == Self::FOREVER
     }
 
+    /// Whether the lifespan is over.
+    pub(super) fn is_over(&self, created: Time, now: Time) -> bool {
+        self.lifespan.is_some_and(|lifespan| created + lifespan <= now)
+    }
+
+    /// When to look again at an entry that was not used here for too long: after half a `max_idle`, a second at least, or
+    /// when it is over.
+    pub(super) fn ask_again(&self, created: Time, now: Time) -> Time {
+        let later = now + (self.max_idle.unwrap_or_default() / 2).max(Duration::from_secs(1));
+        self.lifespan.map_or(later, |lifespan| later.min(created + lifespan))
+    }
+
     /// When an entry with these times has expired.
     pub(super) fn end(&self, created: Time, last_used: Time) -> Option<Time> {
         let lifespan = self.lifespan.map(|lifespan| created + lifespan);
@@ -81,6 +93,11 @@ impl Entry {
     /// When it has expired unless it is used before; none if never.
     pub fn expiry(&self) -> Option<Time> {
         self.lifetime.end(self.created, self.last_used)
+    }
+
+    /// Whether it was not used here for its `max_idle` and lives if somebody else has used it.
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.is_expired(now) && !self.lifetime.is_over(self.created, now)
     }
 
     /// Whether it has expired.

@@ -45,7 +45,7 @@ pub use entry::{Entry, Lifetime};
 use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
-use table::{KeyHash, Table, Walk};
+use table::{KeyHash, Stored, Table, Walk};
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 88;
@@ -72,6 +72,9 @@ pub struct ContainerSettings {
     /// Whether there is a store that has, or gets, what has to make room: then only values go. What is left of such an
     /// entry is here as before, and does not count in the bound.
     pub is_backed: bool,
+    /// Whether other members have copies, which are used there: then an entry that has not been used here for its
+    /// `max_idle` may still live. It is neither read nor taken out, and who decides asks those members.
+    pub is_shared: bool,
 }
 
 /// What this member has of a segment.
@@ -92,7 +95,8 @@ pub enum Lookup<T> {
     Hit(T),
     /// The key has nothing.
     Miss,
-    /// The segment is not read here, or the store has the value: others know.
+    /// The segment is not read here, the store has the value, or the entry was not used here for too long and others may
+    /// have used it: others know.
     Elsewhere,
 }
 
@@ -122,6 +126,27 @@ pub struct Taken {
     pub key: Bytes,
     /// What it was.
     pub entry: Entry,
+}
+
+/// What has come to its end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Expired {
+    /// Entries that are taken out.
+    pub taken: Vec<Taken>,
+    /// Where copies are used elsewhere: entries that were not used here for their `max_idle`. They are still there, and are
+    /// named again after half of that.
+    pub idle: Vec<Idle>,
+}
+
+/// An entry that was not used here for its `max_idle`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// Where it is.
+    pub segment: Segment,
+    /// Its key.
+    pub key: Bytes,
+    /// Which write it is of.
+    pub version: Version,
 }
 
 /// The entries that a member holds. Shared by `Arc`: anybody may read, one writes.
@@ -162,7 +187,7 @@ impl Container {
     pub fn new(settings: &ContainerSettings, hash_seed: u64) -> Self {
         assert!(settings.segment_count > 0, "a cache has segments");
         let evicts = settings.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove);
-        let shard = || Shard { table: Mutex::new(Table::new(evicts)), next_expiry: AtomicU64::new(NEVER) };
+        let shard = || Shard { table: Mutex::new(Table::new(evicts, settings.is_shared)), next_expiry: AtomicU64::new(NEVER) };
         Self {
             segments: (0..settings.segment_count).map(|_| shard()).collect(),
             hash: FixedState::with_seed(hash_seed),
@@ -186,7 +211,7 @@ impl Container {
     pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
         let hash = self.hash_of(key);
         let mut table = self.lock(segment);
-        table.read(hash, key, now).filter(|stored| !stored.is_passive()).map(|stored| stored.entry())
+        table.read(hash, key, now).here().map(Stored::entry)
     }
 
     /// The value of a key; else like [`Container::get`].
@@ -194,7 +219,7 @@ impl Container {
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
         let hash = self.hash_of(key);
         let mut table = self.lock(segment);
-        table.read(hash, key, now).filter(|stored| !stored.is_passive()).map(|stored| stored.item.value())
+        table.read(hash, key, now).here().map(|stored| stored.item.value())
     }
 
     /// The entry of a key if its segment is read here ([`Container::set_readable`]); else like [`Container::get`]. Both are
@@ -398,13 +423,13 @@ impl Container {
 
     /// Takes out what has expired. It looks at no more than `looks_max` entries whose deadline has come, of which those
     /// with a `max_idle` may turn out to have been used; call it again as long as [`Container::next_expiry`] is due.
-    pub fn expire(&self, now: Time, looks_max: usize) -> Vec<Taken> {
+    pub fn expire(&self, now: Time, looks_max: usize) -> Expired {
         self.expire_in(|_| true, now, looks_max)
     }
 
     /// The same for the wanted segments only: those whose primary this member is, say.
-    pub fn expire_in(&self, is_wanted: impl Fn(Segment) -> bool, now: Time, looks_max: usize) -> Vec<Taken> {
-        let mut taken = Vec::new();
+    pub fn expire_in(&self, is_wanted: impl Fn(Segment) -> bool, now: Time, looks_max: usize) -> Expired {
+        let mut expired = Expired::default();
         let mut looks = looks_max;
         let count = self.segments.len();
         let start = self.expire_from.load(Ordering::Relaxed);
@@ -419,10 +444,10 @@ impl Container {
             }
             looks = self.update(segment, |table| {
                 let hash_of = |key: &[u8]| self.hash_of(key);
-                table.expire(now, looks, hash_of, |stored| taken.push(stored.into_taken(segment)))
+                table.expire(segment, now, looks, hash_of, &mut expired)
             });
         }
-        taken
+        expired
     }
 
     /// No entry expires before this; none if no entry has a lifetime. It costs a load per segment.

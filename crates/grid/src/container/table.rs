@@ -14,7 +14,8 @@ use super::item::{self, Item};
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
 use super::{
-    BOUND_OVERHEAD, ENTRY_OVERHEAD, LIFETIME_OVERHEAD, Lookup, REMOVAL_OVERHEAD, SegmentState, Taken,
+    BOUND_OVERHEAD, ENTRY_OVERHEAD, Expired, Idle, LIFETIME_OVERHEAD, Lookup, REMOVAL_OVERHEAD, SegmentState,
+    Taken,
 };
 use crate::{Segment, Version};
 
@@ -39,11 +40,34 @@ pub(super) struct Table {
     pub(super) state: SegmentState,
     /// Whether this member is one of those who are read.
     pub(super) is_readable: bool,
+    /// Whether copies are used elsewhere.
+    is_shared: bool,
     contents: Contents,
     /// The number of the next insertion. It only grows, also when the segment is dropped and comes back.
     inserted: u64,
     /// What `inserted` was when the segment was last dropped: cursors from before are void.
     dropped: u64,
+}
+
+/// What a look at a key finds.
+pub(super) enum Read<'a> {
+    /// An entry. Its value may be in the store.
+    Here(&'a Stored),
+    /// An entry that was not used here for too long, and perhaps elsewhere.
+    Idle,
+    /// Nothing.
+    Absent,
+}
+
+impl<'a> Read<'a> {
+    /// The entry, if its value is here, too.
+    #[inline]
+    pub(super) fn here(self) -> Option<&'a Stored> {
+        match self {
+            Self::Here(stored) if !stored.is_passive() => Some(stored),
+            _ => None,
+        }
+    }
 }
 
 /// What goes when the segment is dropped.
@@ -117,13 +141,9 @@ impl Stored {
         self.expiry().is_some_and(|end| end <= now)
     }
 
-    /// Notes that it was used, unless it has expired.
-    fn use_at(&mut self, now: Time) -> bool {
-        let is_alive = !self.is_expired(now);
-        if is_alive {
-            self.note_use(now);
-        }
-        is_alive
+    /// Whether it has expired wherever else it was used.
+    fn is_over(&self, now: Time) -> bool {
+        self.mortal.as_ref().is_some_and(|mortal| mortal.lifetime.is_over(self.created, now))
     }
 
     fn note_use(&mut self, at: Time) {
@@ -252,10 +272,11 @@ impl Contents {
 }
 
 impl Table {
-    pub(super) fn new(has_bound: bool) -> Self {
+    pub(super) fn new(has_bound: bool, is_shared: bool) -> Self {
         Self {
             state: SegmentState::Absent,
             is_readable: false,
+            is_shared,
             contents: Contents::new(has_bound),
             inserted: 0,
             dropped: 0,
@@ -296,13 +317,27 @@ impl Table {
 
     /// An entry that is used now, unless it has expired.
     #[inline]
-    pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Option<&Stored> {
-        let slot = self.contents.slot(hash, key)?;
+    pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Read<'_> {
+        let Some(slot) = self.contents.slot(hash, key) else { return Read::Absent };
         if let Some(queues) = &mut self.contents.queues {
             queues.note_use(slot);
         }
-        let stored = self.contents.slab.get_mut(slot)?;
-        (stored.mortal.is_none() || stored.use_at(now())).then_some(stored)
+        match self.contents.slab.get_mut(slot) {
+            Some(stored) if stored.mortal.is_some() => Self::read_mortal(stored, self.is_shared, now()),
+            Some(stored) => Read::Here(stored),
+            None => Read::Absent,
+        }
+    }
+
+    fn read_mortal(stored: &mut Stored, is_shared: bool, now: Time) -> Read<'_> {
+        if !stored.is_expired(now) {
+            stored.note_use(now);
+            Read::Here(stored)
+        } else if is_shared && !stored.is_over(now) {
+            Read::Idle
+        } else {
+            Read::Absent
+        }
     }
 
     /// Like `read`, if the segment is read here.
@@ -318,9 +353,9 @@ impl Table {
             return Lookup::Elsewhere;
         }
         match self.read(hash, key, now) {
-            None => Lookup::Miss,
-            Some(stored) if stored.is_passive() => Lookup::Elsewhere,
-            Some(stored) => Lookup::Hit(found(stored)),
+            Read::Absent => Lookup::Miss,
+            Read::Here(stored) if !stored.is_passive() => Lookup::Hit(found(stored)),
+            Read::Here(_) | Read::Idle => Lookup::Elsewhere,
         }
     }
 
@@ -417,10 +452,11 @@ impl Table {
     /// Takes what has expired, looking at no more than `looks` deadlines, of which it tells how many are left.
     pub(super) fn expire(
         &mut self,
+        segment: Segment,
         now: Time,
         mut looks: usize,
         hash_of: impl Fn(&[u8]) -> KeyHash,
-        mut give: impl FnMut(Stored),
+        expired: &mut Expired,
     ) -> usize {
         let contents = &mut self.contents;
         while looks > 0 {
@@ -428,12 +464,17 @@ impl Table {
             looks -= 1;
             let stored = contents.slab.get_mut(slot).expect("a deadline is of an entry");
             let end = stored.expiry().expect("an entry with a deadline ends");
+            let is_idle = self.is_shared && end <= now && !stored.is_over(now);
+            if is_idle {
+                let key = Bytes::copy_from_slice(stored.item.key());
+                expired.idle.push(Idle { segment, key, version: stored.version });
+            }
             let mortal = stored.mortal.as_mut().expect("an entry with a deadline has a lifetime");
-            mortal.deadline = end;
-            contents.timers.set(slot, end);
-            if end <= now {
-                let hash = hash_of(contents.slab.get(slot).expect("it was there").item.key());
-                give(contents.take(hash, slot).expect("it was there"));
+            mortal.deadline = if is_idle { mortal.lifetime.ask_again(stored.created, now) } else { end };
+            contents.timers.set(slot, mortal.deadline);
+            if mortal.deadline <= now {
+                let hash = hash_of(stored.item.key());
+                expired.taken.push(contents.take(hash, slot).expect("it was there").into_taken(segment));
             }
         }
         looks
@@ -546,7 +587,9 @@ impl Table {
             };
             cursor.slot = slot;
             let stored = slab.get(slot).expect("the slot is occupied");
-            if stored.number < cursor.before && !stored.is_expired(now) {
+            // One that was only not used here is given: it may have been used elsewhere.
+            let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
+            if stored.number < cursor.before && !is_gone {
                 if !budget.admit(stored.data_len()) {
                     return Walk::Spent;
                 }

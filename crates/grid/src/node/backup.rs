@@ -97,8 +97,9 @@ impl Cache {
             Did::Remove => return Effect::Remove,
             Did::Put => {}
         }
-        let stored = self.stored(now, segment, &record.key).filter(|stored| stored.version == record.version);
-        stored.map_or(Effect::Superseded, Effect::Put)
+        let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
+        let entry = self.kept(now, segment, &record.key).filter(is_it);
+        entry.map_or(Effect::Superseded, |entry| Effect::Put(crate::Stored::of(entry, now)))
     }
 
     /// The primary has sent everything that it had of callers that were no members of `topology`.

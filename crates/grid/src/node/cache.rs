@@ -6,6 +6,7 @@ use std::sync::Arc;
 use consort_group::{Address, Time};
 
 use super::cx::Cx;
+use super::idle::Questions;
 use super::iteration::Iteration;
 use super::listeners::Listeners;
 use super::merging::{Frozen, Merge};
@@ -42,6 +43,7 @@ pub(crate) struct Cache {
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
+    pub(crate) questions: Questions,
 }
 
 /// A topology with what follows from it.
@@ -105,6 +107,7 @@ impl Cache {
             transforms: BTreeMap::new(),
             persistence: None,
             listeners: Listeners::default(),
+            questions: Questions::default(),
         }
     }
 
@@ -207,7 +210,11 @@ impl Cache {
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
             Body::Tell(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
-            Body::Tell(_) | Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
+            Body::Idle { segment, key, version } if is_ours(segment) => {
+                self.handle_idle(cx, from, segment, key, version);
+            }
+            Body::Used(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
+            Body::Idle { .. } | Body::Used(_) | Body::Tell(_) | Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)
             | Body::Install(_)

@@ -16,11 +16,23 @@ impl Cache {
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
+    /// What a key has unless it has expired for everybody; else like [`Cache::entry`].
+    pub(super) fn kept(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
+        let may_live = |entry: &Entry| !entry.is_expired(now) || self.is_shared() && entry.is_idle(now);
+        let entry = self.container.peek(segment, key).filter(may_live)?;
+        Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
+    }
+
     /// What a key has, for somebody else.
     pub(super) fn stored(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
         let entry = self.container.get(segment, key, || now);
         let entry = if self.is_backed() { entry.or_else(|| self.entry(now, segment, key)) } else { entry };
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
+    }
+
+    fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime) {
+        cx.has_mortals |= !lifetime.is_forever();
+        self.questions.may_arise |= lifetime.max_idle.is_some();
     }
 
     /// Writes as the primary. Returns whether there was room.
@@ -34,7 +46,7 @@ impl Cache {
         lifetime: Lifetime,
     ) -> bool {
         let now = cx.now;
-        cx.has_mortals |= !lifetime.is_forever();
+        self.note_lifetime(cx, lifetime);
         let entry = Entry { value, version, created: now, last_used: now, lifetime };
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         let Ok(put) = self.container.put(segment, key, entry, now) else { return false };
@@ -45,7 +57,7 @@ impl Cache {
     /// Writes what another owner has, unless something as new is known.
     pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;
-        cx.has_mortals |= !stored.lifetime.is_forever();
+        self.note_lifetime(cx, stored.lifetime);
         // Who has no room for what the primary had room for lacks it, as if it had been evicted.
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         if was_passive && self.container.version_of(segment, key) == stored.version {

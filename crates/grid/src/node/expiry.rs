@@ -1,7 +1,8 @@
 //! Taking out what has expired.
 //!
 //! Where nobody listens, every owner does so by itself. Where somebody does, the primary removes what has expired as a
-//! write, and the other owners wait for that: so it is told once, and also if the primary is lost before.
+//! write, and the other owners wait for that: so it is told once, and also if the primary is lost before. So it does,
+//! always, with what nobody has used for too long (`idle`).
 
 use consort_group::Time;
 
@@ -10,12 +11,12 @@ use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::Segment;
 use crate::command::OperationId;
-use crate::container::Taken;
+use crate::container::{Expired, Taken};
 use crate::event::EventKind;
 
 impl Cache {
     /// Whether this member may write in a segment as its primary.
-    fn orders(&self, cx: &Cx, segment: Segment) -> bool {
+    pub(super) fn orders(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(topology) = self.topology() else { return false };
         let is_open = self.segments[usize::from(segment.0)].is_open();
         is_open && self.is_primary(&cx.local, segment) && self.refusal(topology, segment, true).is_none()
@@ -37,17 +38,21 @@ impl Cache {
     /// Takes out what has expired.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.is_invalidation() {
-            let taken = self.container.expire(cx.now, looks_max);
-            return taken
+            let expired = self.container.expire(cx.now, looks_max);
+            return expired
+                .taken
                 .into_iter()
                 .for_each(|one| self.tell_gone(cx, EventKind::Expired, one.key, one.entry.version));
         }
         if !self.is_listened() {
-            let taken = self.container.expire(cx.now, looks_max);
-            return self.note_expired(cx, taken);
+            let Expired { taken, idle } = self.container.expire(cx.now, looks_max);
+            self.note_expired(cx, taken);
+            return self.ask_for_idle(cx, idle);
         }
         let looks = looks_max.min(cx.calls.room() / 2);
-        let taken = self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
+        let Expired { taken, idle } =
+            self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
+        self.ask_for_idle(cx, idle);
         let places: Vec<(Segment, bytes::Bytes)> =
             taken.iter().map(|one: &Taken| (one.segment, one.key.clone())).collect();
         self.note_expired(cx, taken);
@@ -66,7 +71,7 @@ impl Cache {
         }
     }
 
-    fn remove_expired(&mut self, cx: &mut Cx, segment: Segment, key: bytes::Bytes) {
+    pub(super) fn remove_expired(&mut self, cx: &mut Cx, segment: Segment, key: bytes::Bytes) {
         let version = self.next_version(segment);
         self.erase(cx, segment, &key, version);
         let number = self.open_own(cx, segment, &key);

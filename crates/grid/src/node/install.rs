@@ -64,6 +64,7 @@ impl Cache {
         self.plan_transfer(cx);
         self.plan_merge(cx);
         self.redirect(cx);
+        self.ask_anew(cx);
         self.look_after_iterations(cx);
         self.tell_coordinator(cx, ToCoordinator::Confirm);
         if !self.is_restoring() {
@@ -80,6 +81,7 @@ impl Cache {
         }
         self.give_up_store();
         self.transfer = Default::default();
+        self.questions = Default::default();
         self.frozen = None;
         self.installed = None;
         self.begin_listening_anew(cx);

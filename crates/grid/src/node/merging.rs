@@ -384,7 +384,7 @@ impl Cache {
     fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[Collection]) {
         let Some(topology) = self.topology() else { return };
         let past = &self.segments[usize::from(segment.0)].past;
-        let own = match self.entry(cx.now, segment, key) {
+        let own = match self.kept(cx.now, segment, key) {
             Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
             None => past.removals.get(key).map_or(Standing::Nothing, |version| Standing::Removed(*version)),
         };

@@ -16,6 +16,7 @@ mod cx;
 mod entries;
 mod expiry;
 mod handover;
+mod idle;
 mod install;
 mod invalidation;
 mod iteration;
@@ -479,6 +480,7 @@ impl Node {
                 || cache.has_waiting_reader()
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
+                || !cache.questions.is_empty()
         };
         !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
     }
@@ -504,6 +506,7 @@ impl Node {
             cache.look_after_merge(&mut self.cx);
             cache.look_after_iterations(&mut self.cx);
             cache.look_after_listeners(&mut self.cx);
+            cache.look_after_questions(&mut self.cx);
             cache.ask_coordinator(&mut self.cx);
         }
         self.work();

@@ -31,6 +31,9 @@ impl Cache {
     /// An operation has come for this member to carry out.
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let segment = self.config.segment_of(&call.key);
+        if self.must_ask(cx, segment, &call) {
+            return self.ask_for_call(cx, segment, from, call);
+        }
         if self.must_load(cx, segment, &call) {
             return self.load_for_call(cx, segment, from, call);
         }

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
     Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
-    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator,
+    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
 use crate::event::EventKind;
 use crate::merge::{MergePolicy, Parting, Past, Side};
@@ -249,6 +249,7 @@ wire_enum!(Effect {
 });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
+wire_struct!(Used { segment, key, version, idle });
 wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
@@ -293,7 +294,7 @@ wire_enum!(ToCoordinator {
 });
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 16;
+pub(super) const BODY_TAGS: u8 = 18;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -312,4 +313,6 @@ wire_enum!(Body {
     13 = Fetch(fetch),
     14 = Fetched(fetched),
     15 = Tell(tell),
+    16 = Idle { segment, key, version },
+    17 = Used(used),
 });

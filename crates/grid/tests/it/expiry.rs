@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheConfig, Change, Condition, Lifetime, Outcome, ReadFrom, Write};
+use consort_grid::{Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Outcome, ReadFrom, Write};
 
 use crate::cluster::Cluster;
+use crate::seeds::every_seed;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -46,4 +47,153 @@ fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
     cluster.run(Duration::from_secs(3));
     let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
     assert_eq!(wakes, 0, "nothing is left to wait for");
+}
+
+const IDLE: Duration = Duration::from_secs(5);
+
+fn put_idle(condition: Condition) -> Action {
+    let lifetime = Lifetime { lifespan: None, max_idle: Some(IDLE) };
+    let change = Change::Put { value: Bytes::from_static(b"while it is used"), lifetime };
+    Action::Write(Write { condition, change, wants_previous: false })
+}
+
+/// Whether a member finds a key.
+fn found(cluster: &mut Cluster, n: usize, key: &'static [u8]) -> bool {
+    let at = cluster.submit(n, Bytes::from_static(key), Action::Read(ReadFrom::Nearest), TIMEOUT);
+    cluster.run(Duration::from_millis(100));
+    match &cluster.history[at].result {
+        Some(Ok(Outcome::Read(found))) => found.is_some(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn replicated(members: usize) -> Cluster {
+    let config = CacheConfig { mode: CacheMode::Replicated, ..CacheConfig::new("idle") };
+    Cluster::settled(7, config, members)
+}
+
+fn held(cluster: &Cluster) -> u64 {
+    cluster.members.iter().flatten().map(|one| one.container.len()).sum()
+}
+
+#[test]
+fn an_entry_lives_as_long_as_one_owner_uses_it_and_then_expires_everywhere() {
+    for reader in 0..3 {
+        let mut cluster = replicated(3);
+        cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
+        for _ in 0..20 {
+            cluster.run(Duration::from_secs(3));
+            assert!(found(&mut cluster, reader, b"k"));
+            assert_eq!(held(&cluster), 3, "whoever has not used it keeps it");
+        }
+        cluster.run(Duration::from_secs(3));
+        for n in 0..3 {
+            assert!(found(&mut cluster, n, b"k"), "member {n} learns that {reader} has used it");
+        }
+        cluster.run(IDLE);
+        for n in 0..3 {
+            assert!(!found(&mut cluster, n, b"k"), "nobody has used it since");
+        }
+        assert_eq!(held(&cluster), 0);
+        cluster.check_agreement();
+    }
+}
+
+#[test]
+fn an_entry_that_nobody_uses_is_taken_out_without_being_read() {
+    let mut cluster = replicated(3);
+    for key in ["a", "b", "c"] {
+        cluster.submit(0, Bytes::from_static(key.as_bytes()), put_idle(Condition::Always), TIMEOUT);
+    }
+    cluster.run(IDLE - Duration::from_secs(1));
+    assert_eq!(held(&cluster), 9);
+    cluster.run(Duration::from_secs(4));
+    assert_eq!(held(&cluster), 0);
+    cluster.run(Duration::from_secs(3));
+    let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
+    assert_eq!(wakes, 0, "nothing is left to wait for");
+}
+
+#[test]
+fn a_condition_knows_what_was_used_elsewhere() {
+    for reader in 0..3 {
+        let mut cluster = replicated(3);
+        cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
+        for _ in 0..4 {
+            cluster.run(Duration::from_secs(3));
+            assert!(found(&mut cluster, reader, b"k"));
+        }
+        cluster.run(Duration::from_secs(3));
+        let is_done = |cluster: &mut Cluster| {
+            let put = put_idle(Condition::Absent);
+            let at = cluster.submit((reader + 1) % 3, Bytes::from_static(b"k"), put, TIMEOUT);
+            cluster.run(Duration::from_millis(100));
+            match &cluster.history[at].result {
+                Some(Ok(Outcome::Written(written))) => written.is_done,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(!is_done(&mut cluster), "member {reader} has used it");
+        cluster.run(2 * IDLE);
+        assert!(is_done(&mut cluster), "nobody has");
+    }
+}
+
+#[test]
+fn the_last_owner_knows_by_itself() {
+    let mut cluster = replicated(2);
+    cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
+    cluster.run(Duration::from_secs(1));
+    cluster.crash(0);
+    cluster.run(Duration::from_secs(1));
+    assert!(found(&mut cluster, 1, b"k"));
+    cluster.run(IDLE);
+    assert!(!found(&mut cluster, 1, b"k"));
+    assert_eq!(held(&cluster), 0);
+}
+
+#[test]
+fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
+    every_seed(20, |seed, _| {
+        let mut cluster = Cluster::settled(seed, CacheConfig::new("idle"), 4);
+        let keys: [&'static [u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+        // When each was used last; none if it is not there.
+        let mut used = [None; 6];
+        for _ in 0..300 {
+            let pause = cluster.rng.duration(Duration::ZERO, IDLE / 2);
+            cluster.run(pause);
+            if cluster.rng.chance(0.01) && cluster.members.len() < 8 {
+                cluster.start();
+                cluster.run(Duration::from_secs(1));
+                // Whose uses those were that own them no more, nobody knows.
+                used = [None; 6];
+                for key in keys {
+                    cluster.submit(0, Bytes::from_static(key), Action::Write(remove()), TIMEOUT);
+                }
+                cluster.run(Duration::from_millis(100));
+            }
+            let nth = cluster.rng.below(keys.len() as u64) as usize;
+            let n = cluster.rng.below(cluster.members.len() as u64) as usize;
+            let began = cluster.now;
+            if cluster.rng.chance(0.2) {
+                cluster.submit(n, Bytes::from_static(keys[nth]), put_idle(Condition::Always), TIMEOUT);
+                cluster.run(Duration::from_millis(100));
+                used[nth] = Some(began);
+                continue;
+            }
+            let is_found = found(&mut cluster, n, keys[nth]);
+            let slack = Duration::from_millis(100);
+            match used[nth] {
+                None => assert!(!is_found, "seed {seed}: nobody has put it"),
+                Some(at) if began.since(at) < IDLE - slack => assert!(is_found, "seed {seed}: it was used"),
+                Some(at) if began.since(at) > IDLE + slack => assert!(!is_found, "seed {seed}: it was not"),
+                Some(_) => {}
+            }
+            used[nth] = is_found.then_some(began);
+        }
+    });
+}
+
+fn remove() -> Write {
+    Write { condition: Condition::Always, change: Change::Remove, wants_previous: false }
 }
