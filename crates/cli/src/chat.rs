@@ -7,13 +7,14 @@ use clap::Args;
 use consort_channel::{Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::ending::Signals;
 use crate::join::{Join, introduction};
 
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
 #[command(after_help = "Example:\n  consort chat --cluster chat --name me\n\n\
     It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `chat`.\n\
-    A line `quit` or `exit`, or the end of the input, leaves.")]
+    A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
 pub(crate) struct Chat {
     #[command(flatten)]
     join: Join,
@@ -52,13 +53,19 @@ impl Receiver for Printer {
 
 impl Chat {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::listen()?;
         let own = Arc::new(OnceLock::new());
         let printer = Printer { channel: own.clone() };
         let channel = self.join.builder()?.receiver(printer).connect(&self.join.cluster).await?;
         let _ = own.set(channel.clone());
         println!("{}", introduction(&channel));
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
-        while let Some(line) = lines.next_line().await? {
+        loop {
+            let line = tokio::select! {
+                line = lines.next_line() => line?,
+                _ = signals.next() => None,
+            };
+            let Some(line) = line else { break };
             let line = line.trim();
             if line == "quit" || line == "exit" {
                 break;
