@@ -255,9 +255,6 @@ impl Body {
             Self::Chunk(chunk) => {
                 chunk.entries.iter().map(|(key, stored)| key.len() + stored.value.len()).sum()
             }
-            Self::Fetched(fetched) => {
-                fetched.items.iter().map(|item| item.key.len() + item.value.len()).sum()
-            }
             _ => 0,
         }
     }

@@ -119,6 +119,15 @@ impl Item {
         }
     }
 
+    /// The bytes of the value, if they are here.
+    pub(super) fn value_bytes(&self) -> &[u8] {
+        match self {
+            Self::Together { bytes, key_len } => &bytes[*key_len as usize..],
+            Self::Passive(_) => &[],
+            Self::Apart(apart) => &apart.value,
+        }
+    }
+
     pub(super) fn value_len(&self) -> usize {
         match self {
             Self::Together { bytes, key_len } => bytes.len() - *key_len as usize,

@@ -46,6 +46,7 @@ use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
 use table::{KeyHash, Stored, Table, Walk};
+pub use table::Visited;
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 88;
@@ -264,13 +265,13 @@ impl Container {
         now: Time,
     ) -> Result<Chunk, SegmentGone> {
         let mut entries = Vec::new();
-        let next = self.visit(segment, cursor, limits, now, |key, entry| {
-            entries.push((Bytes::copy_from_slice(key), entry));
+        let next = self.visit(segment, cursor, limits, now, |visited| {
+            entries.push((Bytes::copy_from_slice(visited.key()), visited.entry()));
         })?;
         Ok(Chunk { entries, next })
     }
 
-    /// The same for one who needs no copy of the keys. `give` is called under the lock: it must not call the container.
+    /// The same for one who needs no copies. `give` is called under the lock: it must not call the container.
     ///
     /// # Errors
     ///
@@ -281,7 +282,7 @@ impl Container {
         mut cursor: Cursor,
         limits: ChunkLimits,
         now: Time,
-        mut give: impl FnMut(&[u8], Entry),
+        mut give: impl FnMut(Visited<'_>),
     ) -> Result<Option<Cursor>, SegmentGone> {
         let mut budget = Budget::new(limits);
         while !budget.is_spent() {

@@ -2,6 +2,7 @@
 //! under the segment's lock.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use consort_group::Time;
@@ -47,6 +48,43 @@ pub(super) struct Table {
     inserted: u64,
     /// What `inserted` was when the segment was last dropped: cursors from before are void.
     dropped: u64,
+}
+
+/// An entry that a walk comes to.
+#[derive(Clone, Copy)]
+pub struct Visited<'a>(&'a Stored);
+
+impl<'a> Visited<'a> {
+    /// Its key.
+    pub fn key(self) -> &'a [u8] {
+        self.0.item.key()
+    }
+
+    /// Its value; empty if only the store has it.
+    pub fn value(self) -> &'a [u8] {
+        self.0.item.value_bytes()
+    }
+
+    /// Which write it is of.
+    pub fn version(self) -> Version {
+        self.0.version
+    }
+
+    /// Whether only the store has its value.
+    pub fn is_passive(self) -> bool {
+        self.0.is_passive()
+    }
+
+    /// The entry, which stays when the lock is given back.
+    pub fn entry(self) -> Entry {
+        self.0.entry()
+    }
+}
+
+impl fmt::Debug for Visited<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.version(), self.key())
+    }
 }
 
 /// What a look at a key finds.
@@ -566,7 +604,7 @@ impl Table {
         cursor: &mut Cursor,
         budget: &mut Budget,
         now: Time,
-        give: &mut impl FnMut(&[u8], Entry),
+        give: &mut impl FnMut(Visited<'_>),
     ) -> Walk {
         if *cursor == Cursor::START {
             cursor.before = self.inserted;
@@ -593,7 +631,7 @@ impl Table {
                 if !budget.admit(stored.data_len()) {
                     return Walk::Spent;
                 }
-                give(stored.item.key(), stored.entry());
+                give(Visited(stored));
             }
             cursor.slot += 1;
         }

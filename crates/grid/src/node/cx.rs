@@ -12,7 +12,7 @@ use crate::command::{Body, CacheId, Command};
 use crate::merge::{MergeFn, MergePolicy};
 use crate::persistence::StoreRequest;
 use crate::planted::Planted;
-use crate::wire::FrameWriter;
+use crate::wire::{FrameWriter, LongCommand};
 use crate::{CacheConfig, OpenError};
 
 /// The part of a [`super::Node`] that its caches use.
@@ -106,14 +106,24 @@ impl Cx {
             self.inner.push_back(Command { cache, topology, body });
             return;
         }
-        let frame = match self.outbox.get_mut(to) {
-            Some(frame) => frame,
+        self.frames_to(to).push(cache, topology, &body);
+    }
+
+    /// Sends a command that has been written already, to another member.
+    pub(crate) fn send_long(&mut self, to: &Address, command: LongCommand) {
+        self.frames_to(to).push_long(command);
+    }
+
+    /// The writer of frames to a member, which will be asked for them.
+    fn frames_to(&mut self, to: &Address) -> &mut FrameWriter {
+        let frames = match self.outbox.get_mut(to) {
+            Some(frames) => frames,
             None => self.outbox.entry(to.clone()).or_default(),
         };
-        if frame.is_empty() {
+        if frames.is_empty() {
             self.waiting.push(to.clone());
         }
-        frame.push(cache, topology, &body);
+        frames
     }
 
     /// Whether a cache's merge policy is known here.

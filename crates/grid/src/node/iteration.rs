@@ -10,6 +10,7 @@ use consort_group::{Address, Time};
 
 use super::NodeEvent;
 use super::activation::Found;
+use super::answer::Answer;
 use super::cache::Cache;
 use super::caller::RESEND_AFTER;
 use super::cx::Cx;
@@ -295,9 +296,10 @@ impl Cache {
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now };
         if lane.member == cx.local && self.container.passive_len() == 0 {
-            let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new());
             let local = cx.local.clone();
-            accept(iteration, &local, fetched);
+            let mut answer = Answer::to(cx, self, &local, 0);
+            let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);
+            accept(iteration, &local, answer.with(fetched));
         } else {
             let member = lane.member.clone();
             self.send(cx, &member, Body::Fetch(fetch));

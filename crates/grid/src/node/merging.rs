@@ -141,8 +141,8 @@ impl Cache {
         let all = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
         let mut newest = Version::NONE;
         // A segment that is absent has none.
-        let _ = self.container.visit(segment, Cursor::START, all, Time::ZERO, |_, entry| {
-            newest = newest.max(entry.version);
+        let _ = self.container.visit(segment, Cursor::START, all, Time::ZERO, |visited| {
+            newest = newest.max(visited.version());
         });
         newest
     }

@@ -8,6 +8,7 @@
 //! What is promised is written down in `docs/design/2026-11-grid.md`.
 
 mod activation;
+mod answer;
 mod backup;
 mod cache;
 mod caller;

@@ -7,18 +7,22 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use super::activation::{Found, LOAD_KEYS, Waiting};
+use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
 use crate::operation::OperationError;
-use crate::publication::{Item, What};
+use crate::publication::What;
 use crate::{SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
 const FETCH_BYTES: usize = 1024 * 1024;
+
+/// What room is made for a key and its version: most are shorter, and a buffer grows where they are not.
+const KEY_ROOM: u64 = 32;
 
 /// Entries that are looked at for one answer, whatever is filtered: nobody waits behind a longer walk.
 const LOOKS_MAX: usize = 16_384;
@@ -34,14 +38,25 @@ impl Cache {
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some((Cursor::START.slot.into(), Cursor::START.before)));
         let mut missing = Vec::new();
-        let fetched = self.fetch(cx, fetch, &loaded, &mut missing);
+        let mut answer = Answer::to(cx, self, from, self.room(&fetch));
+        let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
         match again {
             // If it got anywhere, what it got is given first.
             Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
                 self.load(cx, missing, Waiting::Fetch { from: from.clone(), fetch });
             }
-            _ => self.send(cx, from, Body::Fetched(fetched)),
+            _ => answer.send(cx, self, from, fetched),
         }
+    }
+
+    /// What the items of an answer take, about.
+    fn room(&self, fetch: &Fetch) -> usize {
+        let each = match fetch.what {
+            What::Count => return 0,
+            What::Keys => KEY_ROOM,
+            What::Entries => self.container.bytes() / self.container.len().max(1),
+        };
+        FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
     }
 
     /// A request cannot be answered, because the store cannot.
@@ -51,13 +66,14 @@ impl Cache {
         self.send(cx, from, Body::Fetched(fetched));
     }
 
-    /// What a request gives here, up to the first value that is `missing`.
+    /// What a request gives here, up to the first value that is `missing`. The items go into the answer.
     pub(super) fn fetch(
         &self,
         cx: &Cx,
         fetch: Fetch,
         loaded: &Found,
         missing: &mut Vec<(Place, Version)>,
+        answer: &mut Answer,
     ) -> Fetched {
         let Fetch { iteration, nth, segments, cursor, items_max, what, transform } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
@@ -75,7 +91,6 @@ impl Cache {
         let (mut bytes, mut looks) = (0, 0);
         let may_miss = self.container.passive_len() > 0 && (function.is_some() || what == What::Entries);
         let mut stops_at = None;
-        let mut keys = Keys::default();
         for segment in segments {
             let is_read = self.topology().is_some_and(|topology| {
                 usize::from(segment.0) < topology.epochs.len()
@@ -87,10 +102,10 @@ impl Cache {
                 continue;
             }
             let mut at = cursor.take().unwrap_or(Cursor::START);
-            let items_before = fetched.items.len();
+            let before = answer.mark();
             let mut count = 0;
             let end = loop {
-                let room = items_max as usize - fetched.items.len();
+                let room = (items_max as usize).saturating_sub(answer.len());
                 if room == 0 || bytes >= FETCH_BYTES || looks >= LOOKS_MAX {
                     fetched.cursor = Some((at.slot.into(), at.before));
                     break PartEnd::More;
@@ -98,32 +113,35 @@ impl Cache {
                 // Where values may be missing, it has to be known before which one to stop.
                 let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
                 let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes };
-                let next = self.container.visit(segment, at, limits, cx.now, |key, mut entry| {
+                let next = self.container.visit(segment, at, limits, cx.now, |visited| {
                     looks += 1;
-                    if may_miss && entry.is_passive() {
-                        let mut one = [(Bytes::copy_from_slice(key), entry)];
+                    let mut loaded_value = None;
+                    if may_miss && visited.is_passive() {
+                        let mut one = [(Bytes::copy_from_slice(visited.key()), visited.entry())];
                         let unknown = self.fill(segment, &mut one, loaded);
                         missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
                         let [(_, filled)] = one;
-                        entry = filled;
+                        loaded_value = Some(filled);
                     }
                     if !missing.is_empty() {
                         return;
                     }
-                    let version = entry.version;
-                    let value = match (&function, what) {
-                        (Some((function, arguments)), _) => match function(key, &entry, arguments) {
-                            Some(value) => value,
-                            None => return,
-                        },
-                        (None, What::Entries) => entry.value,
-                        (None, _) => Bytes::new(),
+                    let (key, version) = (visited.key(), visited.version());
+                    let value = match (&function, what, loaded_value) {
+                        (Some((function, arguments)), _, loaded) => {
+                            match function(key, &loaded.unwrap_or_else(|| visited.entry()), arguments) {
+                                Some(made) => Value::Made(made),
+                                None => return,
+                            }
+                        }
+                        (None, What::Entries, Some(loaded)) => Value::Made(loaded.value),
+                        (None, What::Entries, None) => Value::Of(visited),
+                        (None, ..) => Value::None,
                     };
                     bytes += key.len() + value.len();
                     count += 1;
                     if what != What::Count {
-                        keys.push(key);
-                        fetched.items.push(Item { key: Bytes::new(), value, version });
+                        answer.push(key, value, version);
                     }
                 });
                 if !missing.is_empty() && stops_at.is_none() {
@@ -144,8 +162,7 @@ impl Cache {
                     Ok(Some(next)) => at = next,
                     Ok(None) => break PartEnd::Complete,
                     Err(_) => {
-                        fetched.items.truncate(items_before);
-                        keys.places.truncate(items_before);
+                        answer.cut(&before);
                         count = 0;
                         break PartEnd::Refused;
                     }
@@ -156,29 +173,6 @@ impl Cache {
                 break;
             }
         }
-        keys.give_to(&mut fetched.items);
         fetched
-    }
-}
-
-/// The keys of an answer, in one allocation for all of them.
-#[derive(Default)]
-struct Keys {
-    bytes: Vec<u8>,
-    places: Vec<(usize, usize)>,
-}
-
-impl Keys {
-    fn push(&mut self, key: &[u8]) {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.places.push((from, self.bytes.len()));
-    }
-
-    fn give_to(self, items: &mut [Item]) {
-        let bytes = Bytes::from(self.bytes);
-        for (item, (from, to)) in items.iter_mut().zip(self.places) {
-            item.key = bytes.slice(from..to);
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! The wire form of commands and of everything in them.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::frame::LongCommand;
+use super::primitives::need;
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
+    Ack, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
     OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
 use crate::event::EventKind;
@@ -266,7 +268,95 @@ wire_struct!(Item { key, value, version });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
-wire_struct!(Fetched { iteration, nth, parts, items, cursor, is_unknown, failed });
+
+/// The items come first, after their number in four bytes, so that an owner can write them before it knows the rest.
+impl Wire for Fetched {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32(self.items.len() as u32);
+        self.items.iter().for_each(|item| item.put(out));
+        self.put_rest(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        need(from, "number of items", 4)?;
+        let count = from.get_u32() as usize;
+        need(from, "items", count)?;
+        let items = (0..count).map(|_| Wire::read(from)).collect::<Result<_>>()?;
+        Ok(Self {
+            items,
+            iteration: Wire::read(from)?,
+            nth: Wire::read(from)?,
+            parts: Wire::read(from)?,
+            cursor: Wire::read(from)?,
+            is_unknown: Wire::read(from)?,
+            failed: Wire::read(from)?,
+        })
+    }
+}
+
+impl Fetched {
+    fn put_rest(&self, out: &mut BytesMut) {
+        self.iteration.put(out);
+        self.nth.put(out);
+        self.parts.put(out);
+        self.cursor.put(out);
+        self.is_unknown.put(out);
+        self.failed.put(out);
+    }
+}
+
+/// The body of a command with what was fetched, while its items are written.
+pub(crate) struct FetchedItems {
+    command: LongCommand,
+    /// Where their number stands.
+    start: usize,
+    count: u32,
+}
+
+impl FetchedItems {
+    /// The command, with room for so many bytes of items.
+    pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
+        let mut command = LongCommand::begin(cache, topology, room + 1024);
+        command.out().put_u8(FETCHED);
+        let start = command.out().len();
+        command.out().put_u32(0);
+        Self { command, start, count: 0 }
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], version: Version) {
+        let out = self.command.out();
+        for bytes in [key, value] {
+            bytes.len().put(out);
+            out.put_slice(bytes);
+        }
+        version.put(out);
+        self.count += 1;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Where it stands.
+    pub(crate) fn mark(&mut self) -> (u32, usize) {
+        (self.count, self.command.out().len())
+    }
+
+    /// Takes back what was pushed since then.
+    pub(crate) fn cut(&mut self, (count, length): (u32, usize)) {
+        self.count = count;
+        self.command.out().truncate(length);
+    }
+
+    /// The whole, with everything of `fetched` but its items.
+    pub(crate) fn end(mut self, fetched: &Fetched) -> LongCommand {
+        let (start, count) = (self.start, self.count);
+        let out = self.command.out();
+        out[start..start + 4].copy_from_slice(&count.to_be_bytes());
+        fetched.put_rest(out);
+        self.command
+    }
+}
 wire_struct!(Restored { formerly, topology });
 wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, restored });
 wire_struct!(Status { nonce, caches });
@@ -292,6 +382,9 @@ wire_enum!(ToCoordinator {
     7 = Listen(interest),
     8 = Deaf(member),
 });
+
+/// The tag of [`Body::Fetched`].
+const FETCHED: u8 = 14;
 
 /// What a body is; unknown tags are skipped by the frame's reader.
 pub(super) const BODY_TAGS: u8 = 18;

@@ -45,19 +45,23 @@ impl FrameWriter {
         }
         if self.open.is_empty() {
             self.open.reserve(FRAME_ROOM.max(bulk + bulk / 8));
-            self.open.put_slice(&PREFIX);
-            self.open.put_u64(0);
+            put_head(&mut self.open);
         }
-        let start = self.open.len();
-        self.open.put_u32(0);
-        self.open.put_u32(cache.0);
-        topology.put(&mut self.open);
+        let start = begin(&mut self.open, cache, topology);
         body.put(&mut self.open);
-        let length = (self.open.len() - start - 4) as u32;
-        self.open[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        end(&mut self.open, start);
         if self.open.len() >= FRAME_BYTES {
             self.close();
         }
+    }
+
+    /// Adds a command that has a frame for itself.
+    pub(crate) fn push_long(&mut self, mut command: LongCommand) {
+        if !self.open.is_empty() {
+            self.close();
+        }
+        end(&mut command.frame, HEAD);
+        self.closed.push_back(command.frame.freeze());
     }
 
     fn close(&mut self) {
@@ -79,6 +83,45 @@ impl FrameWriter {
         }
         self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
         Some(self.open.split().freeze())
+    }
+}
+
+fn put_head(frame: &mut BytesMut) {
+    frame.put_slice(&PREFIX);
+    frame.put_u64(0);
+}
+
+/// Begins a command; `end` wants to know where.
+fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
+    let start = frame.len();
+    frame.put_u32(0);
+    frame.put_u32(cache.0);
+    topology.put(frame);
+    start
+}
+
+fn end(frame: &mut BytesMut, start: usize) {
+    let length = (frame.len() - start - 4) as u32;
+    frame[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// A command that is written where it will be sent from, bit by bit: what is large is not gathered first.
+pub(crate) struct LongCommand {
+    frame: BytesMut,
+}
+
+impl LongCommand {
+    /// A command without its body, for which so much room is made.
+    pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
+        let mut frame = BytesMut::with_capacity(HEAD + 16 + room);
+        put_head(&mut frame);
+        begin(&mut frame, cache, topology);
+        Self { frame }
+    }
+
+    /// What was written so far; the body is added at the end.
+    pub(crate) fn out(&mut self) -> &mut BytesMut {
+        &mut self.frame
     }
 }
 

@@ -9,7 +9,8 @@ mod commands;
 mod frame;
 mod primitives;
 
+pub(crate) use commands::FetchedItems;
 pub use frame::is_frame;
-pub(crate) use frame::{FrameReader, FrameWriter};
+pub(crate) use frame::{FrameReader, FrameWriter, LongCommand};
 pub use primitives::FrameError;
 pub(crate) use primitives::{Result, Wire, wire_enum, wire_struct};

@@ -1,0 +1,202 @@
+//! The items of an answer to a walk, written once: for a reader elsewhere into the frame that it gets, for one on this
+//! member as they are.
+
+use bytes::Bytes;
+use consort_group::Address;
+
+use super::cache::Cache;
+use super::cx::Cx;
+use crate::Version;
+use crate::command::{Body, Fetched};
+use crate::container::Visited;
+use crate::publication::Item;
+use crate::wire::FetchedItems;
+
+/// Items as they are gathered.
+pub(super) enum Answer {
+    Here(Gathered),
+    Elsewhere(FetchedItems),
+}
+
+/// Items for a reader on this member.
+#[derive(Default)]
+pub(super) struct Gathered {
+    items: Vec<Item>,
+    /// Their keys, in one allocation for all of them.
+    keys: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// What an item has beside its key.
+pub(super) enum Value<'a> {
+    None,
+    Of(Visited<'a>),
+    Made(Bytes),
+}
+
+impl Value<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::None => &[],
+            Self::Of(visited) => visited.value(),
+            Self::Made(made) => made,
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::None => Bytes::new(),
+            Self::Of(visited) => visited.entry().value,
+            Self::Made(made) => made,
+        }
+    }
+}
+
+/// How much there was at a moment.
+pub(super) struct Mark {
+    count: usize,
+    written: (u32, usize),
+}
+
+impl Answer {
+    /// One for a reader, with room for so many bytes of items.
+    pub(super) fn to(cx: &Cx, cache: &Cache, reader: &Address, room: usize) -> Self {
+        if *reader == cx.local {
+            Self::Here(Gathered::default())
+        } else {
+            Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
+        }
+    }
+
+    /// Items so far.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Here(gathered) => gathered.items.len(),
+            Self::Elsewhere(written) => written.len(),
+        }
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        match self {
+            Self::Here(Gathered { items, keys, ends }) => {
+                keys.extend_from_slice(key);
+                ends.push(keys.len());
+                items.push(Item { key: Bytes::new(), value: value.into_bytes(), version });
+            }
+            Self::Elsewhere(written) => written.push(key, value.as_slice(), version),
+        }
+    }
+
+    pub(super) fn mark(&mut self) -> Mark {
+        let written = match self {
+            Self::Here(_) => (0, 0),
+            Self::Elsewhere(written) => written.mark(),
+        };
+        Mark { count: self.len(), written }
+    }
+
+    /// Takes back what was pushed since then.
+    pub(super) fn cut(&mut self, mark: &Mark) {
+        match self {
+            Self::Here(Gathered { items, keys, ends }) => {
+                items.truncate(mark.count);
+                ends.truncate(mark.count);
+                keys.truncate(ends.last().copied().unwrap_or(0));
+            }
+            Self::Elsewhere(written) => written.cut(mark.written),
+        }
+    }
+
+    /// Gives the whole to the reader. `fetched` has everything but the items.
+    pub(super) fn send(self, cx: &mut Cx, cache: &Cache, reader: &Address, fetched: Fetched) {
+        match self {
+            Self::Here(gathered) => cache.send(cx, reader, Body::Fetched(gathered.with(fetched))),
+            Self::Elsewhere(written) => cx.send_long(reader, written.end(&fetched)),
+        }
+    }
+
+    /// The same for a reader on this member, at once.
+    pub(super) fn with(self, fetched: Fetched) -> Fetched {
+        match self {
+            Self::Here(gathered) => gathered.with(fetched),
+            Self::Elsewhere(_) => fetched,
+        }
+    }
+}
+
+impl Gathered {
+    fn with(mut self, fetched: Fetched) -> Fetched {
+        let keys = Bytes::from(self.keys);
+        let mut from = 0;
+        for (item, end) in self.items.iter_mut().zip(self.ends) {
+            item.key = keys.slice(from..end);
+            from = end;
+        }
+        Fetched { items: self.items, ..fetched }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Time;
+
+    use super::*;
+    use crate::command::{CacheId, Command, Part, PartEnd};
+    use crate::container::{ChunkLimits, Cursor};
+    use crate::wire::{FrameReader, FrameWriter};
+    use crate::{Container, ContainerSettings, Entry, Segment};
+
+    const SEGMENT: Segment = Segment(0);
+    const ENTRIES: usize = 1_000;
+
+    fn container() -> Container {
+        let settings =
+            ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
+        let container = Container::new(&settings, 1);
+        container.own(SEGMENT);
+        for n in 0..ENTRIES as u64 {
+            let entry = Entry::new(vec![n as u8; 100].into(), Version::new(1, n + 1), Time::ZERO);
+            container.put(SEGMENT, &n.to_be_bytes(), entry, Time::ZERO).unwrap();
+        }
+        container
+    }
+
+    fn fill(container: &Container, answer: &mut Answer) {
+        let all = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
+        let push = |visited: Visited<'_>| answer.push(visited.key(), Value::Of(visited), visited.version());
+        assert_eq!(container.visit(SEGMENT, Cursor::START, all, Time::ZERO, push), Ok(None));
+    }
+
+    #[test]
+    fn s004_6_items_are_written_once_where_they_are_sent_from_and_come_back() {
+        let container = container();
+        let mut answer = Answer::Elsewhere(FetchedItems::begin(CacheId(7), 5, ENTRIES * 120));
+        let used = allocation_counter::measure(|| fill(&container, &mut answer));
+        assert_eq!(used.count_total, 0, "{used:?}");
+        let mark = answer.mark();
+        answer.push(b"taken back", Value::None, Version::NONE);
+        answer.cut(&mark);
+
+        let mut fetched = Fetched::nothing(3, 4);
+        fetched.parts.push(Part { segment: SEGMENT, count: ENTRIES as u32, end: PartEnd::Complete });
+        let Answer::Elsewhere(written) = answer else { unreachable!("it was made so") };
+        let mut frames = FrameWriter::default();
+        frames.push_long(written.end(&fetched));
+        let mut reader = FrameReader::new(frames.next(0).unwrap()).unwrap();
+
+        let mut here = Answer::Here(Gathered::default());
+        fill(&container, &mut here);
+        let body = Body::Fetched(here.with(fetched));
+        assert_eq!(reader.next(), Ok(Some(Command { cache: CacheId(7), topology: 5, body: body.clone() })));
+        assert_eq!(reader.next(), Ok(None));
+
+        // And as any other command.
+        frames.push(CacheId(7), 5, &body);
+        let mut reader = FrameReader::new(frames.next(0).unwrap()).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().body, body);
+    }
+}
