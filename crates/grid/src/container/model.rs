@@ -340,7 +340,7 @@ impl World {
 
     fn expire(&mut self, looks_max: usize) {
         let now = self.now;
-        let taken = self.both(|container| container.expire(now, looks_max));
+        let taken = self.both(|container| container.expire(now, looks_max).taken);
         assert!(taken.len() <= looks_max);
         for taken in taken {
             assert!(taken.entry.is_expired(now));

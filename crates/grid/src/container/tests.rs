@@ -246,8 +246,8 @@ fn expiry_takes_what_is_due_and_no_more() {
     }
     put(&container, b"for ever", entry("1", 1));
     assert_eq!(container.next_expiry(), Some(NOW + 10 * S));
-    assert_eq!(container.expire(NOW + 9 * S, 100), []);
-    let taken = container.expire(NOW + 20 * S, 100);
+    assert_eq!(container.expire(NOW + 9 * S, 100).taken, []);
+    let taken = container.expire(NOW + 20 * S, 100).taken;
     assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(taken[0].entry, mortal(Some(10 * S), None));
     assert_eq!(container.next_expiry(), Some(NOW + 30 * S));
@@ -260,7 +260,7 @@ fn expiry_goes_on_where_its_bound_stopped_it() {
     for key in 0..40u8 {
         container.put(Segment(u16::from(key) % 4), &[key], mortal(Some(S), None), NOW).unwrap();
     }
-    let counts: Vec<usize> = (0..5).map(|_| container.expire(NOW + S, 15).len()).collect();
+    let counts: Vec<usize> = (0..5).map(|_| container.expire(NOW + S, 15).taken.len()).collect();
     assert_eq!(counts, [15, 15, 10, 0, 0]);
     assert_eq!((container.next_expiry(), container.bytes()), (None, 0));
 }
@@ -271,8 +271,8 @@ fn expiry_leaves_segments_that_are_not_wanted() {
     for segment in 0..2 {
         container.put(Segment(segment), b"k", mortal(Some(S), None), NOW).unwrap();
     }
-    let taken = container.expire_in(|segment| segment == Segment(1), NOW + S, 100);
-    assert_eq!(taken.iter().map(|taken| taken.segment).collect::<Vec<_>>(), [Segment(1)]);
+    let expired = container.expire_in(|segment| segment == Segment(1), NOW + S, 100);
+    assert_eq!(expired.taken.iter().map(|taken| taken.segment).collect::<Vec<_>>(), [Segment(1)]);
     assert_eq!(container.next_expiry_in(|segment| segment == Segment(1)), None);
     assert_eq!(container.next_expiry(), Some(NOW + S));
 }
@@ -285,10 +285,10 @@ fn used_entry_outlives_its_idle_deadline() {
     put(&container, b"idle", mortal(None, Some(10 * S)));
     assert_eq!(container.get(SEG, b"read", || NOW + 5 * S).unwrap().last_used, NOW + 5 * S);
     assert!(container.touch(SEG, b"touched", NOW + 6 * S));
-    let taken = container.expire(NOW + 10 * S, 100);
+    let taken = container.expire(NOW + 10 * S, 100).taken;
     assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [b"idle"]);
     assert_eq!(container.next_expiry(), Some(NOW + 15 * S));
-    assert_eq!(container.expire(NOW + 15 * S, 100).len(), 1);
+    assert_eq!(container.expire(NOW + 15 * S, 100).taken.len(), 1);
     assert_eq!(container.next_expiry(), Some(NOW + 16 * S));
 }
 

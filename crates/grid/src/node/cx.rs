@@ -116,10 +116,10 @@ impl Cx {
 
     /// The writer of frames to a member, which will be asked for them.
     fn frames_to(&mut self, to: &Address) -> &mut FrameWriter {
-        let frames = match self.outbox.get_mut(to) {
-            Some(frames) => frames,
-            None => self.outbox.entry(to.clone()).or_default(),
-        };
+        if !self.outbox.contains_key(to) {
+            self.outbox.insert(to.clone(), FrameWriter::default());
+        }
+        let frames = self.outbox.get_mut(to).expect("it is there");
         if frames.is_empty() {
             self.waiting.push(to.clone());
         }

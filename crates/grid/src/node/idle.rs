@@ -99,9 +99,8 @@ impl Cache {
         let topology = self.topology_id();
         let Some(question) = self.question(cx, place, version, None) else { return };
         let is_same = |one: &&mut Waiting| one.from == *from && one.call.number == call.number;
-        let again = question.waiting.iter_mut().find(is_same);
         let has_room = question.waiting.len() < CALLS_PER_QUESTION_MAX;
-        match again {
+        match question.waiting.iter_mut().find(is_same) {
             Some(waiting) => (waiting.topology, waiting.call) = (topology, call),
             None if has_room => question.waiting.push(Waiting { from: from.clone(), topology, call }),
             None => cx.counters.overflowed += 1,
@@ -155,7 +154,7 @@ impl Cache {
             let question = Question { version, asked: cx.now, silent, asking: Vec::new(), waiting: Vec::new() };
             if let Some(before) = self.questions.open.insert(place.clone(), question) {
                 // About an entry that is no more: its calls find another one.
-                self.go_on(cx, before.waiting);
+                self.take_again(cx, before.waiting);
             }
         }
         let question = self.questions.open.get_mut(&place)?;
@@ -239,10 +238,10 @@ impl Cache {
                 self.send(cx, &member, Body::Used(used));
             }
         }
-        self.go_on(cx, question.waiting);
+        self.take_again(cx, question.waiting);
     }
 
-    fn go_on(&mut self, cx: &mut Cx, waiting: Vec<Waiting>) {
+    fn take_again(&mut self, cx: &mut Cx, waiting: Vec<Waiting>) {
         for Waiting { from, topology, call } in waiting {
             self.take_call(cx, &from, topology, call);
         }
@@ -251,7 +250,7 @@ impl Cache {
     /// With another topology others are asked, or nobody.
     pub(super) fn ask_anew(&mut self, cx: &mut Cx) {
         for (_, question) in std::mem::take(&mut self.questions.open) {
-            self.go_on(cx, question.waiting);
+            self.take_again(cx, question.waiting);
         }
     }
 
@@ -261,7 +260,7 @@ impl Cache {
         let late = self.questions.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
         let late: Vec<Question> = late.map(|(_, question)| question).collect();
         for question in late {
-            self.go_on(cx, question.waiting);
+            self.take_again(cx, question.waiting);
         }
     }
 }
