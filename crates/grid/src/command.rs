@@ -65,7 +65,7 @@ pub(crate) enum Body {
     /// A write owner to a member with listeners, which acknowledges it like a backup.
     Tell(Tell),
     /// Owner to primary, or primary to owner: here this entry was not used for too long.
-    Idle { segment: Segment, key: Bytes, version: Version },
+    Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
     /// The answer, and to all other write owners if that is news to them.
     Used(Used),
     /// To the coordinator.
@@ -134,6 +134,8 @@ pub(crate) struct Used {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
+    /// Of the question; 0 if nobody asked.
+    pub(crate) number: u64,
     /// How long ago it was used, if it lives; else it has not been used where this comes from, or is not there.
     pub(crate) idle: Option<Duration>,
 }

@@ -210,8 +210,8 @@ impl Cache {
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
             Body::Tell(tell) if is_ours(tell.segment) => self.handle_tell(cx, from, command.topology, tell),
-            Body::Idle { segment, key, version } if is_ours(segment) => {
-                self.handle_idle(cx, from, segment, key, version);
+            Body::Idle { segment, key, version, number } if is_ours(segment) => {
+                self.handle_idle(cx, from, (segment, key), version, number);
             }
             Body::Used(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
             Body::Idle { .. } | Body::Used(_) | Body::Tell(_) | Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,

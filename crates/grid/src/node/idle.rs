@@ -3,7 +3,7 @@
 //! Every owner notes when it gave an entry itself. By whose clock the time is over, be it found by a read or by a timer,
 //! asks the primary, and the primary asks all other write owners. If one has used the entry, all are told when; if none
 //! has, the primary removes it as a write. An owner that has said that it has not used it gives it to nobody before it
-//! hears of the primary, so what all have said still holds when the primary removes it.
+//! hears of the primary, so what all have said to one question still holds when the primary removes it.
 //!
 //! While an owner is away nobody can tell: then what was not used here is not read here, and stays until all are back.
 
@@ -33,12 +33,15 @@ const CALLS_PER_QUESTION_MAX: usize = 4_096;
 #[derive(Default)]
 pub(crate) struct Questions {
     open: BTreeMap<Place, Question>,
+    /// The number of the last one: what was said to an earlier one about the same entry may no longer hold.
+    last: u64,
     /// Whether the cache has had an entry with a `max_idle` here: else no call looks for one.
     pub(super) may_arise: bool,
 }
 
 struct Question {
     version: Version,
+    number: u64,
     asked: Time,
     /// Who has not answered.
     silent: Vec<Address>,
@@ -144,14 +147,18 @@ impl Cache {
                 return None;
             }
             let (segment, key) = &place;
+            // Also whoever asks: it may have heard meanwhile that somebody has used it.
             let silent: Vec<Address> = match self.is_primary(&cx.local, *segment) {
-                true => self.others(cx, *segment).filter(|owner| asking != Some(*owner)).cloned().collect(),
+                true => self.others(cx, *segment).cloned().collect(),
                 false => self.primary(*segment).cloned().into_iter().collect(),
             };
+            self.questions.last += 1;
+            let number = self.questions.last;
             for owner in &silent {
-                self.send(cx, owner, Body::Idle { segment: *segment, key: key.clone(), version });
+                self.send(cx, owner, Body::Idle { segment: *segment, key: key.clone(), version, number });
             }
-            let question = Question { version, asked: cx.now, silent, asking: Vec::new(), waiting: Vec::new() };
+            let (asking, waiting) = (Vec::new(), Vec::new());
+            let question = Question { version, number, asked: cx.now, silent, asking, waiting };
             if let Some(before) = self.questions.open.insert(place.clone(), question) {
                 // About an entry that is no more: its calls find another one.
                 self.take_again(cx, before.waiting);
@@ -169,42 +176,44 @@ impl Cache {
         &mut self,
         cx: &mut Cx,
         from: &Address,
-        segment: Segment,
-        key: Bytes,
+        (segment, key): Place,
         version: Version,
+        number: u64,
     ) {
         let entry = self.container.peek(segment, &key).filter(|entry| entry.version == version);
         let used = entry.as_ref().filter(|entry| !entry.is_expired(cx.now));
         let idle = used.map(|entry| cx.now.since(entry.last_used));
         let is_doubtful = entry.is_some_and(|entry| entry.is_idle(cx.now));
         if !is_doubtful || !self.is_primary(&cx.local, segment) {
-            return self.send(cx, from, Body::Used(Used { segment, key, version, idle }));
+            return self.send(cx, from, Body::Used(Used { segment, key, version, number, idle }));
         }
         // Without an answer it is asked again.
         if self.orders(cx, segment) {
             let place = (segment, Bytes::copy_from_slice(&key));
-            if self.question(cx, place.clone(), version, Some(from)).is_some() {
-                self.end_if_answered(cx, &place);
-            }
+            self.question(cx, place, version, Some(from));
         }
     }
 
     /// Somebody has used an entry, or not.
     pub(super) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: Used) {
-        let Used { segment, key, version, idle } = used;
+        let Used { segment, key, version, number, idle } = used;
         let place = (segment, Bytes::copy_from_slice(&key));
         if let Some(idle) = idle
             && self.container.version_of(segment, &key) == version
         {
             self.container.touch(segment, &key, ago(cx.now, idle));
         }
-        let Some(question) = self.questions.open.get_mut(&place).filter(|one| one.version == version) else {
+        if self.questions.open.get(&place).is_none_or(|question| question.version != version) {
             return;
-        };
-        question.silent.retain(|owner| owner != from);
+        }
         if idle.is_some() {
-            self.answer(cx, &place, idle);
-        } else {
+            return self.answer(cx, &place, idle);
+        }
+        let is_primarys = self.primary(segment) == Some(from);
+        if let Some(question) = self.questions.open.get_mut(&place)
+            && (question.number == number || is_primarys)
+        {
+            question.silent.retain(|owner| owner != from);
             self.end_if_answered(cx, &place);
         }
     }
@@ -234,7 +243,8 @@ impl Cache {
             let mut told: Vec<Address> = self.others(cx, *segment).cloned().collect();
             told.extend(question.asking.into_iter().filter(|asking| !self.write_owners(*segment).any(|owner| owner == asking)));
             for member in told {
-                let used = Used { segment: *segment, key: key.clone(), version: question.version, idle };
+                let (segment, key, version) = (*segment, key.clone(), question.version);
+                let used = Used { segment, key, version, number: 0, idle };
                 self.send(cx, &member, Body::Used(used));
             }
         }

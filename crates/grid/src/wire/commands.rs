@@ -251,7 +251,7 @@ wire_enum!(Effect {
 });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
-wire_struct!(Used { segment, key, version, idle });
+wire_struct!(Used { segment, key, version, number, idle });
 wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
@@ -406,6 +406,6 @@ wire_enum!(Body {
     13 = Fetch(fetch),
     14 = Fetched(fetched),
     15 = Tell(tell),
-    16 = Idle { segment, key, version },
+    16 = Idle { segment, key, version, number },
     17 = Used(used),
 });
