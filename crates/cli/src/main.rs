@@ -1,5 +1,6 @@
 //! The `consort` command.
 
+mod allocator;
 mod cache;
 mod chat;
 mod demo;
@@ -19,10 +20,6 @@ use std::str::FromStr;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
-
-/// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Group communication and a data grid that speak JGroups and Hot Rod: try them, measure them, look into them.
 #[derive(Parser)]
@@ -73,6 +70,7 @@ enum Command {
 fn main() -> ExitCode {
     // A reader that has seen enough (`consort parse … | head`) is no error.
     restore_sigpipe();
+    allocator::keep_memory_for_a_while();
     let arguments = Arguments::parse();
     // What a simulation loses, it loses on purpose; and a demo kills.
     let level = match arguments.command {
