@@ -32,8 +32,10 @@ impl Pair {
         let node = |n| {
             let mut node = Node::new(address(n));
             let config = CacheConfig { segments: 4, ..CacheConfig::new("fuzzed") };
-            let container =
-                Container::new(&ContainerSettings { segment_count: 4, bound: None, is_backed: false, is_shared: false }, 1);
+            let container = Container::new(
+                &ContainerSettings { segment_count: 4, bound: None, is_backed: false, is_shared: false },
+                1,
+            );
             let opened = node.open(Time::ZERO, config, address(n).into(), Arc::new(container));
             opened.unwrap_or_else(|error| panic!("{error}"));
             node

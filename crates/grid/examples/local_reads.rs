@@ -125,8 +125,10 @@ fn container(
     bound: Option<MemoryBound>,
     lifetime: Lifetime,
 ) -> Container {
-    let container =
-        Container::new(&ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: false }, 7);
+    let container = Container::new(
+        &ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: false },
+        7,
+    );
     (0..SEGMENTS).for_each(|segment| container.own(Segment(segment)));
     for (key, &segment) in keys.iter().zip(segments) {
         let entry = Entry::new(Bytes::from(vec![1; value_len]), Version::new(1, 1), Time::ZERO);

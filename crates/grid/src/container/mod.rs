@@ -45,8 +45,8 @@ pub use entry::{Entry, Lifetime};
 use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
-use table::{KeyHash, Stored, Table, Walk};
 pub use table::Visited;
+use table::{KeyHash, Stored, Table, Walk};
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 88;
@@ -188,7 +188,10 @@ impl Container {
     pub fn new(settings: &ContainerSettings, hash_seed: u64) -> Self {
         assert!(settings.segment_count > 0, "a cache has segments");
         let evicts = settings.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove);
-        let shard = || Shard { table: Mutex::new(Table::new(evicts, settings.is_shared)), next_expiry: AtomicU64::new(NEVER) };
+        let shard = || Shard {
+            table: Mutex::new(Table::new(evicts, settings.is_shared)),
+            next_expiry: AtomicU64::new(NEVER),
+        };
         Self {
             segments: (0..settings.segment_count).map(|_| shard()).collect(),
             hash: FixedState::with_seed(hash_seed),

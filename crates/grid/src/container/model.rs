@@ -130,7 +130,8 @@ struct World {
 
 impl World {
     fn new(bound: Option<MemoryBound>) -> Self {
-        let settings = ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: false };
+        let settings =
+            ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: false };
         let containers = [1, 2].map(|seed| Container::new(&settings, seed));
         let segments = (0..SEGMENTS).map(|_| ModelSegment::default()).collect();
         let mut world = Self {

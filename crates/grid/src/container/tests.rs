@@ -15,7 +15,8 @@ fn container(segment_count: u16) -> Container {
 }
 
 fn bounded(segment_count: u16, bound: Option<MemoryBound>) -> Container {
-    let container = Container::new(&ContainerSettings { segment_count, bound, is_backed: false, is_shared: false }, 7);
+    let container =
+        Container::new(&ContainerSettings { segment_count, bound, is_backed: false, is_shared: false }, 7);
     (0..segment_count).for_each(|segment| container.own(Segment(segment)));
     container
 }

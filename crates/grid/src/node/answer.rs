@@ -154,8 +154,7 @@ mod tests {
     const ENTRIES: usize = 1_000;
 
     fn container() -> Container {
-        let settings =
-            ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
+        let settings = ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
         let container = Container::new(&settings, 1);
         container.own(SEGMENT);
         for n in 0..ENTRIES as u64 {

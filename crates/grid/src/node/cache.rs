@@ -214,7 +214,12 @@ impl Cache {
                 self.handle_idle(cx, from, (segment, key), version, number);
             }
             Body::Used(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
-            Body::Idle { .. } | Body::Used(_) | Body::Tell(_) | Body::Backup(_) | Body::Pull(_) | Body::Chunk(_) => cx.counters.malformed += 1,
+            Body::Idle { .. }
+            | Body::Used(_)
+            | Body::Tell(_)
+            | Body::Backup(_)
+            | Body::Pull(_)
+            | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)
             | Body::Install(_)

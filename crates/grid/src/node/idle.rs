@@ -241,7 +241,12 @@ impl Cache {
         let (segment, key) = place;
         if self.is_primary(&cx.local, *segment) {
             let mut told: Vec<Address> = self.others(cx, *segment).cloned().collect();
-            told.extend(question.asking.into_iter().filter(|asking| !self.write_owners(*segment).any(|owner| owner == asking)));
+            told.extend(
+                question
+                    .asking
+                    .into_iter()
+                    .filter(|asking| !self.write_owners(*segment).any(|owner| owner == asking)),
+            );
             for member in told {
                 let (segment, key, version) = (*segment, key.clone(), question.version);
                 let used = Used { segment, key, version, number: 0, idle };

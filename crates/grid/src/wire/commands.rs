@@ -6,8 +6,8 @@ use super::frame::LongCommand;
 use super::primitives::need;
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord, HandedSegment,
-    OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
+    Ack, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
+    HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
 use crate::event::EventKind;
 use crate::merge::{MergePolicy, Parting, Past, Side};

@@ -105,7 +105,8 @@ pub(crate) fn begin(
     passivation: bool,
 ) -> (Arc<Container>, Backing) {
     let segment_count = store.segments();
-    let container = Container::new(&ContainerSettings { segment_count, bound, is_backed: true, is_shared: true }, 1);
+    let container =
+        Container::new(&ContainerSettings { segment_count, bound, is_backed: true, is_shared: true }, 1);
     let note = store.recall().expect("a note");
     let remembered = note.map(|note| Remembered::decode(note).expect("a good note"));
     if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {

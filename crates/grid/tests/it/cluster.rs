@@ -150,7 +150,12 @@ impl Cluster {
 
     /// The same for a member that takes so much.
     pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
-        let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false, is_shared: config.mode.is_shared() };
+        let settings = ContainerSettings {
+            segment_count: config.segments,
+            bound: None,
+            is_backed: false,
+            is_shared: config.mode.is_shared(),
+        };
         let container = Arc::new(Container::new(&settings, 1));
         self.start_on(config, capacity, container, None)
     }

@@ -194,7 +194,8 @@ fn what_has_expired_here_is_no_matter_of_the_others() {
 #[test]
 fn it_has_no_store() {
     let config = config(PartitionHandling::AllowReads);
-    let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: true, is_shared: false };
+    let settings =
+        ContainerSettings { segment_count: config.segments, bound: None, is_backed: true, is_shared: false };
     let container = std::sync::Arc::new(Container::new(&settings, 1));
     let backing = Backing { passivation: false, remembered: None };
     let mut node = Node::new(address(0));

@@ -224,7 +224,12 @@ fn three_sides_are_merged_at_once() {
 #[test]
 fn a_custom_policy_must_be_registered_before_the_cache_is_opened() {
     let config = config(MergePolicy::Custom("both".into()));
-    let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false, is_shared: config.mode.is_shared() };
+    let settings = ContainerSettings {
+        segment_count: config.segments,
+        bound: None,
+        is_backed: false,
+        is_shared: config.mode.is_shared(),
+    };
     let container = Arc::new(Container::new(&settings, 1));
     let mut node = Node::new(address(0));
     let opened = node.open(Time::ZERO, config.clone(), address(0).into(), container.clone());

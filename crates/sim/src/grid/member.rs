@@ -40,7 +40,12 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(address: Address, config: &CacheConfig, capacity: Capacity, hash_seed: u64) -> Self {
-        let settings = ContainerSettings { segment_count: config.segments, bound: None, is_backed: false, is_shared: config.mode.is_shared() };
+        let settings = ContainerSettings {
+            segment_count: config.segments,
+            bound: None,
+            is_backed: false,
+            is_shared: config.mode.is_shared(),
+        };
         let mut node = Node::new(address);
         node.register_merge(GREATEST, Arc::new(greatest));
         Self {
