@@ -1,6 +1,6 @@
 //! Requests: written by clients, read by servers.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
@@ -13,6 +13,7 @@ use crate::ops::{
 };
 use crate::output::Output;
 use crate::reader::Reader;
+use crate::version::ProtocolVersion;
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +82,24 @@ impl RequestBody {
             Self::Transaction(request) => request.opcode(),
             Self::Counter(request) => request.opcode(),
             Self::Multimap(request) => request.opcode(),
+        }
+    }
+
+    /// The first version that has it, with what it asks for.
+    pub const fn since(&self) -> ProtocolVersion {
+        match self {
+            Self::Multimap(request) if request.allows_duplicates => ProtocolVersion::V4_0,
+            _ => self.opcode().since(),
+        }
+    }
+
+    /// The key, if it is about one: its owner can do it best.
+    pub const fn key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Map(request) => Some(request.key()),
+            Self::Stream(request) => request.key(),
+            Self::Multimap(request) => request.key(),
+            _ => None,
         }
     }
 

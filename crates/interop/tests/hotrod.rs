@@ -22,6 +22,10 @@ const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3/>\
     <FD_ALL3 timeout=\"20000\" interval=\"2000\"/><VERIFY_SUSPECT2 timeout=\"2000\"/><NAKACK2/><UNICAST3/>\
     <STABLE/><GMS join_timeout=\"200\"/><UFC/><MFC/><FRAG4/></config>";
 
+/// What the client calls the versions that it speaks.
+const VERSIONS: [&str; 4] =
+    ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40", "PROTOCOL_VERSION_41"];
+
 /// A server of this process.
 struct Running {
     at: String,
@@ -147,9 +151,7 @@ fn arguments(at: &str, intelligence: &str, version: &str, servers: usize) -> Vec
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_uses_maps_of_one_server_in_every_version_it_speaks() {
     let server = Running::start("hotrod-one", "A").await;
-    for version in
-        ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40", "PROTOCOL_VERSION_41"]
-    {
+    for version in VERSIONS {
         java("Maps", arguments(&server.at, "BASIC", version, 1)).await;
     }
     java("Maps", arguments(&server.at, "TOPOLOGY_AWARE", "PROTOCOL_VERSION_AUTO", 1)).await;
@@ -168,7 +170,7 @@ async fn java_finds_the_owners_among_three_servers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_walks_over_entries_of_one_server_in_every_version_it_speaks() {
     let server = Running::start("hotrod-walks", "A").await;
-    for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+    for version in VERSIONS {
         java("Walks", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
     }
     server.end().await;
@@ -200,7 +202,7 @@ async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_is_told_of_changes_and_keeps_near_caches_in_every_version_it_speaks() {
     let server = Running::start("hotrod-listeners", "A").await;
-    for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+    for version in VERSIONS {
         java("Listeners", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
     }
     server.end().await;
@@ -226,7 +228,7 @@ async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_counts_in_every_version_it_speaks() {
     let server = Running::start("hotrod-counters", "A").await;
-    for version in ["PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"] {
+    for version in &VERSIONS[1..] {
         java("Counters", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
     }
     server.end().await;
@@ -307,4 +309,59 @@ async fn java_speaks_tls_and_shows_who_it_is_by_a_certificate() {
     let untrusted = other.file().display().to_string();
     java_user(&server.at, ("PLAIN", "admin", "secret", "rejected"), [&untrusted, "-"]).await;
     server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_multimaps_in_every_version_it_speaks() {
+    let server = Running::start("hotrod-multimaps", "A").await;
+    for version in VERSIONS {
+        java("Multimaps", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_multimaps_and_values_in_pieces_on_three_servers() {
+    let servers = Running::three("hotrod-pieces-three").await;
+    for program in ["Multimaps", "Streams"] {
+        let all = arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
+        java(program, all[..3].to_vec()).await;
+    }
+    for server in servers {
+        server.end().await;
+    }
+}
+
+/// With 4.1 only, which the client chooses by itself if the server announces it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_reads_and_writes_values_in_pieces() {
+    let server = Running::start("hotrod-pieces", "A").await;
+    for version in ["PROTOCOL_VERSION_41", "PROTOCOL_VERSION_AUTO"] {
+        java("Streams", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_transactions_in_every_version_it_speaks() {
+    let server = Running::start("hotrod-transactions", "A").await;
+    for version in VERSIONS {
+        let mut all = arguments(&server.at, "BASIC", version, 1);
+        all[3] = "NON_XA".to_owned();
+        java("Transactions", all).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_transactions_on_three_servers() {
+    let servers = Running::three("hotrod-transactions-three").await;
+    for mode in ["NON_XA", "NON_DURABLE_XA", "FULL_XA"] {
+        let mut all = arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
+        all[3] = mode.to_owned();
+        java("Transactions", all).await;
+    }
+    for server in servers {
+        server.end().await;
+    }
 }

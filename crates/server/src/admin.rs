@@ -45,9 +45,9 @@ async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<Str
     if let Some(flag) = flags.split(',').find(|flag| !matches!(*flag, "" | "VOLATILE")) {
         return Err(DefinitionError::Unsupported(format!("flag {flag}")).into());
     }
-    let config = match params.get("configuration") {
+    let definition = match params.get("configuration") {
         Some(text) => definition::from_text(&name, &text)?,
         None => definition::from_template(&name, params.get("template").as_deref())?,
     };
-    caches.create(&config, may_exist).await.map(|()| String::new())
+    caches.create(&definition, may_exist).await.map(|()| String::new())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{map, server, task};
+use consort_hotrod::ops::{map, server, task, transaction};
 use consort_hotrod::{
     Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
@@ -12,7 +12,7 @@ use consort_hotrod::{
 use crate::answer::Answer;
 use crate::caches::{Caches, Served};
 use crate::session::Session;
-use crate::{admin, bulk};
+use crate::{admin, bulk, multimap, pieces, transactions};
 
 /// What this server can do.
 const OPCODES: &[Opcode] = &[
@@ -56,6 +56,29 @@ const OPCODES: &[Opcode] = &[
     Opcode::CounterRemove,
     Opcode::CounterGetNames,
     Opcode::CounterGetAndSet,
+    Opcode::MultimapGet,
+    Opcode::MultimapGetWithMetadata,
+    Opcode::MultimapPut,
+    Opcode::MultimapRemoveKey,
+    Opcode::MultimapRemoveEntry,
+    Opcode::MultimapSize,
+    Opcode::MultimapContainsEntry,
+    Opcode::MultimapContainsKey,
+    Opcode::MultimapContainsValue,
+    Opcode::GetStream,
+    Opcode::PutStream,
+    Opcode::StartGetStream,
+    Opcode::NextGetStream,
+    Opcode::EndGetStream,
+    Opcode::StartPutStream,
+    Opcode::NextPutStream,
+    Opcode::EndPutStream,
+    Opcode::PrepareTx,
+    Opcode::PrepareTx2,
+    Opcode::CommitTx,
+    Opcode::RollbackTx,
+    Opcode::ForgetTx,
+    Opcode::FetchTxRecovery,
 ];
 
 /// The answer to a request.
@@ -83,18 +106,30 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             let is_told = matches!(request, map::Request::GetWithMetadata(_))
                 && session.listeners.note_read(&header.cache, request.key());
             let cache = if is_told { &served.cache.with_read_from(ReadFrom::Primary) } else { &served.cache };
-            let answered = crate::map::answer(cache, &served.stats, request, header.version, header.flags);
+            let answered = crate::map::answer(served, cache, request, header.version, header.flags);
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
             session.listeners.answer(&served.cache, request, &header).await
         }
         (RequestBody::Bulk(request), Some(served)) => {
-            let answered = bulk::answer(&served.cache, &served.stats, request, header.version);
+            let answered = bulk::answer(served, request, header.version);
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
             session.iterations.answer(&served.cache, request).await
+        }
+        (RequestBody::Multimap(request), Some(served)) => {
+            // What few requests need does not make the state of all of them larger.
+            Box::pin(multimap::answer(served, request)).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Stream(request), _) => {
+            let answered = pieces::answer(&session.streams, served.as_ref(), request, &header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Transaction(request), _) => {
+            let answered = transactions::answer(caches, served.as_ref(), request, &header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Counter(request), _) => {
             let heard = &session.counter_listeners;
@@ -137,7 +172,11 @@ async fn served(
         | RequestBody::Bulk(_)
         | RequestBody::Iteration(_)
         | RequestBody::Listener(_)
+        | RequestBody::Multimap(_)
+        | RequestBody::Transaction(transaction::Request::Prepare(..))
         | RequestBody::Server(server::Request::Stats) => true,
+        // Pieces go to a stream, which knows its cache. None may wait here, so that they stay in their order.
+        RequestBody::Stream(request) => request.key().is_some(),
         RequestBody::Server(server::Request::Ping) => !name.is_empty(),
         _ => false,
     };
@@ -152,8 +191,7 @@ async fn served(
 }
 
 fn pong() -> Answer {
-    // Requests of 4.1 are understood, but its streams are not there yet: clients are not to choose it by themselves.
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
-    let pong = server::Pong::untyped(ProtocolVersion::V4_0.byte(), opcodes);
+    let pong = server::Pong::untyped(ProtocolVersion::NEWEST.byte(), opcodes);
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

@@ -91,3 +91,56 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long a server that is out of descriptors waits before it tries to take a client again.
 pub const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// Values of one key of a multimap: as many as clients read in one answer.
+pub const VALUES_OF_KEY_MAX: usize = 1_000_000;
+
+/// Streams of one connection that have begun and not ended: an application has one connection per server, and each of its
+/// threads may read or write a value.
+pub const STREAMS_MAX: usize = 128;
+
+/// After this time without a request a stream is dropped, with what was written to it. As long as in Infinispan.
+pub const STREAM_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Bytes of a piece that is read from a stream, whatever the client wants: as much as may wait to be written to it.
+pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
+
+/// Bytes that all clients together have written to streams that have not ended: some of the largest values. They are in no
+/// cache yet, and nothing else would bound them.
+pub const UNFINISHED_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+/// How long a transaction that prepares, or a write of one key in a transactional cache, waits for a key that another has:
+/// less than clients wait for an answer.
+pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long a write of one key has its lock if its server goes before it is done: longer than any operation takes.
+pub const LOCK_KEPT: Duration = Duration::from_secs(60);
+
+/// Transactions that are known: those under way, and those that have ended a minute ago at most, unless their clients have
+/// said that they ask no more. More than a thousand in a second.
+pub const TRANSACTIONS_MAX: u64 = 100_000;
+
+/// Bytes of what all these transactions are to write. Every server has them.
+pub const TRANSACTIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Bytes of keys and values that a transaction changes in one cache: they are sent to all servers as one value.
+pub const TRANSACTION_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long a transaction may wait for its decision, whatever its client wants: its keys are locked as long.
+pub const DECISION_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// How long a server may take to prepare a transaction. Then it is taken back.
+pub const PREPARE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long after the last sign of a server that has gone others end what it has decided: what it has sent before has
+/// arrived by then, or is refused.
+pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
+
+/// How long a server that is there may take to write what is decided. Then others do it.
+pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// How long a transaction that is over is known, for clients that ask again. As long as in Infinispan.
+pub const COMPLETED_KEPT: Duration = Duration::from_secs(60);
+
+/// How often it is looked after transactions that nobody asks for.
+pub const REAP_EVERY: Duration = Duration::from_secs(5);

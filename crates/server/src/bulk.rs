@@ -3,23 +3,31 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_cache::{CacheError, RawCache};
+use consort_cache::{CacheError, Change, Condition, Write};
 use consort_hotrod::ops::bulk::{Request, Response};
 use consort_hotrod::{ProtocolVersion, ResponseBody, Status};
 
 use crate::answer::Answer;
 use crate::bounds::BULK_BYTES_MAX;
+use crate::caches::Served;
 use crate::map::{kept, lifetime};
-use crate::stats::Stats;
 
 /// Does what is asked.
 pub(crate) async fn answer(
-    cache: &RawCache,
-    stats: &Stats,
+    served: &Served,
     request: Request,
     version: ProtocolVersion,
 ) -> Result<Answer, CacheError> {
+    let Served { cache, stats, .. } = served;
     let response = match request {
+        Request::Clear if served.transactions.is_some() => {
+            let mut walk = cache.keys();
+            while let Some(key) = walk.next().await.transpose()? {
+                let (condition, change) = (Condition::Always, Change::Remove);
+                served.write(key, Write { condition, change, wants_previous: false }).await?;
+            }
+            return Ok(Answer::of(Status::Success));
+        }
         Request::Clear => {
             cache.clear().await?;
             return Ok(Answer::of(Status::Success));
@@ -27,9 +35,17 @@ pub(crate) async fn answer(
         Request::PutAll(expiration, entries) => {
             let entries: Vec<(Bytes, Bytes)> =
                 entries.into_iter().map(|(key, value)| (kept(key), kept(value))).collect();
-            let living = cache.with_lifetime(lifetime(&expiration, version));
-            living.put_all(entries.iter().map(|(key, value)| (key, value))).await?;
-            stats.stores.add(entries.len());
+            let (count, lifetime) = (entries.len(), lifetime(&expiration, version));
+            if served.transactions.is_some() {
+                for (key, value) in entries {
+                    let (condition, change) = (Condition::Always, Change::Put { value, lifetime });
+                    served.write(key, Write { condition, change, wants_previous: false }).await?;
+                }
+            } else {
+                let living = cache.with_lifetime(lifetime);
+                living.put_all(entries.iter().map(|(key, value)| (key, value))).await?;
+            }
+            stats.stores.add(count);
             return Ok(Answer::of(Status::Success));
         }
         Request::Size => Response::Size(cache.size().await?),

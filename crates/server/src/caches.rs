@@ -12,19 +12,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_cache::{
     CacheConfig, CacheError, CacheManager, CacheMode, Change, Condition, Lifetime, ManagerEvent,
-    NotHandedOver, OpenError, RawCache, Topology, Write,
+    NotHandedOver, OpenError, RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
 use futures_core::Stream;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
 
 use crate::bounds::CACHES_MAX;
+use crate::compute::Lanes;
 use crate::counters::{self, Counters};
-use crate::definition::{self, DefinitionError};
-use crate::filter;
+use crate::definition::{self, Definition, DefinitionError};
 use crate::stats::Stats;
+use crate::streams::Unfinished;
 use crate::topology::{self, Endpoints};
+use crate::transactions::Transactions;
+use crate::{filter, multimap};
 
 /// Definitions by the caches' names.
 const DEFINITIONS: &str = "___consort_caches";
@@ -60,17 +63,33 @@ pub(crate) enum AdminError {
 pub(crate) struct Served {
     pub(crate) cache: RawCache,
     pub(crate) stats: Stats,
+    pub(crate) lanes: Lanes,
+    /// If clients can change several of its keys as one.
+    pub(crate) transactions: Option<Arc<Transactions>>,
     topology: Option<watch::Receiver<Option<Topology>>>,
     /// What clients were told last, and of which topology and which endpoints it was made.
     told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
 impl Served {
-    async fn open(manager: &CacheManager, config: CacheConfig) -> Result<Self, OpenError> {
+    async fn open(
+        manager: &CacheManager,
+        config: CacheConfig,
+        transactions: Option<Arc<Transactions>>,
+    ) -> Result<Self, OpenError> {
         let is_local = config.mode == CacheMode::Local;
-        let cache = filter::known(manager.open(config)).raw().await?;
+        let cache = multimap::known(filter::known(manager.open(config))).raw().await?;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
-        Ok(Self { cache, stats: Stats::new(), topology, told: Mutex::default() })
+        let (stats, lanes) = (Stats::new(), Lanes::default());
+        Ok(Self { cache, stats, lanes, transactions, topology, told: Mutex::default() })
+    }
+
+    /// Writes a key; with transactions when none has it.
+    pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
+        match &self.transactions {
+            None => self.cache.write(key, write).await,
+            Some(transactions) => Box::pin(transactions.clone().write(self.cache.clone(), key, write)).await,
+        }
     }
 }
 
@@ -81,6 +100,10 @@ pub(crate) struct Caches {
     definitions: RawCache,
     servers: RawCache,
     pub(crate) counters: Counters,
+    /// What clients have begun to write in pieces.
+    pub(crate) unfinished: Unfinished,
+    /// What servers share of transactions, as soon as a cache has any.
+    transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
@@ -100,13 +123,15 @@ impl Caches {
     pub(crate) async fn open(manager: CacheManager, endpoint: ServerAddress) -> Result<Self, AdminError> {
         let definitions = manager.open(everywhere(DEFINITIONS)).raw().await?;
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
-        let counters = Counters::new(Arc::new(Served::open(&manager, counters::config()).await?));
+        let counters = Counters::new(Arc::new(Served::open(&manager, counters::config(), None).await?));
         let caches = Self {
             manager,
             endpoint,
             counters,
             definitions,
             servers,
+            unfinished: Unfinished::default(),
+            transactions: OnceCell::new(),
             open: RwLock::default(),
             endpoints: RwLock::new((0, Arc::default())),
         };
@@ -134,22 +159,42 @@ impl Caches {
     }
 
     async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
-        let config = definition::from_text(name, &String::from_utf8_lossy(definition))?;
-        let served = Served::open(&self.manager, config).await?;
+        let definition = definition::from_text(name, &String::from_utf8_lossy(definition))?;
+        let transactions =
+            if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
+        let served = Served::open(&self.manager, definition.config, transactions).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
     }
 
+    /// What servers share of transactions.
+    pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
+        let open = async || Ok(Arc::new(Transactions::open(&self.manager).await?));
+        self.transactions.get_or_try_init(open).await
+    }
+
+    /// The same, if this server has it.
+    pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
+        self.transactions.get()
+    }
+
+    /// The members, if this one is the first of them.
+    pub(crate) fn members_if_first(&self) -> Option<Vec<String>> {
+        let view = self.manager.view()?;
+        let is_first = view.coordinator() == Some(self.manager.address());
+        is_first.then(|| view.members().iter().map(ToString::to_string).collect())
+    }
+
     /// Makes a cache on all servers; whether it is new.
-    pub(crate) async fn create(&self, config: &CacheConfig, may_exist: bool) -> Result<(), AdminError> {
-        let name = &*config.name;
+    pub(crate) async fn create(&self, definition: &Definition, may_exist: bool) -> Result<(), AdminError> {
+        let name = &*definition.config.name;
         if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         if self.definitions.size().await? >= CACHES_MAX as u64 {
             return Err(AdminError::TooMany);
         }
-        let value = Bytes::from(definition::to_text(config));
+        let value = Bytes::from(definition::to_text(definition));
         let change = Change::Put { value: value.clone(), lifetime: Lifetime::FOREVER };
         let write = Write { condition: Condition::Absent, change, wants_previous: false };
         let is_new = self.definitions.write(Bytes::copy_from_slice(name.as_bytes()), write).await?.is_done;
@@ -304,11 +349,7 @@ impl Caches {
 
     /// The first member takes away where those were reached that have gone.
     async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), AdminError> {
-        let Some(view) = self.manager.view() else { return Ok(()) };
-        if view.coordinator() != Some(self.manager.address()) {
-            return Ok(());
-        }
-        let members: Vec<String> = view.members().iter().map(ToString::to_string).collect();
+        let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {
             self.servers.remove(member.as_bytes()).await?;
         }

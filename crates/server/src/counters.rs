@@ -5,37 +5,26 @@
 //! taken from that. As in Infinispan, a counter that was removed has its initial value again and stays defined.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_cache::{
-    CacheConfig, CacheError, Change, Condition, Grouper, Grouping, Lifetime, ReadFrom, Version, Write,
-    Written,
-};
+use consort_cache::{CacheConfig, Change, Condition, Grouper, Grouping, Lifetime, ReadFrom, Write};
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{ResponseBody, Status, Text};
-use tokio::sync::Mutex;
 
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
 use crate::caches::Served;
+use crate::compute::Lanes;
 use crate::counter::{Changed, Counter, OutOfBounds};
 
 /// The cache.
 pub(crate) const COUNTERS: &str = "___consort_counters";
 
-/// Changes of a counter on this server wait for one another, so that they do not make each other try again. So many
-/// counters can be changed at the same time.
-const LANES: usize = 64;
-
-/// How often a change is tried again because other servers were faster. One of them succeeds each time.
-const ATTEMPTS: u32 = 1_000;
-
 /// All counters.
 pub(crate) struct Counters {
     pub(crate) served: Arc<Served>,
-    lanes: [Mutex<()>; LANES],
+    lanes: Lanes,
 }
 
 /// The cache's settings.
@@ -67,7 +56,7 @@ fn unreadable() -> Refusal {
 
 impl Counters {
     pub(crate) fn new(served: Arc<Served>) -> Self {
-        Self { served, lanes: std::array::from_fn(|_| Mutex::default()) }
+        Self { served, lanes: Lanes::default() }
     }
 
     /// Does what is asked, but for listeners.
@@ -122,13 +111,9 @@ impl Counters {
 
     /// A counter as it is now.
     pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
-        Ok(self.seen(name).await?.map(|(counter, _)| counter))
-    }
-
-    async fn seen(&self, name: &Bytes) -> Result<Option<(Counter, Version)>, Refusal> {
         let newest = self.served.cache.with_read_from(ReadFrom::Primary);
-        let Some(entry) = newest.get_with_metadata(name).await? else { return Ok(None) };
-        Ok(Some((Counter::from_bytes(&entry.value).ok_or_else(unreadable)?, entry.version)))
+        let Some(value) = newest.get(name).await? else { return Ok(None) };
+        Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
     }
 
     async fn create(&self, name: Bytes, config: CounterConfig) -> Result<Answer, Refusal> {
@@ -142,19 +127,15 @@ impl Counters {
         if name.is_empty() || name.len() > COUNTER_NAME_MAX {
             return refused(format!("the name of a counter has 1 to {COUNTER_NAME_MAX} bytes"));
         }
-        if self.seen(&name).await?.is_some() {
+        if self.get(&name).await?.is_some() {
             return Ok(Answer::of(Status::NotExecuted));
         }
         if self.served.cache.size().await? >= COUNTERS_MAX as u64 {
             return refused(format!("there are {COUNTERS_MAX} counters already"));
         }
-        let is_new = self.write(name, Condition::Absent, counter).await?.is_done;
+        let write = Write { condition: Condition::Absent, change: putting(counter), wants_previous: false };
+        let is_new = self.served.cache.write(name, write).await?.is_done;
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
-    }
-
-    async fn write(&self, name: Bytes, condition: Condition, counter: Counter) -> Result<Written, Refusal> {
-        let change = Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER };
-        Ok(self.served.cache.write(name, Write { condition, change, wants_previous: true }).await?)
     }
 
     /// Changes a counter by what it is, and says what came of it.
@@ -163,26 +144,17 @@ impl Counters {
         name: Bytes,
         change: impl Fn(Counter) -> Result<Changed, Refusal>,
     ) -> Result<Answer, Refusal> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&name);
-        let _alone = self.lanes[hash as usize % LANES].lock().await;
-        let mut seen = self.seen(&name).await?;
-        for _ in 0..ATTEMPTS {
-            let Some((counter, version)) = seen else { return Ok(Answer::of(Status::NotFound)) };
-            let (changed, answer) = change(counter)?;
-            let Some(changed) = changed else { return Ok(value(answer)) };
-            let written = self.write(name.clone(), Condition::Version(version), changed).await?;
-            if written.is_done {
-                return Ok(value(answer));
-            }
-            seen = match written.previous {
-                Some(stored) => {
-                    Some((Counter::from_bytes(&stored.value).ok_or_else(unreadable)?, stored.version))
-                }
-                None => None,
-            };
-        }
-        Err(CacheError::Contended { attempts: ATTEMPTS }.into())
+        let make = |seen: Option<&Bytes>| {
+            let Some(seen) = seen else { return Ok((None, Answer::of(Status::NotFound))) };
+            let (changed, answer) = change(Counter::from_bytes(seen).ok_or_else(unreadable)?)?;
+            Ok((changed.map(putting), value(answer)))
+        };
+        self.lanes.compute(&self.served.cache, &name, make).await
     }
+}
+
+fn putting(counter: Counter) -> Change {
+    Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER }
 }
 
 /// What has a value that can be compared and set.

@@ -1,7 +1,8 @@
 //! What clients say a cache is to be like: a template's name, JSON or XML (facts section 2.8).
 //!
 //! A definition that says something that is not done here is refused, so that nobody believes to have what is not there.
-//! What changes nothing that a client could tell is let pass.
+//! What changes nothing that a client could tell is let pass: with transactions for one, whether keys are locked early or
+//! late, as they are locked when a transaction is prepared in any case.
 
 use consort_cache::{CacheConfig, CacheMode};
 use quick_xml::Reader;
@@ -30,11 +31,20 @@ pub enum DefinitionError {
 
 type Result<T> = std::result::Result<T, DefinitionError>;
 
+/// What a cache is to be like.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Definition {
+    /// What all members agree upon.
+    pub(crate) config: CacheConfig,
+    /// Whether clients can change several keys as one.
+    pub(crate) is_transactional: bool,
+}
+
 /// Attributes that change nothing that a client could tell.
 const WITHOUT_EFFECT: &[&str] = &["name", "statistics", "configuration", "start", "remote-timeout", "xmlns"];
 
 /// The settings of a cache from a template's name; the default's without one.
-pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<CacheConfig> {
+pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
     let kind = match template {
         None | Some("org.infinispan.DIST_SYNC") => "distributed-cache",
         Some("org.infinispan.REPL_SYNC") => "replicated-cache",
@@ -45,7 +55,7 @@ pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Cache
 }
 
 /// The settings of a cache from its definition.
-pub(crate) fn from_text(cache: &str, text: &str) -> Result<CacheConfig> {
+pub(crate) fn from_text(cache: &str, text: &str) -> Result<Definition> {
     match text.trim_start().chars().next() {
         Some('{') => from_json(cache, text),
         Some('<') => from_xml(cache, text),
@@ -53,7 +63,7 @@ pub(crate) fn from_text(cache: &str, text: &str) -> Result<CacheConfig> {
     }
 }
 
-fn of_kind(cache: &str, kind: &str) -> Result<CacheConfig> {
+fn of_kind(cache: &str, kind: &str) -> Result<Definition> {
     let mode = match kind {
         "distributed-cache" => CacheMode::default(),
         "replicated-cache" => CacheMode::Replicated,
@@ -62,7 +72,45 @@ fn of_kind(cache: &str, kind: &str) -> Result<CacheConfig> {
         other => return Err(DefinitionError::Unsupported(other.to_owned())),
     };
     // Bytes as clients send them; what they are is between them.
-    Ok(CacheConfig { mode, ..CacheConfig::new(cache) })
+    let config = CacheConfig { mode, ..CacheConfig::new(cache) };
+    Ok(Definition { config, is_transactional: false })
+}
+
+/// Attributes of transactions that change nothing that a client could tell.
+const WITHOUT_EFFECT_ON_TRANSACTIONS: &[&str] =
+    &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
+
+/// An attribute of an element within a cache's, or what it says of this element as such.
+fn set_within(definition: &mut Definition, element: &str, attribute: &str, value: &str) -> Result<()> {
+    let invalid = |attribute: &str| {
+        Err(DefinitionError::Invalid { attribute: attribute.to_owned(), value: value.to_owned() })
+    };
+    match (element, attribute) {
+        // What keys and values are is between clients.
+        ("encoding" | "key" | "value", _) => {}
+        ("transaction", "mode") => match (value, definition.config.mode) {
+            ("NONE", _) => {}
+            (
+                "NON_XA" | "NON_DURABLE_XA" | "FULL_XA",
+                CacheMode::Distributed { .. } | CacheMode::Replicated,
+            ) => {
+                definition.is_transactional = true;
+            }
+            _ => return invalid("transaction mode"),
+        },
+        ("transaction", attribute) if WITHOUT_EFFECT_ON_TRANSACTIONS.contains(&attribute) => {}
+        ("locking", "isolation") if value != "REPEATABLE_READ" => return invalid("isolation"),
+        ("locking", "isolation" | "concurrency-level" | "acquire-timeout" | "striping") => {}
+        (element, attribute) => {
+            return Err(DefinitionError::Unsupported(format!("{attribute} of {element}")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a cache's element may have such a one within it.
+fn is_known_within(element: &str) -> bool {
+    matches!(element, "encoding" | "key" | "value" | "transaction" | "locking")
 }
 
 fn set(config: &mut CacheConfig, attribute: &str, value: &str) -> Result<()> {
@@ -83,7 +131,7 @@ fn set(config: &mut CacheConfig, attribute: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-fn from_json(cache: &str, text: &str) -> Result<CacheConfig> {
+fn from_json(cache: &str, text: &str) -> Result<Definition> {
     let unreadable = |error: serde_json::Error| DefinitionError::Unreadable(error.to_string());
     let value: Value = serde_json::from_str(text).map_err(unreadable)?;
     let mut members = value.as_object().into_iter().flatten();
@@ -94,22 +142,34 @@ fn from_json(cache: &str, text: &str) -> Result<CacheConfig> {
     if kind == cache && settings.as_object().is_some_and(|inner| inner.len() == 1) {
         return from_json(cache, &settings.to_string());
     }
-    let mut config = of_kind(cache, kind)?;
+    let mut definition = of_kind(cache, kind)?;
     for (attribute, value) in settings.as_object().into_iter().flatten() {
         match value {
-            Value::String(value) => set(&mut config, attribute, value)?,
-            Value::Number(_) | Value::Bool(_) => set(&mut config, attribute, &value.to_string())?,
             Value::Object(_) | Value::Array(_) if attribute == "encoding" => {}
-            _ => return Err(DefinitionError::Unsupported(attribute.clone())),
+            Value::Object(within) if is_known_within(attribute) => {
+                for (name, value) in within {
+                    set_within(&mut definition, attribute, name, &as_text(value, name)?)?;
+                }
+            }
+            value => set(&mut definition.config, attribute, &as_text(value, attribute)?)?,
         }
     }
-    Ok(config)
+    Ok(definition)
 }
 
-fn from_xml(cache: &str, text: &str) -> Result<CacheConfig> {
+/// What an attribute says, in whatever form.
+fn as_text(value: &Value, attribute: &str) -> Result<String> {
+    match value {
+        Value::String(value) => Ok(value.clone()),
+        Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
+        _ => Err(DefinitionError::Unsupported(attribute.to_owned())),
+    }
+}
+
+fn from_xml(cache: &str, text: &str) -> Result<Definition> {
     let unreadable = |error: &dyn std::fmt::Display| DefinitionError::Unreadable(error.to_string());
     let mut reader = Reader::from_str(text);
-    let mut config = None;
+    let mut found = None;
     loop {
         let element = match reader.read_event().map_err(|error| unreadable(&error))? {
             Event::Start(element) | Event::Empty(element) => element,
@@ -117,37 +177,46 @@ fn from_xml(cache: &str, text: &str) -> Result<CacheConfig> {
             _ => continue,
         };
         let name = element.local_name().as_ref().to_owned();
-        match (&name[..], &mut config) {
-            ("infinispan" | "cache-container", None) => {}
-            ("encoding" | "key" | "value", Some(_)) => {}
-            (kind, found @ None) => {
-                let config = found.insert(of_kind(cache, kind)?);
-                for attribute in element.attributes() {
-                    let attribute = attribute.map_err(|error| unreadable(&error))?;
-                    let value = attribute.value.into_owned();
-                    let key = attribute.key.as_ref().to_owned();
-                    let key = if key.starts_with("xmlns") { "xmlns" } else { &key };
-                    set(config, key, &value)?;
-                }
+        let name = match &found {
+            None if matches!(&name[..], "infinispan" | "cache-container") => continue,
+            Some(_) if !is_known_within(&name) => return Err(DefinitionError::Unsupported(name)),
+            Some(_) => Some(name),
+            None => {
+                found = Some(of_kind(cache, &name)?);
+                None
             }
-            (other, Some(_)) => return Err(DefinitionError::Unsupported(other.to_owned())),
+        };
+        let Some(definition) = &mut found else { continue };
+        for attribute in element.attributes() {
+            let attribute = attribute.map_err(|error| unreadable(&error))?;
+            let value = attribute.value.into_owned();
+            let key = attribute.key.as_ref().to_owned();
+            let key = if key.starts_with("xmlns") { "xmlns" } else { &key };
+            match &name {
+                None => set(&mut definition.config, key, &value)?,
+                Some(element) => set_within(definition, element, key, &value)?,
+            }
         }
     }
-    config.ok_or_else(|| DefinitionError::Unreadable("there is no cache".to_owned()))
+    found.ok_or_else(|| DefinitionError::Unreadable("there is no cache".to_owned()))
 }
 
 /// The definition that other members read.
-pub(crate) fn to_text(config: &CacheConfig) -> String {
-    let segments = config.segments;
-    match config.mode {
-        CacheMode::Local => serde_json::json!({"local-cache": {"segments": segments}}),
-        CacheMode::Replicated => serde_json::json!({"replicated-cache": {"segments": segments}}),
-        CacheMode::Invalidation => serde_json::json!({"invalidation-cache": {"segments": segments}}),
+pub(crate) fn to_text(definition: &Definition) -> String {
+    let mut settings = serde_json::json!({"segments": definition.config.segments});
+    let kind = match definition.config.mode {
+        CacheMode::Local => "local-cache",
+        CacheMode::Replicated => "replicated-cache",
+        CacheMode::Invalidation => "invalidation-cache",
         CacheMode::Distributed { owners } => {
-            serde_json::json!({"distributed-cache": {"owners": owners, "segments": segments}})
+            settings["owners"] = owners.into();
+            "distributed-cache"
         }
+    };
+    if definition.is_transactional {
+        settings["transaction"] = serde_json::json!({"mode": "NON_XA"});
     }
-    .to_string()
+    serde_json::json!({ kind: settings }).to_string()
 }
 
 #[cfg(test)]
@@ -155,7 +224,7 @@ mod tests {
     use super::*;
 
     fn mode(text: &str) -> Result<(CacheMode, u16)> {
-        from_text("c", text).map(|config| (config.mode, config.segments))
+        from_text("c", text).map(|definition| (definition.config.mode, definition.config.segments))
     }
 
     #[test]
@@ -191,8 +260,36 @@ mod tests {
     #[test]
     fn members_read_what_members_write() {
         for kind in ["distributed-cache", "replicated-cache", "local-cache", "invalidation-cache"] {
-            let config = CacheConfig { segments: 7, ..of_kind("c", kind).unwrap() };
-            assert_eq!(from_text("c", &to_text(&config)), Ok(config));
+            let mut definition = of_kind("c", kind).unwrap();
+            definition.config.segments = 7;
+            assert_eq!(from_text("c", &to_text(&definition)), Ok(definition.clone()));
+            definition.is_transactional = matches!(kind, "distributed-cache" | "replicated-cache");
+            assert_eq!(from_text("c", &to_text(&definition)), Ok(definition));
+        }
+    }
+
+    #[test]
+    fn transactions_are_read_as_infinispan_writes_them() {
+        let is_transactional = |text| from_text("c", text).map(|definition| definition.is_transactional);
+        let json = r#"{"distributed-cache": {"mode": "SYNC", "locking": {"isolation": "REPEATABLE_READ"},
+                       "transaction": {"mode": "NON_XA", "locking": "PESSIMISTIC"}}}"#;
+        assert_eq!(is_transactional(json), Ok(true));
+        let xml = r#"<infinispan><cache-container><replicated-cache name="c">
+                     <locking isolation="REPEATABLE_READ"/><transaction mode="FULL_XA" locking="OPTIMISTIC"/>
+                     </replicated-cache></cache-container></infinispan>"#;
+        assert_eq!(is_transactional(xml), Ok(true));
+        assert_eq!(
+            is_transactional(r#"{"distributed-cache": {"transaction": {"mode": "NONE"}}}"#),
+            Ok(false)
+        );
+        for refused in [
+            r#"{"distributed-cache": {"transaction": {"mode": "BATCH"}}}"#,
+            r#"{"local-cache": {"transaction": {"mode": "NON_XA"}}}"#,
+            r#"{"distributed-cache": {"locking": {"isolation": "READ_COMMITTED"}}}"#,
+            r#"{"distributed-cache": {"transaction": {"mode": "NON_XA", "mine": "1"}}}"#,
+            r#"<distributed-cache><locking striping="true" mine="1"/></distributed-cache>"#,
+        ] {
+            assert!(is_transactional(refused).is_err(), "{refused}");
         }
     }
 }

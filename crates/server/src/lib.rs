@@ -1,9 +1,9 @@
 //! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
 //!
 //! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes
-//! and statistics, walks over the entries, listeners and near caches, counters, caches that are made and removed by
-//! administration, and topologies for clients that go to the owners themselves. What is not there yet is answered with an error that says
-//! so, and PING does not name it.
+//! and statistics, walks over the entries, listeners and near caches, counters, multimaps, values in pieces, transactions,
+//! caches that are made and removed by administration, and topologies for clients that go to the owners themselves. What is
+//! not there yet is answered with an error that says so, and PING does not name it.
 //!
 //! With users every client has to show who it is ([`ServerBuilder::users`]), and is held to what its roles permit; with
 //! certificates everything is within TLS ([`ServerBuilder::tls`]).
@@ -19,8 +19,10 @@ pub mod bounds;
 mod admin;
 mod answer;
 mod answering;
+mod bucket;
 mod bulk;
 mod caches;
+mod compute;
 mod connection;
 mod counter;
 mod counter_listeners;
@@ -30,12 +32,16 @@ mod filter;
 mod iteration;
 mod listeners;
 mod map;
+mod multimap;
+mod pieces;
 mod security;
 mod server;
 mod session;
 mod stats;
 mod stream;
+mod streams;
 mod topology;
+mod transactions;
 mod unasked;
 
 pub use definition::DefinitionError;

@@ -9,6 +9,7 @@ use consort_hotrod::{Expiration, Flags, Metadata, Previous, ProtocolVersion, Res
 
 use crate::answer::Answer;
 use crate::bounds::COPIED_BELOW;
+use crate::caches::Served;
 use crate::stats::Stats;
 
 /// Since 1970.
@@ -49,7 +50,7 @@ fn metadata(version: Version, lifetime: Lifetime, age: Duration, idle: Duration)
     }
 }
 
-fn of_entry(entry: &Entry<Bytes>) -> Metadata {
+pub(crate) fn of_entry(entry: &Entry<Bytes>) -> Metadata {
     metadata(entry.version, entry.lifetime, entry.age, entry.idle)
 }
 
@@ -81,10 +82,10 @@ impl Told {
     }
 }
 
-/// Does what is asked.
+/// Does what is asked of a cache, which this handle reads.
 pub(crate) async fn answer(
-    cache: &RawCache,
-    stats: &Stats,
+    served: &Served,
+    reads: &RawCache,
     request: Request,
     version: ProtocolVersion,
     flags: Flags,
@@ -113,14 +114,14 @@ pub(crate) async fn answer(
         Request::Get(_)
         | Request::ContainsKey(_)
         | Request::GetWithVersion(_)
-        | Request::GetWithMetadata(_) => return read(cache, stats, request).await,
+        | Request::GetWithMetadata(_) => return read(reads, &served.stats, request).await,
     };
     let (is_removal, is_new) = (write.change == Change::Remove, write.condition == Condition::Absent);
-    let written = cache.write(kept(key), write).await?;
+    let written = served.write(kept(key), write).await?;
     if is_removal {
-        stats.note_removal(written.is_done);
+        served.stats.note_removal(written.is_done);
     } else if written.is_done {
-        stats.stores.one();
+        served.stats.stores.one();
     }
     // What is put where nothing was has no previous value, whatever is wanted.
     let wants_previous = wants_previous && !(is_new && written.is_done);

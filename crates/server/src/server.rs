@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::Caches;
-use crate::connection;
 use crate::security::tls::TlsSettings;
 use crate::security::{Security, SecurityError, Settings, Users};
+use crate::{connection, transactions};
 
 /// A server could not start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -177,7 +177,7 @@ impl Server {
         let mut connections = JoinSet::new();
         let following = tokio::spawn({
             let caches = caches.clone();
-            async move { caches.follow().await }
+            async move { tokio::join!(caches.follow(), transactions::reap(&caches)) }
         });
         tokio::pin!(end);
         loop {

@@ -9,6 +9,7 @@ use crate::counter_listeners::CounterListeners;
 use crate::iteration::Iterations;
 use crate::listeners::Listeners;
 use crate::security::access::Access;
+use crate::streams::Streams;
 use crate::unasked::{Outlet, Unasked};
 
 /// A client's connection, as its requests see it.
@@ -18,6 +19,7 @@ pub(crate) struct Session {
     pub(crate) iterations: Iterations,
     pub(crate) listeners: Listeners,
     pub(crate) counter_listeners: CounterListeners,
+    pub(crate) streams: Streams,
     pub(crate) outlet: Outlet,
 }
 
@@ -26,6 +28,7 @@ impl Session {
     pub(crate) fn new(caches: Arc<Caches>, access: Access) -> (Self, mpsc::Receiver<Unasked>) {
         let (outlet, unasked) = Outlet::new();
         let session = Self {
+            streams: Streams::new(caches.unfinished.clone()),
             caches,
             access,
             iterations: Iterations::default(),

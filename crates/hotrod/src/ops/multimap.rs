@@ -111,6 +111,18 @@ impl Request {
         }
     }
 
+    /// The key, if it is about one.
+    pub const fn key(&self) -> Option<&Bytes> {
+        match &self.action {
+            Action::Get(key)
+            | Action::GetWithMetadata(key)
+            | Action::RemoveKey(key)
+            | Action::ContainsKey(key) => Some(key),
+            Action::Put(to) | Action::RemoveEntry(to) | Action::ContainsEntry(to) => Some(&to.key),
+            Action::Size | Action::ContainsValue(..) => None,
+        }
+    }
+
     pub(crate) const fn expiration(&self) -> Option<&Expiration> {
         match &self.action {
             Action::Put(to) | Action::RemoveEntry(to) | Action::ContainsEntry(to) => Some(&to.expiration),

@@ -133,6 +133,15 @@ impl Request {
         }
     }
 
+    /// The key, if it names one. What goes on with a stream does not.
+    pub const fn key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Get(key, _) | Self::StartGet(key, _) => Some(key),
+            Self::Put(target, _) | Self::StartPut(target) => Some(&target.key),
+            Self::NextGet(_) | Self::EndGet(_) | Self::NextPut(..) | Self::EndPut(_) => None,
+        }
+    }
+
     pub(crate) const fn expiration(&self) -> Option<&Expiration> {
         match self {
             Self::Put(target, _) | Self::StartPut(target) => Some(&target.expiration),

@@ -8,7 +8,7 @@ use consort_conf::{Variables, parse_stack};
 use consort_hotrod::ops::{map, server, task};
 use consort_hotrod::{
     Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
-    ResponseDecoder, Status,
+    ResponseBody, ResponseDecoder, Status,
 };
 use consort_server::{Server, ServerBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,9 +20,12 @@ use tokio::time::timeout;
 /// Nothing in these tests takes a tenth of this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn stack(join_timeout: Duration) -> String {
+/// By which a server's death is noticed within a second or two.
+const DETECTION: &str = "<FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/>";
+
+fn stack(join_timeout: Duration, detection: &str) -> String {
     format!(
-        "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+        "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/>{detection}<NAKACK2/><UNICAST3/><STABLE/>\
          <GMS join_timeout=\"{}\"/><UFC/><MFC/><FRAG4/></config>",
         join_timeout.as_millis()
     )
@@ -42,16 +45,34 @@ impl Running {
 
     /// The same, but like this.
     pub(crate) async fn secured(cluster: &str, builder: ServerBuilder) -> Self {
-        Self::connect(cluster, Duration::from_millis(10), builder).await
+        Self::connect(cluster, Duration::from_millis(10), "", builder).await
     }
 
     /// Another one, which has to find the first.
     pub(crate) async fn join(cluster: &str) -> Self {
-        Self::connect(cluster, PATIENCE / 4, Server::builder()).await
+        Self::connect(cluster, PATIENCE / 4, "", Server::builder()).await
     }
 
-    async fn connect(cluster: &str, join_timeout: Duration, builder: ServerBuilder) -> Self {
-        let stack = parse_stack("server", &stack(join_timeout), &Variables::new()).unwrap();
+    /// Three of which one can be killed.
+    pub(crate) async fn three(cluster: &str) -> [Self; 3] {
+        let begin = |patience| Self::connect(cluster, patience, DETECTION, Server::builder());
+        let first = begin(Duration::from_millis(10)).await;
+        [first, begin(PATIENCE / 4).await, begin(PATIENCE / 4).await]
+    }
+
+    /// Ends it at once. Nobody is told.
+    pub(crate) async fn kill(self) {
+        self.serving.abort();
+        let _ = self.serving.await;
+    }
+
+    async fn connect(
+        cluster: &str,
+        join_timeout: Duration,
+        detection: &str,
+        builder: ServerBuilder,
+    ) -> Self {
+        let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let server = builder.port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
         let at = server.address();
@@ -132,9 +153,22 @@ impl Client {
     }
 
     pub(crate) async fn ask(&mut self, cache: &str, body: RequestBody) -> Response {
-        let request = request(1, cache, body);
+        self.ask_so(request(1, cache, body)).await
+    }
+
+    /// The answer to a request as it is.
+    pub(crate) async fn ask_so(&mut self, request: Request) -> Response {
         self.send(std::slice::from_ref(&request)).await;
         self.next(request.asked()).await.expect("an answer")
+    }
+
+    /// Makes a cache with these settings.
+    pub(crate) async fn create_so(&mut self, cache: &str, settings: &'static str) {
+        let name = Bytes::copy_from_slice(cache.as_bytes());
+        let params = vec![("name".into(), name), ("configuration".into(), settings.into())];
+        let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
+        let created = self.ask("", create).await;
+        assert_eq!(created.status, Status::Success, "{created:?}");
     }
 
     /// Writes these bytes and reads the error that answers them.
@@ -161,4 +195,12 @@ pub(crate) fn put(key: &'static str, value: impl Into<Bytes>) -> RequestBody {
 
 pub(crate) fn get(key: &'static str) -> RequestBody {
     RequestBody::Map(map::Request::Get(key.into()))
+}
+
+/// What an answer complains of.
+pub(crate) fn error(response: &Response) -> &str {
+    match &response.body {
+        ResponseBody::Error(text) => text.as_str(),
+        other => panic!("{other:?}"),
+    }
 }

@@ -6,5 +6,8 @@ mod connections;
 mod counters;
 mod iteration;
 mod listeners;
+mod multimaps;
+mod pieces;
 mod roles;
 mod strangers;
+mod transactions;

@@ -1,0 +1,59 @@
+//! Changes of what a key has by what it has: it is read, and written if it is still the same.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, Change, Condition, RawCache, ReadFrom, Write};
+use tokio::sync::Mutex;
+
+use crate::answer::Refusal;
+
+/// So many keys of a cache can be changed at the same time by this server.
+const LANES: usize = 64;
+
+/// How often a change is tried again because other servers were faster. One of them succeeds each time.
+const ATTEMPTS: u32 = 1_000;
+
+/// Changes of a key on this server wait for one another, so that they do not make each other try again.
+pub(crate) struct Lanes([Mutex<()>; LANES]);
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Lanes {
+    /// Does to a key what `make` makes of its value, and returns what it says besides. Without a change nothing is
+    /// written. `make` is called again if other servers have changed the key meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What `make` says, with nothing changed; or the cache's.
+    pub(crate) async fn compute<T>(
+        &self,
+        cache: &RawCache,
+        key: &Bytes,
+        mut make: impl FnMut(Option<&Bytes>) -> Result<(Option<Change>, T), Refusal>,
+    ) -> Result<T, Refusal> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        let _alone = self.0[hash as usize % LANES].lock().await;
+        let newest = cache.with_read_from(ReadFrom::Primary);
+        let mut seen = newest.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
+        for _ in 0..ATTEMPTS {
+            let (change, told) = make(seen.as_ref().map(|(value, _)| value))?;
+            let Some(change) = change else { return Ok(told) };
+            let condition = match &seen {
+                None => Condition::Absent,
+                Some((_, version)) => Condition::Version(*version),
+            };
+            let write = Write { condition, change, wants_previous: true };
+            let written = cache.write(key.clone(), write).await?;
+            if written.is_done {
+                return Ok(told);
+            }
+            seen = written.previous.map(|stored| (stored.value, stored.version));
+        }
+        Err(CacheError::Contended { attempts: ATTEMPTS }.into())
+    }
+}

@@ -1,0 +1,115 @@
+//! Large values in pieces: the form of 2.6, where a request or an answer has all of them, and that of 4.1, where each is a
+//! request (facts section 2.11).
+//!
+//! Values are in the cache as a whole, and as large as others: no piece is seen before the last. What a client reads is
+//! one value throughout, whoever writes the key meanwhile.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_hotrod::ops::map::{self, Assignment};
+use consort_hotrod::ops::stream::{Piece, Request, Response, Target};
+use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
+
+use crate::answer::{Answer, Refusal};
+use crate::caches::Served;
+use crate::map::of_entry;
+use crate::streams::{StreamError, Streams, Writing, Written};
+
+impl From<StreamError> for Refusal {
+    fn from(error: StreamError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+fn told(response: Response) -> Answer {
+    Answer::success(ResponseBody::Stream(response))
+}
+
+/// The write that is meant.
+fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map::Request {
+    let to = Assignment { key, expiration, value };
+    match version {
+        0 => map::Request::Put(to),
+        ..0 => map::Request::PutIfAbsent(to),
+        version => map::Request::ReplaceIfUnmodified(to, version),
+    }
+}
+
+/// Does what is asked of a cache, or of one of the connection's streams.
+pub(crate) async fn answer(
+    streams: &Streams,
+    served: Option<&Arc<Served>>,
+    request: Request,
+    header: &RequestHeader,
+) -> Result<Answer, Refusal> {
+    let served = || served.ok_or_else(|| Refusal::new("a stream begins with the name of a cache"));
+    Ok(match request {
+        Request::Get(key, offset) => {
+            let Some((metadata, mut value)) = found(served()?, &key).await? else {
+                return Ok(Answer::of(Status::NotFound));
+            };
+            let from = value.len().min(offset as usize);
+            told(Response::Value(metadata, value.split_off(from)))
+        }
+        Request::Put(target, pieces) => {
+            put(served()?, assignment(target, pieces.concat().into()), header).await?
+        }
+        Request::StartGet(key, piece) => {
+            let Some((metadata, value)) = found(served()?, &key).await? else {
+                return Ok(Answer::of(Status::NotFound));
+            };
+            let (stream, bytes) = streams.read(value, piece as usize)?;
+            let piece = Piece {
+                stream: stream.unwrap_or(0),
+                is_last: stream.is_none(),
+                metadata: Some(metadata),
+                bytes,
+            };
+            told(Response::Piece(piece))
+        }
+        Request::NextGet(stream) => {
+            let (bytes, is_last) = streams.next(stream)?;
+            told(Response::Piece(Piece { stream, is_last, metadata: None, bytes }))
+        }
+        Request::StartPut(target) => {
+            let served = served()?.clone();
+            let stream = streams.write(Writing { served, target, version: header.version })?;
+            told(Response::Started(stream))
+        }
+        Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
+            Some(written) => finish(written).await?,
+            None => Answer::of(Status::Success),
+        },
+        Request::EndGet(stream) | Request::EndPut(stream) => {
+            streams.end(stream);
+            Answer::of(Status::Success)
+        }
+    })
+}
+
+async fn found(served: &Served, key: &Bytes) -> Result<Option<(consort_hotrod::Metadata, Bytes)>, Refusal> {
+    let found = served.cache.get_with_metadata(key).await?;
+    served.stats.note_read(found.is_some());
+    Ok(found.map(|entry| (of_entry(&entry), entry.value)))
+}
+
+/// Puts a value whose pieces were all in one request.
+async fn put(served: &Served, request: map::Request, header: &RequestHeader) -> Result<Answer, Refusal> {
+    let (version, flags) = (header.version, header.flags);
+    let answer = crate::map::answer(served, &served.cache, request, version, flags).await?;
+    let body = match answer.body {
+        ResponseBody::Map(map::Response::Previous(previous)) => {
+            ResponseBody::Stream(Response::Previous(previous))
+        }
+        body => body,
+    };
+    Ok(Answer::new(answer.status, body))
+}
+
+/// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
+async fn finish(written: Written) -> Result<Answer, Refusal> {
+    let Writing { served, target, version } = &written.writing;
+    let request = assignment(target.clone(), written.value.clone());
+    Ok(crate::map::answer(served, &served.cache, request, *version, Flags::NONE).await?)
+}

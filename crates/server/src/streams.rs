@@ -1,0 +1,314 @@
+//! The streams of a connection: values that its client reads or writes in pieces, and has not ended.
+//!
+//! A value that is read is the one that the cache had when the stream began; its pieces are parts of it. Java's client may
+//! ask for more than it was told there is, and so a stream that was read to its end is still one, with nothing in it, until
+//! its client ends it or others need the place. What is written is gathered here, and in the cache with the last piece.
+//! Streams that nobody asks for any more are dropped, by a task that runs while there are any.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::Bytes;
+use consort_cache::VALUE_BYTES_MAX;
+use consort_hotrod::ProtocolVersion;
+use consort_hotrod::ops::stream::Target;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::bounds::{PIECE_BYTES_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX};
+use crate::caches::Served;
+
+/// Why a stream does not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum StreamError {
+    /// By the exception's name Java's clients tell it from other errors.
+    #[error("java.io.StreamCorruptedException: there is no stream {0} on this connection, or no more")]
+    Unknown(i32),
+    #[error("this connection has {STREAMS_MAX} streams already")]
+    TooMany,
+    #[error("a value has {VALUE_BYTES_MAX} bytes at most: the stream has ended, and nothing was changed")]
+    TooLarge,
+    #[error(
+        "clients have written {UNFINISHED_BYTES_MAX} bytes to streams that have not ended: this one has, and \
+         nothing was changed"
+    )]
+    TooMuch,
+}
+
+/// How much all clients of this server have written to streams that have not ended.
+#[derive(Clone, Default)]
+pub(crate) struct Unfinished(Arc<AtomicUsize>);
+
+/// A stream's part of it.
+struct Share {
+    of: Unfinished,
+    bytes: usize,
+}
+
+impl Share {
+    fn grow(&mut self, by: usize) -> Result<(), StreamError> {
+        let within = |all: usize| all.checked_add(by).filter(|all| *all <= UNFINISHED_BYTES_MAX);
+        let grown = self.of.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+        grown.map_err(|_| StreamError::TooMuch)?;
+        self.bytes += by;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A value that is being written.
+pub(crate) struct Writing {
+    pub(crate) served: Arc<Served>,
+    pub(crate) target: Target,
+    /// The version of the request that began it, which says what its spans mean.
+    pub(crate) version: ProtocolVersion,
+}
+
+/// What was written, until it is in the cache.
+pub(crate) struct Written {
+    pub(crate) writing: Writing,
+    pub(crate) value: Bytes,
+    _share: Share,
+}
+
+enum Open {
+    Read { rest: Bytes, piece: usize },
+    Write { writing: Writing, value: Vec<u8>, share: Share },
+}
+
+#[derive(Default)]
+struct Table {
+    /// Nobody who has lost a stream with another connection may take one of these for it.
+    last: i32,
+    open: BTreeMap<i32, (Instant, Open)>,
+    sweeper: Option<AbortHandle>,
+}
+
+/// The streams of a connection.
+pub(crate) struct Streams {
+    table: Arc<Mutex<Table>>,
+    unfinished: Unfinished,
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drops streams when they have idled for long, until there are none.
+async fn sweep(table: Weak<Mutex<Table>>) {
+    loop {
+        let Some(next) = table.upgrade().and_then(|table| lock(&table).drop_idle(Instant::now())) else {
+            return;
+        };
+        sleep_until(next).await;
+    }
+}
+
+impl Table {
+    /// When the next one will have idled for long; nothing if there is none, and the sweeper ends.
+    fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
+        self.open.retain(|_, (used, _)| *used + STREAM_IDLE_MAX > now);
+        let next = self.open.values().map(|(used, _)| *used + STREAM_IDLE_MAX).min();
+        if next.is_none() {
+            self.sweeper = None;
+        }
+        next
+    }
+}
+
+impl Streams {
+    pub(crate) fn new(unfinished: Unfinished) -> Self {
+        let last = RandomState::new().build_hasher().finish() as i32;
+        Self { table: Arc::new(Mutex::new(Table { last, ..Table::default() })), unfinished }
+    }
+
+    fn open(&self, open: Open) -> Result<i32, StreamError> {
+        let mut table = lock(&self.table);
+        if table.open.len() >= STREAMS_MAX {
+            table.open.retain(|_, (_, open)| !matches!(open, Open::Read { rest, .. } if rest.is_empty()));
+        }
+        if table.open.len() >= STREAMS_MAX {
+            return Err(StreamError::TooMany);
+        }
+        let id = loop {
+            table.last = table.last.wrapping_add(1);
+            if !table.open.contains_key(&table.last) {
+                break table.last;
+            }
+        };
+        table.open.insert(id, (Instant::now(), open));
+        if table.sweeper.is_none() {
+            let sweeping = tokio::spawn(sweep(Arc::downgrade(&self.table)));
+            table.sweeper = Some(sweeping.abort_handle());
+        }
+        Ok(id)
+    }
+
+    /// Begins to read a value in pieces of so many bytes: the first of them, and the stream if there are more.
+    pub(crate) fn read(&self, mut value: Bytes, piece: usize) -> Result<(Option<i32>, Bytes), StreamError> {
+        let piece = piece.clamp(1, PIECE_BYTES_MAX);
+        if value.len() <= piece {
+            return Ok((None, value));
+        }
+        let first = value.split_to(piece);
+        let id = self.open(Open::Read { rest: value, piece })?;
+        Ok((Some(id), first))
+    }
+
+    /// The next piece of a value, and whether it is the last. After that there is an empty one.
+    pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
+        let mut table = lock(&self.table);
+        let Some((used, Open::Read { rest, piece })) = table.open.get_mut(&id) else {
+            return Err(StreamError::Unknown(id));
+        };
+        *used = Instant::now();
+        let next = rest.split_to(rest.len().min(*piece));
+        Ok((next, rest.is_empty()))
+    }
+
+    /// Begins to write a value.
+    pub(crate) fn write(&self, writing: Writing) -> Result<i32, StreamError> {
+        let share = Share { of: self.unfinished.clone(), bytes: 0 };
+        self.open(Open::Write { writing, value: Vec::new(), share })
+    }
+
+    /// Takes a piece of a value; the value if it was the last. An error ends the stream.
+    pub(crate) fn take(&self, id: i32, piece: &[u8], is_last: bool) -> Result<Option<Written>, StreamError> {
+        let mut table = lock(&self.table);
+        let Entry::Occupied(mut found) = table.open.entry(id) else { return Err(StreamError::Unknown(id)) };
+        let (used, Open::Write { value, share, .. }) = found.get_mut() else {
+            return Err(StreamError::Unknown(id));
+        };
+        *used = Instant::now();
+        let is_short = value.len() + piece.len() <= VALUE_BYTES_MAX;
+        let taken = if is_short { share.grow(piece.len()) } else { Err(StreamError::TooLarge) };
+        if let Err(error) = taken {
+            found.remove();
+            return Err(error);
+        }
+        value.extend_from_slice(piece);
+        if !is_last {
+            return Ok(None);
+        }
+        let (_, Open::Write { writing, value, share }) = found.remove() else { return Ok(None) };
+        // What it has grown by beyond its end is given back, in place.
+        let value = Bytes::from(value.into_boxed_slice());
+        Ok(Some(Written { writing, value, _share: share }))
+    }
+
+    /// Ends a stream, whether there is one or not.
+    pub(crate) fn end(&self, id: i32) {
+        lock(&self.table).open.remove(&id);
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        if let Some(sweeper) = lock(&self.table).sweeper.take() {
+            sweeper.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn streams() -> Streams {
+        Streams::new(Unfinished::default())
+    }
+
+    fn open(streams: &Streams) -> usize {
+        lock(&streams.table).open.len()
+    }
+
+    #[tokio::test]
+    async fn pieces_are_parts_of_the_value_and_nothing_comes_after_the_last() {
+        let (streams, value) = (streams(), Bytes::from(vec![7; 100]));
+        let (id, first) = streams.read(value.clone(), 40).unwrap();
+        let id = id.unwrap();
+        assert_eq!((first.len(), first.as_ptr()), (40, value.as_ptr()));
+        let (second, is_last) = streams.next(id).unwrap();
+        assert_eq!((second.as_ptr(), is_last), (value[40..].as_ptr(), false));
+        let (third, is_last) = streams.next(id).unwrap();
+        assert_eq!((third.len(), is_last), (20, true));
+        assert_eq!(streams.next(id), Ok((Bytes::new(), true)));
+        streams.end(id);
+        assert_eq!(streams.next(id), Err(StreamError::Unknown(id)));
+        assert_eq!(open(&streams), 0);
+    }
+
+    #[tokio::test]
+    async fn a_value_that_is_one_piece_needs_no_stream() {
+        let streams = streams();
+        for length in [0, 39, 40] {
+            assert_eq!(streams.read(Bytes::from(vec![7; length]), 40).unwrap().0, None);
+        }
+        let (id, first) = streams.read(Bytes::from(vec![7; 2]), 0).unwrap();
+        assert!(id.is_some() && first.len() == 1, "no piece is empty");
+        let huge = Bytes::from(vec![7; PIECE_BYTES_MAX + 1]);
+        assert_eq!(streams.read(huge, usize::MAX).unwrap().1.len(), PIECE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn streams_are_bounded_and_ends_make_room() {
+        let (streams, value) = (streams(), Bytes::from(vec![7; 2]));
+        let ids: Vec<i32> =
+            (0..STREAMS_MAX).map(|_| streams.read(value.clone(), 1).unwrap().0.unwrap()).collect();
+        assert_eq!(streams.read(value.clone(), 1), Err(StreamError::TooMany));
+        streams.end(ids[0]);
+        streams.end(ids[0]);
+        assert!(streams.read(value.clone(), 1).is_ok());
+        assert_eq!(streams.read(value.clone(), 1), Err(StreamError::TooMany));
+        // One that was read to its end makes room, too.
+        assert_eq!(streams.next(ids[1]).unwrap(), (value.slice(1..), true));
+        assert!(streams.read(value, 1).is_ok());
+        assert_eq!(streams.next(ids[1]), Err(StreamError::Unknown(ids[1])));
+    }
+
+    #[tokio::test]
+    async fn streams_that_idle_are_dropped_and_others_stay() {
+        let (streams, value) = (streams(), Bytes::from(vec![7; 10]));
+        let [idle, used] = [0, 1].map(|_| streams.read(value.clone(), 1).unwrap().0.unwrap());
+        let begun = Instant::now();
+        let later = |by| lock(&streams.table).drop_idle(begun + by);
+        let second = Duration::from_secs(1);
+        assert!(later(STREAM_IDLE_MAX - second).is_some_and(|next| next <= begun + STREAM_IDLE_MAX));
+        assert_eq!(open(&streams), 2);
+        if let Some((at, _)) = lock(&streams.table).open.get_mut(&used) {
+            *at = begun + 2 * second;
+        }
+        assert_eq!(later(STREAM_IDLE_MAX + second), Some(begun + 2 * second + STREAM_IDLE_MAX));
+        assert_eq!(streams.next(idle), Err(StreamError::Unknown(idle)));
+        assert!(streams.next(used).is_ok());
+        assert!(lock(&streams.table).sweeper.is_some());
+        assert_eq!(later(2 * STREAM_IDLE_MAX), None);
+        assert!(lock(&streams.table).sweeper.is_none(), "nothing runs for a connection without streams");
+        streams.read(value, 1).unwrap();
+        assert!(lock(&streams.table).sweeper.is_some(), "and again");
+    }
+
+    #[test]
+    fn what_all_have_written_is_bounded_and_given_back() {
+        let all = Unfinished::default();
+        let share = || Share { of: all.clone(), bytes: 0 };
+        let (mut one, mut other) = (share(), share());
+        one.grow(UNFINISHED_BYTES_MAX - 5).unwrap();
+        assert_eq!(other.grow(6), Err(StreamError::TooMuch));
+        other.grow(5).unwrap();
+        drop(one);
+        other.grow(6).unwrap();
+        drop(other);
+        assert_eq!(all.0.load(Ordering::Relaxed), 0);
+    }
+}

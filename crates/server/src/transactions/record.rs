@@ -1,0 +1,269 @@
+//! What the servers know of a transaction: an entry of a cache that all of them have, under its id.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use consort_cache::{Change, Condition, Lifetime, Version};
+use consort_hotrod::ops::transaction::{Xid, xa};
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::{COMPLETED_KEPT, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
+
+/// How far a transaction is in one cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum State {
+    /// Its keys are being locked and looked at.
+    Preparing,
+    /// It can be done, and waits for the decision.
+    Prepared,
+    /// It is decided that it is done. From here on there is no way back.
+    Committing,
+    Committed,
+    RolledBack,
+}
+
+/// A value that is to be put.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Value {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) lifespan: Option<Duration>,
+    pub(crate) max_idle: Option<Duration>,
+}
+
+/// What a transaction does to a key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Intent {
+    pub(crate) key: Vec<u8>,
+    /// The version that the key had when it was locked, if it had anything. Only that one is replaced, so that it makes no
+    /// difference whether it is done once or by two servers.
+    pub(crate) had: Option<u64>,
+    /// What it is to have; nothing if it is to be removed.
+    pub(crate) value: Option<Value>,
+}
+
+impl Intent {
+    pub(crate) const fn condition(&self) -> Condition {
+        match self.had {
+            Some(version) => Condition::Version(Version(version)),
+            None => Condition::Absent,
+        }
+    }
+
+    pub(crate) fn change(&self) -> Change {
+        match &self.value {
+            Some(Value { bytes, lifespan, max_idle }) => Change::Put {
+                value: Bytes::copy_from_slice(bytes),
+                lifetime: Lifetime { lifespan: *lifespan, max_idle: *max_idle },
+            },
+            None => Change::Remove,
+        }
+    }
+}
+
+/// A transaction in one cache.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Branch {
+    pub(crate) cache: String,
+    pub(crate) state: State,
+    /// The member that prepares or commits it.
+    pub(crate) server: String,
+    /// Whether it waits for its client's recovery instead of being rolled back.
+    pub(crate) is_recoverable: bool,
+    /// How long it waits for the decision.
+    pub(crate) timeout: Duration,
+    /// In the order of their keys. Empty once it is over and its keys are free.
+    pub(crate) intents: Vec<Intent>,
+}
+
+/// A transaction.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) branches: Vec<Branch>,
+}
+
+/// What is to be done about a transaction that nobody asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Due {
+    Nothing,
+    RollBack,
+    Finish,
+    Release,
+    Forget,
+}
+
+impl Record {
+    pub(crate) fn branch(&mut self, cache: &str) -> Option<&mut Branch> {
+        self.branches.iter_mut().find(|branch| branch.cache == cache)
+    }
+
+    fn any(&self, state: State) -> bool {
+        self.branches.iter().any(|branch| branch.state == state)
+    }
+
+    /// Decides that it is done, by this member, if that is possible: else that it is not. The answer to the client, which
+    /// holds for the former once all is done.
+    pub(crate) fn commit(&mut self, server: &str) -> i32 {
+        let is_lost = self.any(State::RolledBack) || self.any(State::Preparing);
+        if is_lost {
+            let is_mixed = self.any(State::Committing) || self.any(State::Committed);
+            self.roll_back_open();
+            return if is_mixed { xa::HEURISTIC_MIXED } else { xa::HEURISTIC_ROLLBACK };
+        }
+        for branch in self.branches.iter_mut().filter(|branch| branch.state == State::Prepared) {
+            branch.state = State::Committing;
+            server.clone_into(&mut branch.server);
+        }
+        xa::OK
+    }
+
+    /// Decides that it is not done, as far as that is still possible. The answer to the client.
+    pub(crate) fn roll_back(&mut self) -> i32 {
+        self.roll_back_open();
+        let is_done = self.any(State::Committing) || self.any(State::Committed);
+        match (is_done, self.any(State::RolledBack)) {
+            (true, true) => xa::HEURISTIC_MIXED,
+            (true, false) => xa::HEURISTIC_COMMIT,
+            (false, _) => xa::OK,
+        }
+    }
+
+    fn roll_back_open(&mut self) {
+        let is_open = |branch: &&mut Branch| matches!(branch.state, State::Preparing | State::Prepared);
+        self.branches.iter_mut().filter(is_open).for_each(|branch| branch.state = State::RolledBack);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
+    }
+
+    /// Whether it waits for recovery, so long after it was last changed.
+    pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
+        let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
+        self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
+    }
+
+    /// What is due so long after it was last changed, with these members.
+    pub(crate) fn due(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> Due {
+        for branch in &self.branches {
+            let is_alone = !is_member(&branch.server);
+            match branch.state {
+                State::Committing if age > if is_alone { TAKE_OVER_AFTER } else { FINISH_TIME_MAX } => {
+                    return Due::Finish;
+                }
+                State::Preparing if is_alone || age > PREPARE_TIME_MAX => return Due::RollBack,
+                State::Prepared if !branch.is_recoverable && age > branch.timeout => return Due::RollBack,
+                _ => {}
+            }
+        }
+        match self.is_over() {
+            true if self.branches.iter().any(|branch| !branch.intents.is_empty())
+                && age > TAKE_OVER_AFTER =>
+            {
+                Due::Release
+            }
+            true if age > COMPLETED_KEPT => Due::Forget,
+            _ => Due::Nothing,
+        }
+    }
+}
+
+/// A transaction's id as the key of its record.
+pub(crate) fn key_of(xid: &Xid) -> Vec<u8> {
+    let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
+    key.put_i32(xid.format);
+    key.put_u8(xid.global.len() as u8);
+    key.put_slice(&xid.global);
+    key.put_slice(&xid.branch);
+    key
+}
+
+/// The id again.
+pub(crate) fn xid_of(mut key: &[u8]) -> Option<Xid> {
+    let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
+    let (global, branch) = key.split_at_checked(global.into())?;
+    Some(Xid { format, global: Bytes::copy_from_slice(global), branch: Bytes::copy_from_slice(branch) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(states: &[State]) -> Record {
+        let branch = |(n, state): (usize, &State)| Branch {
+            cache: format!("cache {n}"),
+            state: *state,
+            server: "A".to_owned(),
+            is_recoverable: false,
+            timeout: Duration::from_secs(60),
+            intents: Vec::new(),
+        };
+        Record { branches: states.iter().enumerate().map(branch).collect() }
+    }
+
+    fn states(record: &Record) -> Vec<State> {
+        record.branches.iter().map(|branch| branch.state).collect()
+    }
+
+    /// Facts 2.13.
+    #[test]
+    fn it_is_done_in_all_caches_or_in_none() {
+        use State::{Committed, Committing, Prepared, Preparing, RolledBack};
+        for (before, code, after) in [
+            (&[Prepared, Prepared][..], xa::OK, &[Committing, Committing][..]),
+            (&[Committed, Prepared], xa::OK, &[Committed, Committing]),
+            (&[Committed], xa::OK, &[Committed]),
+            (&[Prepared, RolledBack], xa::HEURISTIC_ROLLBACK, &[RolledBack, RolledBack]),
+            (&[Prepared, Preparing], xa::HEURISTIC_ROLLBACK, &[RolledBack, RolledBack]),
+            (&[Committed, RolledBack], xa::HEURISTIC_MIXED, &[Committed, RolledBack]),
+        ] {
+            let mut record = record(before);
+            assert_eq!((record.commit("B"), &states(&record)[..]), (code, after), "{before:?}");
+        }
+        for (before, code, after) in [
+            (&[Prepared, Preparing][..], xa::OK, &[RolledBack, RolledBack][..]),
+            (&[RolledBack], xa::OK, &[RolledBack]),
+            (&[Committed], xa::HEURISTIC_COMMIT, &[Committed]),
+            (&[Committing, Prepared], xa::HEURISTIC_MIXED, &[Committing, RolledBack]),
+        ] {
+            let mut record = record(before);
+            assert_eq!((record.roll_back(), &states(&record)[..]), (code, after), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_ends_in_its_time() {
+        let second = Duration::from_secs(1);
+        let due = |state, age, is_member: bool| record(&[state]).due(age, |_| is_member);
+        assert_eq!(due(State::Preparing, second, true), Due::Nothing);
+        assert_eq!(due(State::Preparing, second, false), Due::RollBack);
+        assert_eq!(due(State::Preparing, PREPARE_TIME_MAX + second, true), Due::RollBack);
+        assert_eq!(due(State::Prepared, 59 * second, false), Due::Nothing, "whoever is there may commit it");
+        assert_eq!(due(State::Prepared, 61 * second, true), Due::RollBack);
+        assert_eq!(due(State::Committing, TAKE_OVER_AFTER + second, true), Due::Nothing);
+        assert_eq!(due(State::Committing, TAKE_OVER_AFTER + second, false), Due::Finish);
+        assert_eq!(due(State::Committing, FINISH_TIME_MAX + second, true), Due::Finish);
+        assert_eq!(due(State::Committed, second, true), Due::Nothing);
+        assert_eq!(due(State::RolledBack, COMPLETED_KEPT + second, true), Due::Forget);
+        let mut kept = record(&[State::Prepared]);
+        kept.branches[0].is_recoverable = true;
+        assert_eq!(kept.due(1_000 * second, |_| false), Due::Nothing);
+        assert!(kept.is_in_doubt(61 * second) && !kept.is_in_doubt(59 * second));
+        let mut locked = record(&[State::Committed]);
+        locked.branches[0].intents.push(Intent { key: vec![1], had: None, value: None });
+        assert_eq!(locked.due(TAKE_OVER_AFTER + second, |_| true), Due::Release);
+    }
+
+    #[test]
+    fn ids_are_read_back() {
+        for (global, branch) in [(&b"g"[..], &b"b"[..]), (b"", b""), (&[7; 64], &[9; 64])] {
+            let xid = Xid {
+                format: -5,
+                global: Bytes::copy_from_slice(global),
+                branch: Bytes::copy_from_slice(branch),
+            };
+            assert_eq!(xid_of(&key_of(&xid)), Some(xid));
+        }
+        assert_eq!(xid_of(b"\0\0\0\0\x05abc"), None);
+        assert_eq!(xid_of(b"\0"), None);
+    }
+}

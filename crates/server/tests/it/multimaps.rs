@@ -1,0 +1,37 @@
+//! Multimaps, in versions that our client does not speak.
+
+use consort_hotrod::ops::map::Assignment;
+use consort_hotrod::ops::multimap::{Action, Request, Response as Multimap};
+use consort_hotrod::{Expiration, ProtocolVersion, RequestBody, Response, ResponseBody, Status};
+
+use crate::client::{Client, Running, request};
+
+async fn ask(client: &mut Client, action: Action) -> Response {
+    let body = RequestBody::Multimap(Request { action, allows_duplicates: false });
+    let mut request = request(9, "c", body);
+    request.header.version = ProtocolVersion::V2_7;
+    client.ask_so(request).await
+}
+
+async fn is(client: &mut Client, action: Action) -> bool {
+    match ask(client, action).await.body {
+        ResponseBody::Multimap(Multimap::Is(is)) => is,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Requests before 4.0 do not say whether a key may have a value twice: it may not.
+#[tokio::test]
+async fn multimaps_of_old_versions_have_each_value_once() {
+    let (_server, mut client) = Running::with_cache("old-multimaps", "c").await;
+    let to = Assignment { key: "key".into(), expiration: Expiration::default(), value: "value".into() };
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client, Action::Put(to.clone())).await.status, Status::Success);
+    }
+    let values = ask(&mut client, Action::Get("key".into())).await.body;
+    assert_eq!(values, ResponseBody::Multimap(Multimap::Values(vec!["value".into()])));
+    assert!(is(&mut client, Action::ContainsValue(Expiration::default(), "value".into())).await);
+    assert!(is(&mut client, Action::RemoveEntry(to)).await);
+    assert!(!is(&mut client, Action::RemoveKey("key".into())).await);
+    assert_eq!(ask(&mut client, Action::Get("key".into())).await.status, Status::NotFound);
+}

@@ -1,0 +1,191 @@
+//! Values in pieces: what no client of ours asks, in old versions, out of order, and too much of it.
+
+use bytes::Bytes;
+use consort_cache::VALUE_BYTES_MAX;
+use consort_hotrod::ops::map;
+use consort_hotrod::ops::stream::{Piece, Request as Stream, Response as Streamed, Target};
+use consort_hotrod::{Expiration, Flags, ProtocolVersion, RequestBody, Response, ResponseBody, Status};
+use consort_server::bounds::STREAMS_MAX;
+
+use crate::client::{Client, Running, error, get, put, request};
+
+/// A client of a version, with flags.
+struct Asking {
+    client: Client,
+    version: ProtocolVersion,
+    flags: Flags,
+}
+
+impl Asking {
+    async fn connect(server: &Running, version: ProtocolVersion) -> Self {
+        Self { client: server.client().await, version, flags: Flags::NONE }
+    }
+
+    async fn ask(&mut self, body: RequestBody) -> Response {
+        let mut request = request(9, "c", body);
+        (request.header.version, request.header.flags) = (self.version, self.flags);
+        self.client.ask_so(request).await
+    }
+
+    async fn stream(&mut self, request: Stream) -> Response {
+        self.ask(RequestBody::Stream(request)).await
+    }
+
+    async fn start(&mut self, version: i64) -> i32 {
+        let response = self.stream(Stream::StartPut(target(version))).await;
+        match response.body {
+            ResponseBody::Stream(Streamed::Started(stream)) => stream,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn get(&mut self) -> Option<Bytes> {
+        match self.ask(get("key")).await.body {
+            ResponseBody::Map(map::Response::Value(value)) => Some(value),
+            ResponseBody::Empty => None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn target(version: i64) -> Target {
+    Target { key: "key".into(), expiration: Expiration::default(), version }
+}
+
+fn is_unknown(response: &Response) -> bool {
+    response.status == Status::ServerError && error(response).contains("java.io.StreamCorruptedException")
+}
+
+fn piece(response: Response) -> Piece {
+    match response.body {
+        ResponseBody::Stream(Streamed::Piece(piece)) => piece,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_not_there_are_refused_and_their_end_is_no_error() {
+    let (server, _client) = Running::with_cache("unknown", "c").await;
+    let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
+    assert!(is_unknown(&asking.stream(Stream::NextGet(1)).await));
+    assert!(is_unknown(&asking.stream(Stream::NextPut(1, true, "x".into())).await));
+    assert_eq!(asking.stream(Stream::EndGet(1)).await.status, Status::Success);
+    assert_eq!(asking.stream(Stream::EndPut(1)).await.status, Status::Success);
+    assert_eq!(asking.stream(Stream::StartGet("key".into(), 10)).await.status, Status::NotFound);
+    // One that is written is not read, and is another connection's.
+    let stream = asking.start(0).await;
+    assert!(is_unknown(&asking.stream(Stream::NextGet(stream)).await));
+    let mut other = Asking::connect(&server, ProtocolVersion::V4_1).await;
+    assert!(is_unknown(&other.stream(Stream::NextPut(stream, true, "x".into())).await));
+    assert_eq!(asking.stream(Stream::NextPut(stream, false, "a".into())).await.status, Status::Success);
+    assert_eq!(asking.stream(Stream::NextPut(stream, true, "b".into())).await.status, Status::Success);
+    assert_eq!(asking.get().await.unwrap(), "ab");
+    // What comes after the last piece, or after the end, belongs to nothing.
+    assert!(is_unknown(&asking.stream(Stream::NextPut(stream, false, "c".into())).await));
+    let stream = asking.start(0).await;
+    assert_eq!(asking.stream(Stream::EndPut(stream)).await.status, Status::Success);
+    assert!(is_unknown(&asking.stream(Stream::NextPut(stream, true, "d".into())).await));
+    assert_eq!(asking.get().await.unwrap(), "ab");
+    // An empty piece is one, too.
+    let stream = asking.start(0).await;
+    assert_eq!(asking.stream(Stream::NextPut(stream, true, Bytes::new())).await.status, Status::Success);
+    assert_eq!(asking.get().await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn the_last_piece_says_what_a_put_says_and_never_what_was_there() {
+    let (server, _client) = Running::with_cache("statuses", "c").await;
+    let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
+    asking.flags = Flags::FORCE_RETURN_PREVIOUS;
+    for (version, expected) in [
+        (5, Status::NotFound),
+        (-1, Status::Success),
+        (-1, Status::NotExecuted),
+        (5, Status::NotExecuted),
+        (0, Status::Success),
+    ] {
+        let stream = asking.start(version).await;
+        let last = asking.stream(Stream::NextPut(stream, true, "value".into())).await;
+        assert_eq!((last.status, last.body), (expected, ResponseBody::Empty), "version {version}");
+    }
+}
+
+#[tokio::test]
+async fn pieces_are_as_long_as_the_client_wants() {
+    let (server, mut client) = Running::with_cache("lengths", "c").await;
+    client.ask("c", put("key", "0123456789")).await;
+    let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
+    let first = piece(asking.stream(Stream::StartGet("key".into(), 4)).await);
+    assert!(!first.is_last && first.metadata.is_some() && first.bytes == "0123");
+    let second = piece(asking.stream(Stream::NextGet(first.stream)).await);
+    assert!(!second.is_last && second.metadata.is_none() && second.bytes == "4567");
+    let third = piece(asking.stream(Stream::NextGet(first.stream)).await);
+    assert!(third.is_last && third.bytes == "89");
+    let fourth = piece(asking.stream(Stream::NextGet(first.stream)).await);
+    assert!(fourth.is_last && fourth.bytes.is_empty(), "Java's client may ask again");
+    let whole = piece(asking.stream(Stream::StartGet("key".into(), 10)).await);
+    assert!(whole.is_last && whole.bytes == "0123456789");
+    let ended = piece(asking.stream(Stream::StartGet("key".into(), 0)).await);
+    assert!(!ended.is_last && ended.bytes == "0");
+    assert_eq!(asking.stream(Stream::EndGet(ended.stream)).await.status, Status::Success);
+    assert!(is_unknown(&asking.stream(Stream::NextGet(ended.stream)).await));
+}
+
+#[tokio::test]
+async fn streams_of_a_connection_are_bounded_by_number_and_values_by_length() {
+    let (server, _client) = Running::with_cache("bounded-streams", "c").await;
+    let mut asking = Asking::connect(&server, ProtocolVersion::V4_1).await;
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        streams.push(asking.start(0).await);
+    }
+    let refused = asking.stream(Stream::StartPut(target(0))).await;
+    assert!(error(&refused).contains("streams already"), "{refused:?}");
+    for stream in streams {
+        asking.stream(Stream::EndPut(stream)).await;
+    }
+    let (stream, part) = (asking.start(0).await, Bytes::from(vec![7; 16 * 1024 * 1024]));
+    for _ in 0..VALUE_BYTES_MAX / part.len() {
+        let taken = asking.stream(Stream::NextPut(stream, false, part.clone())).await;
+        assert_eq!(taken.status, Status::Success);
+    }
+    let refused = asking.stream(Stream::NextPut(stream, false, "x".into())).await;
+    assert!(error(&refused).contains("bytes at most"), "{refused:?}");
+    assert!(is_unknown(&asking.stream(Stream::NextPut(stream, true, "x".into())).await));
+    assert_eq!(asking.get().await, None);
+}
+
+/// The form of 2.6, in which one request has all pieces.
+#[tokio::test]
+async fn old_versions_put_and_get_all_pieces_at_once() {
+    let (server, _client) = Running::with_cache("old-streams", "c").await;
+    for version in [ProtocolVersion::V2_6, ProtocolVersion::V3_1, ProtocolVersion::V4_0] {
+        let mut asking = Asking::connect(&server, version).await;
+        let all = |version, pieces: &[&'static str]| {
+            let pieces = pieces.iter().map(|piece| Bytes::from(*piece)).collect();
+            Stream::Put(target(version), pieces)
+        };
+        asking.ask(RequestBody::Map(map::Request::Remove("key".into()))).await;
+        assert_eq!(asking.stream(Stream::Get("key".into(), 0)).await.status, Status::NotFound);
+        assert_eq!(asking.stream(all(-1, &["one", "two", "three"])).await.status, Status::Success);
+        assert_eq!(asking.stream(all(-1, &["no"])).await.status, Status::NotExecuted);
+        let mut read = async |offset| match asking.stream(Stream::Get("key".into(), offset)).await.body {
+            ResponseBody::Stream(Streamed::Value(metadata, value)) => (metadata.version, value),
+            other => panic!("{other:?}"),
+        };
+        let (seen, whole) = read(0).await;
+        assert_eq!(whole, "onetwothree");
+        assert_eq!(read(6).await.1, "three");
+        assert_eq!(read(100).await.1, "");
+        assert_eq!(asking.stream(all(seen, &["four"])).await.status, Status::Success);
+        assert_eq!(asking.stream(all(seen, &["five"])).await.status, Status::NotExecuted);
+        asking.flags = Flags::FORCE_RETURN_PREVIOUS;
+        let replaced = asking.stream(all(0, &[])).await;
+        assert_eq!(replaced.status, Status::SuccessWithPrevious);
+        let ResponseBody::Stream(Streamed::Previous(Some(previous))) = replaced.body else {
+            panic!("{:?}", replaced.body)
+        };
+        assert_eq!(previous.value, "four");
+        assert_eq!(asking.get().await.unwrap(), "");
+    }
+}
