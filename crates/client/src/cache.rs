@@ -118,6 +118,20 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         }
     }
 
+    /// The same handle for who has the bytes.
+    pub(crate) fn bytes(&self) -> RawCache {
+        Cache {
+            client: self.client.clone(),
+            state: self.state.clone(),
+            keys: Raw,
+            values: Raw,
+            key_type: self.key_type.clone(),
+            value_type: self.value_type.clone(),
+            options: self.options,
+            types: PhantomData,
+        }
+    }
+
     /// A handle whose operations may take so long.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
@@ -191,7 +205,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Does a write. Whether it was done, or there was nothing of the kind.
-    async fn write(&self, request: Request) -> Result<bool, ClientError> {
+    pub(crate) async fn write(&self, request: Request) -> Result<bool, ClientError> {
         let answer = self.ask(RequestBody::Map(request), Flags::NONE, None).await?;
         match answer.status {
             status if status.is_success() => Ok(true),
@@ -214,20 +228,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             _ => Err(answer.unexpected()),
         }
     }
+}
 
-    fn entry(&self, metadata: Metadata, value: Bytes) -> Result<Entry<V>, ClientError>
-    where
-        VE: Decode<V>,
-    {
-        let Metadata { lifespan, max_idle, version } = metadata;
-        let span = |timed: Timed| Duration::from_secs(timed.seconds.into());
-        Ok(Entry {
-            value: self.decoded(value)?,
-            version: Version(version),
-            lifetime: Lifetime { lifespan: lifespan.map(span), max_idle: max_idle.map(span) },
-            created: lifespan.and_then(since),
-            last_used: max_idle.and_then(since),
-        })
+/// An entry, as its server tells of it.
+pub(crate) fn entry<V>(metadata: Metadata, value: V) -> Entry<V> {
+    let Metadata { lifespan, max_idle, version } = metadata;
+    let span = |timed: Timed| Duration::from_secs(timed.seconds.into());
+    Entry {
+        value,
+        version: Version(version),
+        lifetime: Lifetime { lifespan: lifespan.map(span), max_idle: max_idle.map(span) },
+        created: lifespan.and_then(since),
+        last_used: max_idle.and_then(since),
     }
 }
 
@@ -271,7 +283,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let answer = self.ask(request, Flags::NONE, None).await?;
         match answer.body {
             ResponseBody::Map(Response::WithMetadata(metadata, value)) => {
-                self.entry(metadata, value).map(Some)
+                Ok(Some(entry(metadata, self.decoded(value)?)))
             }
             ResponseBody::Empty if answer.status == Status::NotFound => Ok(None),
             _ => Err(answer.unexpected()),

@@ -162,7 +162,7 @@ impl Connection {
         by: &Waker,
     ) -> Result<u64, Refused> {
         let Phase::Open(version) = self.phase else { return Err(Refused::NotOpen) };
-        if version < request.body.opcode().since() {
+        if version < request.body.since() {
             return Err(Refused::Unsupported(version));
         }
         let id = self.slots.next_id();

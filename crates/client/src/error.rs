@@ -76,6 +76,15 @@ pub enum ClientError {
         /// What has happened.
         cause: ConnectionError,
     },
+    /// The network's or a server's: the connection was lost on which a value was read or written in pieces. Nothing was
+    /// changed. To go on, begin again.
+    #[error("{server}: {cause}; the value has to be begun again")]
+    StreamLost {
+        /// The server.
+        server: String,
+        /// What has happened.
+        cause: ConnectionError,
+    },
     /// The caller's: its user may not do that, or the server wants to know first who the user is. Nothing was changed.
     #[error("{server}: {message}")]
     Denied {

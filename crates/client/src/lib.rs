@@ -41,6 +41,26 @@
 //!
 //! Values as [`bytes::Bytes`] are not copied: they are parts of what was received, up to 64 KB unless they are larger
 //! themselves, and keep that in memory. Copy what is kept for long.
+//!
+//! A large value need not be in memory at once: a [`ValueReader`] and a [`ValueWriter`] have two and three pieces of it, of
+//! [`PIECE_BYTES`], and what others ask goes between them.
+//!
+//! ```no_run
+//! # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let films = client.raw("films");
+//! let mut writer = films.writer(&b"night"[..])?;
+//! for scene in [&b"one"[..], &b"two"[..]] {
+//!     writer.write(scene).await?;
+//! }
+//! writer.finish().await?;
+//! if let Some(mut reader) = films.reader(&b"night"[..]).await? {
+//!     while let Some(piece) = reader.next().await? {
+//!         println!("{} bytes", piece.len());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -57,18 +77,22 @@ mod driver;
 mod error;
 mod link;
 mod login;
+mod multimap;
 mod operation;
 mod options;
 mod pause;
+mod pieces;
+mod reader;
 mod routing;
 mod security;
 mod server;
 mod slots;
 mod stream;
 mod uri;
+mod writer;
 
 pub use admin::Administration;
-pub use bounds::{KEY_BYTES_MAX, TIMEOUT, VALUE_BYTES_MAX};
+pub use bounds::{KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder};
 pub use connection::Traffic;
@@ -80,9 +104,12 @@ pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
 pub use error::{ClientError, ConnectError, ConnectionError};
 pub use login::LoginError;
+pub use multimap::Multimap;
 pub use options::{CacheOptions, Lifetime};
+pub use reader::ValueReader;
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
+pub use writer::ValueWriter;
 
 /// The programs in the README are compiled, too.
 #[cfg(doctest)]

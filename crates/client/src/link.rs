@@ -1,8 +1,10 @@
 //! A connection as callers see it: it has room for a request or makes them wait, and gives each its answer.
 
-use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use consort_hotrod::{ProtocolVersion, Request, Response};
 use tokio::sync::Semaphore;
@@ -45,7 +47,7 @@ impl Link {
     /// Does what has to be done after a step, without the lock.
     pub(crate) fn apply(&self, effects: &mut Effects) {
         self.free(std::mem::take(&mut effects.room));
-        effects.wake.drain(..).for_each(std::task::Waker::wake);
+        effects.wake.drain(..).for_each(Waker::wake);
     }
 
     /// Nobody gets room any more.
@@ -59,6 +61,18 @@ impl Link {
         }
     }
 
+    /// Takes room as soon as there is enough.
+    async fn take_room(&self, units: u32, deadline: Time) -> Result<(), CallError> {
+        match self.room.try_acquire_many(units) {
+            Ok(permit) => permit.forget(),
+            Err(_) => {
+                let room = timeout_at(self.clock.instant(deadline), self.room.acquire_many(units)).await;
+                room.map_err(|_| CallError::NoRoom)?.map_err(|_| CallError::NotOpen)?.forget();
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for room, sends the request and waits for its answer.
     pub(crate) async fn call(
         &self,
@@ -67,40 +81,59 @@ impl Link {
         deadline: Time,
     ) -> Result<Response, CallError> {
         let units = units.min(ROOM);
-        match self.room.try_acquire_many(units) {
-            Ok(permit) => permit.forget(),
-            Err(_) => {
-                let room = timeout_at(self.clock.instant(deadline), self.room.acquire_many(units)).await;
-                room.map_err(|_| CallError::NoRoom)?.map_err(|_| CallError::NotOpen)?.forget();
-            }
-        }
+        self.take_room(units, deadline).await?;
         let mut call = Call { link: self, units, id: None };
         poll_fn(|cx| call.poll(request, deadline, cx)).await
+    }
+
+    /// Waits for room and sends the request. Its answer is awaited by itself: what is sent later comes later there.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        request: &mut Request,
+        units: u32,
+        deadline: Time,
+    ) -> Result<Call<Arc<Self>>, CallError> {
+        let units = units.min(ROOM);
+        self.take_room(units, deadline).await?;
+        let mut call = Call { link: self.clone(), units, id: None };
+        poll_fn(|cx| Poll::Ready(call.send(request, deadline, cx.waker()))).await?;
+        Ok(call)
+    }
+
+    /// Sends a request whose answer nobody waits for, if there is room for it at once.
+    pub(crate) fn tell(&self, request: &mut Request, deadline: Time) {
+        let Ok(permit) = self.room.try_acquire() else { return };
+        permit.forget();
+        // Whether it is sent shows in what the server does without it, which it does in its time.
+        let _ = Call { link: self, units: 1, id: None }.send(request, deadline, Waker::noop());
     }
 }
 
 /// A request that has room.
-struct Call<'a> {
-    link: &'a Link,
+pub(crate) struct Call<L: Deref<Target = Link>> {
+    link: L,
     /// What it gives back itself: as soon as it is submitted, that is the connection's.
     units: u32,
     id: Option<u64>,
 }
 
-impl Call<'_> {
+impl<L: Deref<Target = Link>> Call<L> {
     fn poll(
         &mut self,
         request: &mut Request,
         deadline: Time,
         cx: &Context<'_>,
     ) -> Poll<Result<Response, CallError>> {
-        let Some(id) = self.id else {
-            let writer = self.submit(request, deadline, cx)?;
-            if let Some(writer) = writer {
-                writer.wake();
+        match self.id {
+            Some(id) => self.poll_answer(id, cx),
+            None => {
+                self.send(request, deadline, cx.waker())?;
+                Poll::Pending
             }
-            return Poll::Pending;
-        };
+        }
+    }
+
+    fn poll_answer(&mut self, id: u64, cx: &Context<'_>) -> Poll<Result<Response, CallError>> {
         let Poll::Ready((ended, units)) = self.link.lock().poll_answer(id, cx.waker()) else {
             return Poll::Pending;
         };
@@ -109,15 +142,22 @@ impl Call<'_> {
         Poll::Ready(ended.map_err(CallError::Failed))
     }
 
+    fn send(&mut self, request: &mut Request, deadline: Time, by: &Waker) -> Result<(), CallError> {
+        if let Some(writer) = self.submit(request, deadline, by)? {
+            writer.wake();
+        }
+        Ok(())
+    }
+
     fn submit(
         &mut self,
         request: &mut Request,
         deadline: Time,
-        cx: &Context<'_>,
-    ) -> Result<Option<std::task::Waker>, CallError> {
+        by: &Waker,
+    ) -> Result<Option<Waker>, CallError> {
         let now = self.link.clock.now();
         let mut connection = self.link.lock();
-        match connection.submit(now, request, deadline, self.units, cx.waker()) {
+        match connection.submit(now, request, deadline, self.units, by) {
             Ok(id) => {
                 self.id = Some(id);
                 self.units = 0;
@@ -129,7 +169,19 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+/// The answer to a request that was sent.
+impl<L: Deref<Target = Link> + Unpin> Future for Call<L> {
+    type Output = Result<Response, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.id {
+            Some(id) => self.poll_answer(id, cx),
+            None => Poll::Ready(Err(CallError::NotOpen)),
+        }
+    }
+}
+
+impl<L: Deref<Target = Link>> Drop for Call<L> {
     fn drop(&mut self) {
         let abandoned = self.id.take().map_or(0, |id| self.link.lock().abandon(id));
         self.link.free(self.units + abandoned);

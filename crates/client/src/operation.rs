@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{bulk, map};
+use consort_hotrod::ops::{bulk, map, multimap, stream};
 use consort_hotrod::{
     Flags, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
@@ -15,7 +15,7 @@ use crate::bounds::ROOM_UNIT;
 use crate::client::{CacheState, Inner};
 use crate::clock::Time;
 use crate::error::{ClientError, ConnectionError};
-use crate::link::CallError;
+use crate::link::{CallError, Link};
 use crate::routing::Routing;
 use crate::server::Server;
 use crate::slots::Failure;
@@ -29,11 +29,19 @@ pub(crate) struct Ask {
     pub(crate) timeout: Duration,
 }
 
+/// A server and the connection with it, which is another one after it was lost.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) server: Arc<Server>,
+    pub(crate) link: Arc<Link>,
+}
+
 /// The answer of a server.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    server: Arc<Server>,
+    /// Who has answered.
+    pub(crate) place: Place,
     operation: &'static str,
 }
 
@@ -41,7 +49,7 @@ impl Answer {
     /// It is not what answers such a request.
     pub(crate) fn unexpected(&self) -> ClientError {
         ClientError::Misbehaved {
-            server: self.server.to_string(),
+            server: self.place.server.to_string(),
             operation: self.operation,
             found: format!("{:?}", self.status),
         }
@@ -63,12 +71,20 @@ const fn is_repeatable(body: &RequestBody) -> bool {
         RequestBody::Counter(counter::Request::Of(_, action)) => {
             matches!(action, Action::Get | Action::Configuration | Action::IsDefined)
         }
+        RequestBody::Multimap(request) => !matches!(
+            request.action,
+            multimap::Action::Put(_) | multimap::Action::RemoveKey(_) | multimap::Action::RemoveEntry(_)
+        ),
+        // To begin a stream changes nothing; one that is begun twice is forgotten.
+        RequestBody::Stream(request) => {
+            matches!(request, stream::Request::StartGet(..) | stream::Request::StartPut(_))
+        }
         _ => false,
     }
 }
 
 /// What a request takes of a connection's room.
-fn units(body: &RequestBody) -> u32 {
+pub(crate) fn units(body: &RequestBody) -> u32 {
     let bytes = match body {
         RequestBody::Map(request) => {
             let value = match request {
@@ -84,6 +100,14 @@ fn units(body: &RequestBody) -> u32 {
             entries.iter().map(|(key, value)| key.len() + value.len()).sum()
         }
         RequestBody::Bulk(bulk::Request::GetAll(keys)) => keys.iter().map(bytes::Bytes::len).sum(),
+        RequestBody::Multimap(request) => match &request.action {
+            multimap::Action::Put(to)
+            | multimap::Action::RemoveEntry(to)
+            | multimap::Action::ContainsEntry(to) => to.key.len() + to.value.len(),
+            multimap::Action::ContainsValue(_, value) => value.len(),
+            _ => body.key().map_or(0, bytes::Bytes::len),
+        },
+        RequestBody::Stream(stream::Request::NextPut(_, _, piece)) => piece.len(),
         _ => 0,
     };
     u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
@@ -159,13 +183,14 @@ impl Operation<'_> {
                 continue;
             };
             self.request.header.topology_id = routing.map_or(-1, |routing| routing.id());
-            let called = link.call(&mut self.request, self.units, self.deadline).await;
-            match self.ended(&server, called) {
+            let place = Place { server, link };
+            let called = place.link.call(&mut self.request, self.units, self.deadline).await;
+            match self.ended(&place, called) {
                 Next::Done(answer) => return Ok(answer),
                 Next::Failed(error) => return Err(error),
                 Next::Elsewhere(error) => {
                     told = error.or(told);
-                    avoided.push(server);
+                    avoided.push(place.server);
                 }
             }
         }
@@ -176,11 +201,8 @@ impl Operation<'_> {
         routing: Option<&Routing<Arc<Server>>>,
         preferred: Option<&Arc<Server>>,
         avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<crate::link::Link>)> {
-        let key = match &self.request.body {
-            RequestBody::Map(request) => Some(&request.key()[..]),
-            _ => None,
-        };
+    ) -> Option<(Arc<Server>, Arc<Link>)> {
+        let key = self.request.body.key().map(|key| &key[..]);
         self.client.choose(routing, preferred, key, avoided)
     }
 
@@ -216,14 +238,15 @@ impl Operation<'_> {
         ClientError::TimedOut { after: self.timeout, may_be_done: was_sent && !self.is_repeatable }
     }
 
-    fn ended(&self, server: &Arc<Server>, called: Result<Response, CallError>) -> Next {
+    fn ended(&self, place: &Place, called: Result<Response, CallError>) -> Next {
+        let server = &place.server;
         let operation = self.request.body.opcode().name();
         let response = match called {
             Ok(response) => response,
             Err(CallError::NotOpen) => return Next::Elsewhere(None),
             Err(CallError::NoRoom) => return Next::Failed(self.timed_out(false)),
             Err(CallError::Unsupported(spoken)) => {
-                let needed = self.request.body.opcode().since();
+                let needed = self.request.body.since();
                 let server = server.to_string();
                 return Next::Failed(ClientError::Unsupported { operation, needed, server, spoken });
             }
@@ -242,7 +265,7 @@ impl Operation<'_> {
             return self.refused(server, response.status, text.as_str());
         }
         let Response { status, body, .. } = response;
-        Next::Done(Answer { status, body, server: server.clone(), operation })
+        Next::Done(Answer { status, body, place: place.clone(), operation })
     }
 
     /// What was asked may have been done, or not.

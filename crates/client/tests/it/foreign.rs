@@ -17,14 +17,14 @@ use tokio::time::timeout;
 use crate::servers::{PATIENCE, eventually};
 
 /// A server that does what a test says.
-struct Played(TcpListener);
+pub(crate) struct Played(TcpListener);
 
 impl Played {
-    async fn listen() -> Self {
+    pub(crate) async fn listen() -> Self {
         Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
 
-    fn at(&self) -> SocketAddr {
+    pub(crate) fn at(&self) -> SocketAddr {
         self.0.local_addr().unwrap()
     }
 
@@ -39,7 +39,7 @@ impl Played {
     }
 
     /// The next connection, which can be used.
-    async fn meet(&self) -> Conversation {
+    pub(crate) async fn meet(&self) -> Conversation {
         let mut conversation = self.accept().await;
         let ping = conversation.next().await.expect("a ping");
         conversation.answer(&ping, pong(41)).await;
@@ -47,7 +47,7 @@ impl Played {
     }
 
     /// A client of this server, and its connection.
-    async fn client(&self) -> (Client, Conversation) {
+    pub(crate) async fn client(&self) -> (Client, Conversation) {
         let uri = format!("hotrod://{}", self.at());
         let (client, conversation) = tokio::join!(Client::connect(&uri), self.meet());
         (client.unwrap(), conversation)
@@ -63,7 +63,7 @@ fn value(value: &'static str) -> ResponseBody {
 }
 
 /// A client's connection, from the other end.
-struct Conversation {
+pub(crate) struct Conversation {
     stream: TcpStream,
     input: BytesMut,
     decoder: RequestDecoder,
@@ -71,7 +71,7 @@ struct Conversation {
 
 impl Conversation {
     /// The next request; nothing if the client has closed the connection.
-    async fn next(&mut self) -> Option<Request> {
+    pub(crate) async fn next(&mut self) -> Option<Request> {
         loop {
             if let Some(request) = self.decoder.decode(&mut self.input).unwrap() {
                 return Some(request);
@@ -89,11 +89,11 @@ impl Conversation {
         self.stream.write_all(&out.into_bytes()).await.unwrap();
     }
 
-    async fn answer(&mut self, request: &Request, body: ResponseBody) {
+    pub(crate) async fn answer(&mut self, request: &Request, body: ResponseBody) {
         self.say(request, Response::new(request.header.id, Status::Success, body)).await;
     }
 
-    async fn refuse(&mut self, request: &Request, status: Status, text: &str) {
+    pub(crate) async fn refuse(&mut self, request: &Request, status: Status, text: &str) {
         self.say(request, Response::error(request.header.id, status, text)).await;
     }
 }

@@ -4,6 +4,8 @@ mod certificates;
 mod counters;
 mod failover;
 mod foreign;
+mod multimaps;
+mod pieces;
 mod security;
 mod servers;
 mod sharing;

@@ -1,0 +1,163 @@
+//! Values that are read in pieces.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use consort_encoding::{Encode, Raw};
+use consort_hotrod::ops::stream::{Piece, Request, Response};
+use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
+
+use crate::bounds::PIECE_BYTES;
+use crate::cache::{Cache, Entry, Version, entry};
+use crate::error::ClientError;
+use crate::options::Lifetime;
+use crate::pieces::{Asking, Course};
+
+enum State {
+    /// There is more.
+    Open(i32),
+    /// All of it has come.
+    Complete,
+    Failed(ClientError),
+}
+
+/// A value that is read in pieces: as it was when the reading began, whoever writes its key meanwhile.
+///
+/// There are two pieces of it in memory, the one that [`ValueReader::next`] gives and the one that is on its way. Dropped
+/// before its end, it is forgotten by the server.
+pub struct ValueReader {
+    course: Course,
+    state: State,
+    /// What has come and was not given yet.
+    piece: Option<Bytes>,
+    ahead: Option<Asking>,
+    entry: Entry<()>,
+}
+
+impl fmt::Debug for ValueReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reader of {:?}", self.entry.version)
+    }
+}
+
+impl<K, V, KE> Cache<K, V, KE, Raw> {
+    /// Begins to read what a key has in pieces; nothing if it has nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Unsupported`] from servers that do not speak 4.1.
+    pub async fn reader<Q>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized,
+        KE: Encode<Q>,
+    {
+        let request = Request::StartGet(self.key(key)?, PIECE_BYTES as u32);
+        let answer = self.ask(RequestBody::Stream(request), Flags::NONE, None).await?;
+        let (stream, is_last, metadata, bytes) = match &answer.body {
+            ResponseBody::Stream(Response::Piece(Piece {
+                stream,
+                is_last,
+                metadata: Some(metadata),
+                bytes,
+            })) => (*stream, *is_last, *metadata, bytes.clone()),
+            ResponseBody::Empty if answer.status == Status::NotFound => return Ok(None),
+            _ => return Err(answer.unexpected()),
+        };
+        Ok(Some(ValueReader {
+            course: Course::of(self.bytes(), &answer),
+            state: if is_last { State::Complete } else { State::Open(stream) },
+            piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            ahead: None,
+            entry: entry(metadata, ()),
+        }))
+    }
+}
+
+impl ValueReader {
+    /// Which write the value is of.
+    pub const fn version(&self) -> Version {
+        self.entry.version
+    }
+
+    /// How long it lives, in whole seconds.
+    pub const fn lifetime(&self) -> Lifetime {
+        self.entry.lifetime
+    }
+
+    /// When it was written, by the server's clock, if it has a lifespan.
+    pub const fn created(&self) -> Option<SystemTime> {
+        self.entry.created
+    }
+
+    /// The next piece; nothing at the end. The one after it is asked for. A future of it that is dropped loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::StreamLost`] if the connection is lost on which it was begun. Without an answer in time it cannot go on
+    /// either. After an error there is the same again.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        if let State::Failed(error) = &self.state {
+            return Err(error.clone());
+        }
+        let moved = self.go_on().await;
+        if let Err(error) = moved {
+            self.end();
+            self.state = State::Failed(error.clone());
+            return Err(error);
+        }
+        Ok(self.piece.take())
+    }
+
+    async fn go_on(&mut self) -> Result<(), ClientError> {
+        if self.piece.is_none() {
+            self.ask_ahead().await?;
+            if let Some(ahead) = &mut self.ahead {
+                let answer = ahead.await;
+                self.ahead = None;
+                self.take(answer)?;
+            }
+        }
+        self.ask_ahead().await
+    }
+
+    /// Asks for the next piece, if there is one and it was not asked for.
+    async fn ask_ahead(&mut self) -> Result<(), ClientError> {
+        if let (State::Open(stream), None) = (&self.state, &self.ahead) {
+            self.ahead = Some(self.course.begin(Request::NextGet(*stream)).await?);
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        answer: Result<consort_hotrod::Response, crate::link::CallError>,
+    ) -> Result<(), ClientError> {
+        const OPERATION: &str = Opcode::NextGetStream.name();
+        let response = self.course.answered(answer, OPERATION, false)?;
+        match response.body {
+            ResponseBody::Stream(Response::Piece(piece)) => {
+                if piece.is_last {
+                    self.state = State::Complete;
+                }
+                self.piece = Some(piece.bytes).filter(|bytes| !bytes.is_empty());
+                Ok(())
+            }
+            _ => Err(self.course.misbehaved(OPERATION, &response)),
+        }
+    }
+
+    fn end(&mut self) {
+        if let State::Open(stream) = self.state {
+            self.course.end(Request::EndGet(stream));
+        }
+    }
+}
+
+impl Drop for ValueReader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

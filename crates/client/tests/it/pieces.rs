@@ -1,0 +1,344 @@
+//! Large values that are read and written in pieces.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_client::{
+    ClientError, Lifetime, PIECE_BYTES, ProtocolVersion, RawCache, VALUE_BYTES_MAX, ValueReader,
+};
+use consort_hotrod::ops::{map, stream};
+use consort_hotrod::{Metadata, RequestBody, ResponseBody, Status};
+
+use crate::foreign::Played;
+use crate::servers::{Running, connections_to};
+use crate::verbs::speaking;
+
+/// Bytes by which one sees where a piece has come from.
+fn pattern(at: usize, length: usize) -> Vec<u8> {
+    (at..at + length).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+async fn write(cache: &RawCache, key: &[u8], length: usize) {
+    let mut writer = cache.writer(key).unwrap();
+    // In parts that are no pieces.
+    for at in (0..length).step_by(50_000) {
+        writer.write(&pattern(at, 50_000.min(length - at))).await.unwrap();
+    }
+    assert!(writer.finish().await.unwrap());
+}
+
+async fn rest(reader: &mut ValueReader) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(piece) = reader.next().await.unwrap() {
+        assert!(!piece.is_empty() && piece.len() <= PIECE_BYTES);
+        all.extend_from_slice(&piece);
+    }
+    assert!(reader.next().await.unwrap().is_none());
+    all
+}
+
+#[tokio::test]
+async fn values_of_any_length_are_written_and_read_in_pieces() {
+    let (_server, client) = Running::with_cache("lengths", "c").await;
+    let cache = client.raw("c");
+    let key = &b"key"[..];
+    assert!(cache.reader(key).await.unwrap().is_none());
+    for length in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 5_000_001] {
+        write(&cache, key, length).await;
+        let mut reader = cache.reader(key).await.unwrap().unwrap();
+        assert!(rest(&mut reader).await == pattern(0, length), "{length} bytes");
+        assert!(cache.get(key).await.unwrap().unwrap() == pattern(0, length), "{length} bytes at once");
+        let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
+        assert_eq!((reader.version(), reader.lifetime()), (entry.version, Lifetime::FOREVER));
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_put_under_its_condition_and_with_its_lifetime() {
+    let (_server, client) = Running::with_cache("conditions", "c").await;
+    let cache = client.raw("c").with_lifetime(Lifetime::lifespan(Duration::from_secs(1_000)));
+    let key = &b"key"[..];
+    for length in [10, 3 * PIECE_BYTES] {
+        let value = pattern(0, length);
+        let put = async |writer: consort_client::ValueWriter| {
+            let mut writer = writer;
+            writer.write(&value).await.unwrap();
+            writer.finish().await.unwrap()
+        };
+        cache.remove(key).await.unwrap();
+        let stale = consort_client::Version(1);
+        assert!(!put(cache.writer(key).unwrap().if_version(stale)).await, "nothing is there");
+        assert!(put(cache.writer(key).unwrap().if_absent()).await);
+        assert!(!put(cache.writer(key).unwrap().if_absent()).await);
+        let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
+        assert!(entry.value == value);
+        assert_eq!(entry.lifetime, Lifetime::lifespan(Duration::from_secs(1_000)));
+        assert!(put(cache.writer(key).unwrap().if_version(entry.version)).await);
+        assert!(!put(cache.writer(key).unwrap().if_version(entry.version)).await, "an old version");
+        let reader = cache.reader(key).await.unwrap().unwrap();
+        assert!(reader.created().is_some() && reader.version() != entry.version);
+    }
+}
+
+#[tokio::test]
+async fn who_reads_has_one_value_throughout_and_a_writer_that_is_dropped_changes_nothing() {
+    let (_server, client) = Running::with_cache("throughout", "c").await;
+    let (cache, key) = (client.raw("c"), &b"key"[..]);
+    write(&cache, key, 5 * PIECE_BYTES).await;
+    let mut reader = cache.reader(key).await.unwrap().unwrap();
+    assert!(reader.next().await.unwrap().is_some());
+    let mut writer = cache.writer(key).unwrap();
+    writer.write(&vec![0; 4 * PIECE_BYTES]).await.unwrap();
+    drop(writer);
+    assert!(cache.get(key).await.unwrap().unwrap() == pattern(0, 5 * PIECE_BYTES));
+    cache.put(key, &b"another"[..]).await.unwrap();
+    assert!(rest(&mut reader).await == pattern(PIECE_BYTES, 4 * PIECE_BYTES));
+    // One that is not read to its end disturbs nobody.
+    write(&cache, key, 5 * PIECE_BYTES).await;
+    for _ in 0..1_000 {
+        let mut reader = cache.reader(key).await.unwrap().unwrap();
+        reader.next().await.unwrap();
+    }
+    assert!(cache.get(key).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn servers_that_do_not_speak_4_1_are_named_in_the_error() {
+    let (server, _admin) = Running::with_cache("old", "c").await;
+    let client = speaking(&server, ProtocolVersion::V4_0).await.unwrap();
+    let cache = client.raw("c");
+    let error = cache.reader(&b"key"[..]).await.unwrap_err();
+    assert!(matches!(error, ClientError::Unsupported { needed: ProtocolVersion::V4_1, .. }), "{error}");
+    let mut writer = cache.writer(&b"key"[..]).unwrap();
+    let error = writer.write(&vec![0; 2 * PIECE_BYTES]).await.unwrap_err();
+    assert!(matches!(error, ClientError::Unsupported { .. }), "{error}");
+    let again = writer.write(b"more").await.unwrap_err();
+    assert_eq!(again.to_string(), error.to_string());
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_is_refused_and_changes_nothing() {
+    let (_server, client) = Running::with_cache("too-large", "c").await;
+    let (cache, key) = (client.raw("c"), &b"key"[..]);
+    cache.put(key, &b"before"[..]).await.unwrap();
+    let mut writer = cache.writer(key).unwrap();
+    let part = vec![7; 1024 * 1024];
+    let error = async {
+        for _ in 0..=VALUE_BYTES_MAX / part.len() {
+            writer.write(&part).await?;
+        }
+        writer.finish().await
+    };
+    let error = error.await.unwrap_err();
+    assert!(error.to_string().contains(&format!("{VALUE_BYTES_MAX} bytes at most")), "{error}");
+    assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(&b"before"[..]));
+}
+
+/// S002-15: between any two pieces a small request goes out on the same connection, and has its answer.
+#[tokio::test]
+async fn s002_15_small_requests_go_between_the_pieces_on_one_connection() {
+    const PIECES: usize = 200;
+    let (server, client) = Running::with_cache("between", "c").await;
+    let cache = client.raw("c");
+    cache.put(&b"small"[..], &b"value"[..]).await.unwrap();
+    let small = async || cache.get(&b"small"[..]).await.unwrap().expect("it is there");
+    let mut writer = cache.writer(&b"large"[..]).unwrap();
+    for n in 0..PIECES {
+        writer.write(&pattern(n * PIECE_BYTES, PIECE_BYTES)).await.unwrap();
+        assert_eq!(small().await, "value");
+        assert!(cache.get(&b"large"[..]).await.unwrap().is_none(), "no part of it is seen");
+    }
+    assert!(writer.finish().await.unwrap());
+    let mut reader = cache.reader(&b"large"[..]).await.unwrap().unwrap();
+    for n in 0..PIECES {
+        let piece = reader.next().await.unwrap().unwrap();
+        assert!(piece == pattern(n * PIECE_BYTES, PIECE_BYTES), "piece {n}");
+        assert_eq!(small().await, "value");
+    }
+    assert!(reader.next().await.unwrap().is_none());
+    assert_eq!(connections_to(server.at.port()), 1);
+}
+
+/// S002-15: nothing waits for a stream; its pieces are in order, and no more than two are not acknowledged.
+#[tokio::test]
+async fn s002_15_two_pieces_are_under_way_and_others_do_not_wait_for_them() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let writing = tokio::spawn({
+        let cache = cache.clone();
+        async move {
+            let mut writer = cache.writer(&b"large"[..]).unwrap();
+            for n in 0..5 {
+                writer.write(&[n; PIECE_BYTES]).await?;
+            }
+            writer.finish().await
+        }
+    });
+    let start = server.next().await.unwrap();
+    let RequestBody::Stream(stream::Request::StartPut(target)) = &start.body else { panic!("{start:?}") };
+    assert_eq!((&target.key[..], target.version), (&b"large"[..], 0));
+    server.answer(&start, ResponseBody::Stream(stream::Response::Started(77))).await;
+    let mut pieces = Vec::new();
+    for expected in 0..2 {
+        let piece = server.next().await.unwrap();
+        let RequestBody::Stream(stream::Request::NextPut(77, false, bytes)) = &piece.body else {
+            panic!("{piece:?}")
+        };
+        assert_eq!((bytes.len(), bytes[0]), (PIECE_BYTES, expected));
+        pieces.push(piece);
+    }
+    // Neither is acknowledged, and the next request is another's.
+    let reading = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.get(&b"small"[..]).await }
+    });
+    let get = server.next().await.unwrap();
+    assert!(matches!(&get.body, RequestBody::Map(map::Request::Get(key)) if key == "small"), "{get:?}");
+    server.answer(&get, ResponseBody::Map(map::Response::Value("value".into()))).await;
+    assert_eq!(reading.await.unwrap().unwrap().as_deref(), Some(&b"value"[..]));
+    for expected in 2..5 {
+        server.answer(&pieces.remove(0), ResponseBody::Empty).await;
+        let piece = server.next().await.unwrap();
+        let RequestBody::Stream(stream::Request::NextPut(77, is_last, bytes)) = &piece.body else {
+            panic!("{piece:?}")
+        };
+        assert_eq!((*is_last, bytes[0]), (expected == 4, expected));
+        pieces.push(piece);
+    }
+    for piece in &pieces {
+        server.answer(piece, ResponseBody::Empty).await;
+    }
+    assert!(writing.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let begin = async |server: &mut crate::foreign::Conversation,
+                       writer: &mut consort_client::ValueWriter| {
+        let write = writer.write(&[7; PIECE_BYTES + 1]);
+        let serve = async {
+            let start = server.next().await.unwrap();
+            server.answer(&start, ResponseBody::Stream(stream::Response::Started(1))).await;
+            server.next().await.unwrap()
+        };
+        let (written, piece) = tokio::join!(write, serve);
+        written.unwrap();
+        piece
+    };
+    let (mut torn, mut last) = (cache.writer(&b"torn"[..]).unwrap(), cache.writer(&b"last"[..]).unwrap());
+    begin(&mut server, &mut torn).await;
+    let piece = begin(&mut server, &mut last).await;
+    server.answer(&piece, ResponseBody::Empty).await;
+    let finishing = tokio::spawn(last.finish());
+    server.next().await.expect("the last piece");
+    drop(server);
+    // The last piece may have done it.
+    let error = finishing.await.unwrap().unwrap_err();
+    assert!(matches!(error, ClientError::Uncertain { .. }) && error.may_be_done(), "{error}");
+    // Without it nothing was done, also when there is another connection.
+    let _again = played.meet().await;
+    let error = torn.finish().await.unwrap_err();
+    assert!(matches!(error, ClientError::StreamLost { .. }) && !error.may_be_done(), "{error}");
+}
+
+#[tokio::test]
+async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let reading = tokio::spawn(async move { cache.reader(&b"key"[..]).await });
+    let start = server.next().await.unwrap();
+    let piece = |bytes: &'static [u8], is_first: bool| stream::Piece {
+        stream: 5,
+        is_last: false,
+        metadata: is_first.then(|| Metadata::immortal(1)),
+        bytes: bytes.into(),
+    };
+    server.answer(&start, ResponseBody::Stream(stream::Response::Piece(piece(b"one", true)))).await;
+    let mut reader = reading.await.unwrap().unwrap().unwrap();
+    assert_eq!(reader.next().await.unwrap().as_deref(), Some(&b"one"[..]));
+    let next = server.next().await.unwrap();
+    server.refuse(&next, Status::ServerError, "java.io.StreamCorruptedException: gone").await;
+    for _ in 0..2 {
+        let error = reader.next().await.unwrap_err();
+        assert!(error.to_string().contains("StreamCorruptedException"), "{error}");
+    }
+}
+
+/// What a server does for who streams: it takes all, and gives as much as is wanted.
+async fn serve_streams(played: Played, length: usize) {
+    let mut client = played.meet().await;
+    let value = Bytes::from(vec![7; PIECE_BYTES]);
+    let mut given = 0;
+    while let Some(request) = client.next().await {
+        let RequestBody::Stream(asked) = &request.body else { panic!("{request:?}") };
+        let body = match asked {
+            stream::Request::StartPut(_) => stream::Response::Started(1),
+            stream::Request::NextPut(..) | stream::Request::EndPut(_) | stream::Request::EndGet(_) => {
+                client.answer(&request, ResponseBody::Empty).await;
+                continue;
+            }
+            _ => {
+                given += PIECE_BYTES;
+                let is_first = matches!(asked, stream::Request::StartGet(..));
+                stream::Response::Piece(stream::Piece {
+                    stream: 1,
+                    is_last: given >= length,
+                    metadata: is_first.then(|| Metadata::immortal(1)),
+                    bytes: value.clone(),
+                })
+            }
+        };
+        client.answer(&request, ResponseBody::Stream(body)).await;
+    }
+}
+
+/// S002-16: of a value of 512 MB that is written, and one that is read, the client has a few pieces in memory.
+#[test]
+fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
+    const LENGTH: usize = 512 * 1024 * 1024;
+    let (told, tells) = std::sync::mpsc::channel();
+    // The allocations that are counted are those of a thread: the server has another.
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let played = Played::listen().await;
+            told.send(played.at()).unwrap();
+            serve_streams(played, LENGTH).await;
+        });
+    });
+    let at = tells.recv().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(consort_client::Client::connect(&format!("hotrod://{at}"))).unwrap();
+    let cache = client.raw("c");
+    let part = [7; PIECE_BYTES];
+    let writing = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            let mut writer = cache.writer(&b"key"[..]).unwrap();
+            for _ in 0..LENGTH / PIECE_BYTES {
+                writer.write(&part).await.unwrap();
+            }
+            assert!(writer.finish().await.unwrap());
+        });
+    });
+    let reading = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            let mut reader = cache.reader(&b"key"[..]).await.unwrap().unwrap();
+            let mut length = 0;
+            while let Some(piece) = reader.next().await.unwrap() {
+                length += piece.len();
+            }
+            assert_eq!(length, LENGTH);
+        });
+    });
+    let most = [writing.bytes_max, reading.bytes_max];
+    let allowed = 10 * PIECE_BYTES as u64;
+    assert!(most.iter().all(|bytes| *bytes < allowed), "{most:?} of {allowed} bytes");
+    runtime.block_on(client.close());
+    drop((cache, client, runtime));
+    serving.join().unwrap();
+}
