@@ -66,12 +66,7 @@ impl Running {
         let _ = self.serving.await;
     }
 
-    async fn connect(
-        cluster: &str,
-        join_timeout: Duration,
-        detection: &str,
-        builder: ServerBuilder,
-    ) -> Self {
+    async fn connect(cluster: &str, join_timeout: Duration, detection: &str, builder: ServerBuilder) -> Self {
         let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let server = builder.port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
