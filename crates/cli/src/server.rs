@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Users};
+use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::join::Join;
@@ -20,8 +20,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
     Without --users who can connect can do everything. With it only these users are served, each with what its roles\n\
     permit; consort user --help tells what the file is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256;\n\
-    with TLS also by PLAIN, and with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL).\n\
-    Without TLS, PLAIN is refused unless --allow-cleartext says that nobody can read along.\n\n\
+    with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
+    --token-key by a JSON Web Token whose sub is the user's name (OAUTHBEARER). Without TLS, passwords and tokens as they\n\
+    are are refused unless --allow-cleartext says that nobody can read along.\n\n\
     SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
 pub(crate) struct Server {
     /// The port for clients.
@@ -51,12 +52,22 @@ pub(crate) struct Server {
     /// The users, and what they may do.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// How users may show who they are: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN, EXTERNAL. All that is safe unless it is said.
+    /// How users may show who they are: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-256, OAUTHBEARER, PLAIN. All that is safe unless
+    /// it is said.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
     mechanisms: Option<Vec<Mechanism>>,
-    /// Passwords may be sent as they are also without TLS.
+    /// Passwords and tokens may be sent as they are also without TLS.
     #[arg(long, requires = "users")]
     allow_cleartext: bool,
+    /// Believes tokens that are signed by the public key in this PEM file: of RSA, of P-256 or P-384, or of Ed25519.
+    #[arg(long, value_name = "FILE", requires = "users", requires = "token_audience")]
+    token_key: Option<PathBuf>,
+    /// Only tokens for this audience (aud) are good: others are for somebody else.
+    #[arg(long, value_name = "NAME", requires = "token_key")]
+    token_audience: Option<String>,
+    /// Only tokens of this issuer (iss) are good.
+    #[arg(long, value_name = "NAME", requires = "token_key")]
+    token_issuer: Option<String>,
     /// Speaks TLS only, with the certificate in this PEM file and those that vouch for it.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -117,6 +128,13 @@ impl Server {
         }
         if self.allow_cleartext {
             builder = builder.allow_secrets_in_the_open();
+        }
+        if let (Some(key), Some(audience)) = (&self.token_key, &self.token_audience) {
+            let tokens = Tokens::from_file(key, audience)?;
+            builder = builder.tokens(match &self.token_issuer {
+                Some(issuer) => tokens.issued_by(issuer),
+                None => tokens,
+            });
         }
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             let roots = self.tls_client_ca.as_ref().map(Roots::from_file).transpose()?;

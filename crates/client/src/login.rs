@@ -132,6 +132,14 @@ impl Login {
                 self.choose(&offered).map(Next::Ask)
             }
             (State::Told(_), auth::Response::Done) => Ok(Next::Done),
+            // What a token is answered by: nothing if it is good, and else what is wrong with it.
+            (State::Told(Mechanism::OauthBearer), auth::Response::Challenge(said)) if said.is_empty() => {
+                Ok(Next::Done)
+            }
+            (State::Told(mechanism @ Mechanism::OauthBearer), auth::Response::Challenge(said)) => {
+                let message = String::from_utf8_lossy(said).into_owned();
+                Err(LoginError::Rejected { mechanism, message })
+            }
             (State::Challenging(first, hash), auth::Response::Challenge(challenge)) => {
                 self.state = State::Deriving(first.challenged(challenge).map_err(wrong(hash))?);
                 Ok(Next::Derive)
@@ -275,6 +283,20 @@ mod tests {
             refused,
             "the server offers GSSAPI, EXTERNAL; we have nothing to show in any of these ways"
         );
+    }
+
+    #[test]
+    fn a_good_token_is_answered_by_nothing() {
+        let told = || {
+            let mut login = login(Credentials::default().with_token("a.b.c"), true);
+            login.answered(&offer(&["OAUTHBEARER"])).unwrap();
+            login
+        };
+        let said = |text: &'static str| auth::Response::Challenge(bytes::Bytes::from_static(text.as_bytes()));
+        assert!(matches!(told().answered(&said("")), Ok(Next::Done)));
+        assert!(matches!(told().answered(&auth::Response::Done), Ok(Next::Done)));
+        let error = told().answered(&said("eyJzdGF0dXMiOiJpbnZhbGlkX3Rva2VuIn0=")).unwrap_err();
+        assert!(matches!(error, LoginError::Rejected { mechanism: Mechanism::OauthBearer, .. }), "{error}");
     }
 
     const SERVER_FIRST: &[u8] =

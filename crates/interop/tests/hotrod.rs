@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
-use consort_server::{ClientCertificates, Server, ServerBuilder, Users};
+use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -292,10 +292,12 @@ async fn java_shows_all_servers_who_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_speaks_tls_and_shows_who_it_is_by_a_certificate() {
+async fn java_speaks_tls_and_shows_who_it_is_by_certificates_and_tokens() {
     let authority = certificates::Authority::new("hotrod-tls");
     let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
+    let (key, token) = authority.tokens();
     let builder = users().tls(shown, ClientCertificates::Asked(authority.roots()));
+    let builder = builder.tokens(Tokens::from_file(key, "shop").unwrap());
     let server = Running::secured("hotrod-tls", "A", builder).await;
     let trusted = authority.file().display().to_string();
     for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
@@ -304,6 +306,10 @@ async fn java_speaks_tls_and_shows_who_it_is_by_a_certificate() {
     for (name, expected) in [("client", "works"), ("nobody", "rejected")] {
         let shown = authority.certify_in_one(name).display().to_string();
         java_user(&server.at, ("EXTERNAL", name, "", expected), [&trusted, &shown]).await;
+    }
+    for (audience, expected) in [("shop", "works"), ("bank", "rejected")] {
+        let token = token(audience, "admin", 600);
+        java_user(&server.at, ("OAUTHBEARER", "", &token, expected), [&trusted, "-"]).await;
     }
     let other = certificates::Authority::new("hotrod-tls-other");
     let untrusted = other.file().display().to_string();

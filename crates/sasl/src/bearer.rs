@@ -1,9 +1,16 @@
 //! OAUTHBEARER: a token that somebody else has signed (RFC 7628).
+//!
+//! Between the parts of a message the RFC has a byte of value 1. WildFly Elytron, with it Infinispan's servers and the Java
+//! client, has the four characters in which the RFC's grammar writes that byte, and knows no other. Both are read, and what
+//! is written is a message in both ways.
 
 use crate::Malformed;
 
 /// Between the parts of a message.
-const END: char = '\u{1}';
+const END: &str = "\u{1}";
+
+/// The same in Elytron's way.
+const ELYTRON_END: &str = "%x01";
 
 /// What is said.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,14 +36,15 @@ impl<'a> Bearer<'a> {
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "OAUTHBEARER", reason };
         let text = std::str::from_utf8(message).map_err(|_| wrong("it is not UTF-8"))?;
-        let (header, pairs) = text.split_once(END).ok_or(wrong("it has no pairs"))?;
+        let end = if text.contains(END) { END } else { ELYTRON_END };
+        let (header, pairs) = text.split_once(end).ok_or(wrong("it has no pairs"))?;
         let header = header.strip_prefix("n,").or_else(|| header.strip_prefix("y,"));
         let act_as = header.and_then(|rest| rest.strip_suffix(',')).ok_or(wrong("its header is none"))?;
         let act_as = match act_as {
             "" => "",
             named => named.strip_prefix("a=").ok_or(wrong("its header is none"))?,
         };
-        let mut tokens = pairs.split(END).filter_map(|pair| pair.strip_prefix("auth="));
+        let mut tokens = pairs.split(end).filter_map(|pair| pair.strip_prefix("auth="));
         let (Some(auth), None) = (tokens.next(), tokens.next()) else {
             return Err(wrong("it has not one token"));
         };
@@ -50,8 +58,10 @@ impl<'a> Bearer<'a> {
     /// Writes it, for this server.
     pub fn write(&self, host: &str, port: u16) -> Vec<u8> {
         let act_as = if self.act_as.is_empty() { String::new() } else { format!("a={}", self.act_as) };
-        format!("n,{act_as},{END}host={host}{END}port={port}{END}auth=Bearer {}{END}{END}", self.token)
-            .into_bytes()
+        // For Elytron it is the part between its ends, for others a pair that they do not know and pass over.
+        let elytron = format!("elytron={ELYTRON_END}auth=Bearer {}{ELYTRON_END}", self.token);
+        let auth = format!("host={host}{END}port={port}{END}auth=Bearer {}", self.token);
+        format!("n,{act_as},{END}{elytron}{END}{auth}{END}{END}").into_bytes()
     }
 }
 
@@ -67,9 +77,19 @@ mod tests {
         let read = Bearer::read(message).unwrap();
         assert_eq!(read.act_as, "user@example.com");
         assert_eq!(read.token, "vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==");
-        assert_eq!(read.write("server.example.com", 143), message);
         let own = Bearer { act_as: "", token: "t" };
         assert_eq!(Bearer::read(&own.write("h", 1)), Ok(own));
+    }
+
+    #[test]
+    fn elytrons_way_is_read_and_written_too() {
+        let java = Bearer::read(b"n,,%x01auth=Bearer a.b.c%x01").unwrap();
+        assert_eq!((java.act_as, java.token), ("", "a.b.c"));
+        let written = String::from_utf8(java.write("h", 1)).unwrap();
+        // As Elytron finds it: what follows the first equals sign of the part whose name is auth.
+        let auth =
+            written.split("%x01").find_map(|part| part.split_once('=').filter(|(name, _)| *name == "auth"));
+        assert_eq!(auth, Some(("auth", "Bearer a.b.c")));
     }
 
     #[test]

@@ -47,7 +47,8 @@ mod unasked;
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
-    LineError, Permission, Role, SecurityError, Users, UsersError, VERIFIER_ITERATIONS, line_for,
+    LineError, Permission, Role, SecurityError, TokenKeyError, Tokens, Users, UsersError,
+    VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};
 

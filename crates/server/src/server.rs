@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::Caches;
 use crate::security::tls::TlsSettings;
-use crate::security::{Security, SecurityError, Settings, Users};
+use crate::security::{Security, SecurityError, Settings, Tokens, Users};
 use crate::{connection, transactions};
 
 /// A server could not start. Its manager is closed.
@@ -90,6 +90,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn users(mut self, users: Users) -> Self {
         self.security.users = Some(users);
+        self
+    }
+
+    /// Users can show who they are by these tokens (OAUTHBEARER), within TLS.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.security.tokens = Some(tokens);
         self
     }
 

@@ -1,7 +1,10 @@
 //! Certificates that a test makes for itself.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use consort_tls::{Identity, Roots};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
@@ -62,7 +65,29 @@ impl Authority {
         Files { cert: file("cert", certificate.pem()), key: file("key", key.serialize_pem()) }
     }
 
-    /// The same, certificate and key in one file.
+    /// A key for tokens: its file, and what signs with it. The tokens name an audience and a user, and are
+    /// good for so many seconds.
+    pub(crate) fn tokens(&self) -> (PathBuf, impl Fn(&str, &str, i64) -> String + use<>) {
+        let key = KeyPair::generate().unwrap();
+        let file = self.directory.join("tokens.pem");
+        std::fs::write(&file, key.public_key_pem()).unwrap();
+        let signs = &ring::signature::ECDSA_P256_SHA256_FIXED_SIGNING;
+        let random = ring::rand::SystemRandom::new();
+        let signer = ring::signature::EcdsaKeyPair::from_pkcs8(signs, &key.serialize_der(), &random).unwrap();
+        let token = move |audience: &str, user: &str, good_for: i64| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let until = now.saturating_add_signed(good_for);
+            let claims = format!(r#"{{"aud":"{audience}","sub":"{user}","exp":{until}}}"#);
+            let encoded = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
+            let said =
+                format!("{}.{}", encoded(br#"{"alg":"ES256","typ":"JWT"}"#), encoded(claims.as_bytes()));
+            let signed = signer.sign(&random, said.as_bytes()).unwrap();
+            format!("{said}.{}", encoded(signed.as_ref()))
+        };
+        (file, token)
+    }
+
+    /// The same as [`Authority::certify`], certificate and key in one file.
     pub(crate) fn certify_in_one(&self, name: &str) -> PathBuf {
         let Files { cert, key } = self.certify(name, &[]);
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();

@@ -5,7 +5,7 @@ use consort_client::{
     Client, ClientBuilder, ClientError, ConnectError, ConnectionError, Hash, LoginError, Mechanism,
     ServerAddress, Tls,
 };
-use consort_server::{ClientCertificates, Server, ServerBuilder, Users};
+use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
 
 use crate::certificates::Authority;
 use crate::servers::{DISTRIBUTED, Running, eventually};
@@ -223,4 +223,33 @@ async fn without_a_certificate_that_is_needed_nobody_gets_in() {
     let shown = tls().identity(other.certify("anybody", &[]).identity());
     let refused = cause(to(&server).tls(shown).connect().await.unwrap_err());
     assert!(matches!(refused, ConnectionError::Tls(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_token_shows_who_one_is_while_it_is_good() {
+    const MINUTE: i64 = 60;
+    let (authority, other) = (Authority::new("tokens"), Authority::new("tokens-of-others"));
+    let ((key, token), (_, forged)) = (authority.tokens(), other.tokens());
+    let builder = within_tls(&authority, ClientCertificates::NotAsked);
+    let builder = builder.users(Users::parse("users", USERS).unwrap());
+    let builder = builder.tokens(Tokens::from_file(key, "shop").unwrap());
+    let server = Running::secured("tokens", "A", builder).await;
+    let with = |token: &str| to(&server).tls(Tls::new(authority.roots())).token(token);
+    works(&with(&token("shop", "admin", MINUTE)).connect().await.unwrap()).await;
+    let reader = with(&token("shop", "reader", MINUTE)).connect().await.unwrap();
+    assert!(matches!(reader.raw("c").clear().await, Err(ClientError::Denied { .. })));
+    for (token, told) in [
+        (token("bank", "admin", MINUTE), "it is for somebody else"),
+        (forged("shop", "admin", MINUTE), "its signature is not that of the key"),
+        (token("shop", "nobody", MINUTE), "ISPN006024: Invalid credentials"),
+        (token("shop", "admin", -MINUTE), "it has expired"),
+    ] {
+        let error = login_error(with(&token)).await;
+        assert!(matches!(&error, LoginError::Rejected { message, .. } if message.ends_with(told)), "{error}");
+    }
+    // Without TLS it is not sent.
+    let open = Server::builder().users(Users::parse("users", USERS).unwrap()).allow_secrets_in_the_open();
+    let open = Running::secured("tokens-open", "A", open.mechanisms([Mechanism::Plain])).await;
+    let error = login_error(to(&open).token("a.b.c")).await;
+    assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
 }

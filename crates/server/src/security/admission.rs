@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{Asked, Request, RequestBody, Response, ResponseBody, Status};
+use consort_hotrod::{Asked, Request, RequestBody, Response, ResponseBody, Status, Text};
 
 use crate::answer::Answer;
 use crate::answering;
@@ -49,11 +49,13 @@ impl Admission {
     pub(crate) async fn answer(
         &mut self,
         session: &Arc<Session>,
-        request: Request,
+        mut request: Request,
     ) -> (Asked, Response, Verdict) {
         let (asked, id) = (request.asked(), request.header.id);
         let (answer, verdict) = match &request.body {
             RequestBody::Server(server::Request::Ping) => {
+                // Which caches there are, and where, is not told to strangers.
+                request.header.cache = Text::EMPTY;
                 let (asked, response) = answering::answer(session.clone(), request).await;
                 return (asked, response, Verdict::Unknown);
             }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use consort_hotrod::Text;
+use consort_sasl::bearer::Bearer;
 use consort_sasl::plain::Plain;
 use consort_sasl::scram::{self, Hash, ScramError, Verifier};
 use consort_sasl::{Malformed, Mechanism, prepare};
@@ -18,6 +19,7 @@ use tokio::sync::Semaphore;
 use crate::bounds::PASSWORDS_SHARE;
 use crate::security::access::User;
 use crate::security::complaint::Complaints;
+use crate::security::tokens::Tokens;
 use crate::security::users::{Known, Users};
 
 /// A client has not shown who it is.
@@ -38,6 +40,9 @@ pub(crate) enum Rejection {
     /// An exchange that is not gone on with.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Scram(ScramError),
+    /// A token that is not good.
+    #[error("ISPN006024: Invalid credentials: the token is not good: {0}")]
+    Token(String),
     /// The system has failed.
     #[error("ISPN006024: {0}")]
     System(&'static str),
@@ -75,6 +80,8 @@ const NAME_MAX: usize = 20;
 pub(crate) struct Authenticator {
     users: Users,
     mechanisms: Vec<Mechanism>,
+    /// Whose tokens are believed.
+    tokens: Option<Tokens>,
     random: SystemRandom,
     /// Passwords that may be hashed at a time.
     hashing: Arc<Semaphore>,
@@ -82,10 +89,17 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    pub(crate) fn new(users: Users, mechanisms: Vec<Mechanism>) -> Self {
+    pub(crate) fn new(users: Users, mechanisms: Vec<Mechanism>, tokens: Option<Tokens>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
-        Self { users, mechanisms, random: SystemRandom::new(), hashing, complaints: Complaints::default() }
+        Self {
+            users,
+            mechanisms,
+            tokens,
+            random: SystemRandom::new(),
+            hashing,
+            complaints: Complaints::default(),
+        }
     }
 
     /// Those that it offers, the strongest first.
@@ -129,9 +143,9 @@ impl Authenticator {
                 check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, name)?;
                 Ok(Step::Admitted(self.shown(name)?, None))
             }
-            Some(Mechanism::OauthBearer) | None => {
-                Err(Rejection::Mechanism(mechanism.chars().take(NAME_MAX).collect()))
-            }
+            // Java's client waits for a last word, which is empty if all is well: facts section 5.1 have it otherwise.
+            Some(Mechanism::OauthBearer) => Ok(Step::Admitted(self.token(message)?, Some(Bytes::new()))),
+            None => Err(Rejection::Mechanism(mechanism.chars().take(NAME_MAX).collect())),
         }
     }
 
@@ -153,6 +167,15 @@ impl Authenticator {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
         let known = self.users.get(&prepared).ok_or(Rejection::Credentials)?;
         Ok(user(&prepared, known))
+    }
+
+    /// Whose token that is.
+    fn token(&self, message: &[u8]) -> Result<User, Rejection> {
+        let Bearer { act_as, token } = Bearer::read(message)?;
+        let tokens = self.tokens.as_ref().ok_or(Rejection::Credentials)?;
+        let name = tokens.owner(token).map_err(Rejection::Token)?;
+        check_act_as(act_as, &name)?;
+        self.shown(&name)
     }
 
     fn challenge(&self, hash: Hash, message: &[u8]) -> Result<(Exchange, Bytes), Rejection> {

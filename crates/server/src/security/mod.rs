@@ -10,6 +10,7 @@ pub(crate) mod authenticator;
 mod complaint;
 mod role;
 pub(crate) mod tls;
+mod tokens;
 mod users;
 
 use std::io;
@@ -21,6 +22,7 @@ use consort_tls::TlsError;
 use tokio::net::TcpStream;
 
 pub use role::{Permission, Role};
+pub use tokens::{TokenKeyError, Tokens};
 pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
 
 use self::authenticator::Authenticator;
@@ -32,8 +34,8 @@ use crate::stream::Stream;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
-    /// Mechanisms were named, but there is nobody whom they could show.
-    #[error("mechanisms are offered to users, and there are none: name a file with users")]
+    /// Mechanisms or a key for tokens were named, but there is nobody whom they could show.
+    #[error("mechanisms and tokens are for users, and there are none: name a file with users")]
     MechanismsWithoutUsers,
     /// Passwords or tokens would be on the line for everybody to read.
     #[error(
@@ -62,6 +64,7 @@ pub enum SecurityError {
 pub(crate) struct Settings {
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) users: Option<Users>,
+    pub(crate) tokens: Option<Tokens>,
     /// Those to offer; whatever can be without risk unless it is said.
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
     /// Secrets may be on the line without TLS.
@@ -79,17 +82,17 @@ pub(crate) struct Security {
 
 impl Security {
     pub(crate) fn new(settings: Settings) -> Result<Self, SecurityError> {
-        let Settings { tls, users, mechanisms, allows_secrets_in_the_open, patience } = settings;
+        let Settings { tls, users, tokens, mechanisms, allows_secrets_in_the_open, patience } = settings;
         let patience = patience.unwrap_or(STRANGER_TIME_MAX);
         let tls = tls.map(Tls::new).transpose()?;
         let Some(users) = users else {
-            return match mechanisms {
-                Some(_) => Err(SecurityError::MechanismsWithoutUsers),
-                None => Ok(Self { tls, authenticator: None, patience }),
+            return match (mechanisms, tokens) {
+                (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),
+                (None, None) => Ok(Self { tls, authenticator: None, patience }),
             };
         };
         let has_certificates = tls.as_ref().is_some_and(|tls| tls.asks_clients);
-        let missing = |mechanism| missing(&users, has_certificates, mechanism);
+        let missing = |mechanism| missing(&users, has_certificates, tokens.is_some(), mechanism);
         let hides_secrets = tls.is_some() || allows_secrets_in_the_open;
         let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !hides_secrets;
         let offered: Vec<Mechanism> = match mechanisms {
@@ -112,7 +115,7 @@ impl Security {
         if offered.is_empty() {
             return Err(SecurityError::NoMechanism);
         }
-        let authenticator = Some(Arc::new(Authenticator::new(users, offered)));
+        let authenticator = Some(Arc::new(Authenticator::new(users, offered, tokens)));
         Ok(Self { tls, authenticator, patience })
     }
 
@@ -126,13 +129,18 @@ impl Security {
 }
 
 /// What a mechanism lacks, if it does.
-fn missing(users: &Users, has_certificates: bool, mechanism: Mechanism) -> Option<&'static str> {
+fn missing(
+    users: &Users,
+    has_certificates: bool,
+    has_tokens: bool,
+    mechanism: Mechanism,
+) -> Option<&'static str> {
     match mechanism {
         Mechanism::Scram(hash) if !users.have_verifier(Some(hash)) => Some("no user has a verifier of it"),
         Mechanism::Plain if !users.have_verifier(None) => Some("no user has a password"),
         Mechanism::External if !has_certificates => Some("there are no client certificates"),
-        Mechanism::OauthBearer => Some("there is no key for tokens"),
-        Mechanism::Scram(_) | Mechanism::Plain | Mechanism::External => None,
+        Mechanism::OauthBearer if !has_tokens => Some("there is no key for tokens"),
+        Mechanism::Scram(_) | Mechanism::Plain | Mechanism::External | Mechanism::OauthBearer => None,
     }
 }
 

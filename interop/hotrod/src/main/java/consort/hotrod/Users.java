@@ -2,7 +2,18 @@ package consort.hotrod;
 
 import static consort.hotrod.Application.check;
 
+import java.io.ByteArrayInputStream;
+import java.io.OutputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
@@ -19,6 +30,7 @@ import org.infinispan.client.hotrod.exceptions.HotRodClientException;
  */
 public final class Users {
     private static final int ENTRIES = 500;
+    private static final char[] STORE_PASSWORD = "password".toCharArray();
 
     public static void main(String[] args) throws Exception {
         switch (args[6]) {
@@ -30,16 +42,18 @@ public final class Users {
         Application.done();
     }
 
-    private static RemoteCacheManager connect(String[] args) {
+    private static RemoteCacheManager connect(String[] args) throws Exception {
         String mechanism = args[1];
         ConfigurationBuilder builder =
             Application.settings(args[0], "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO");
         builder.maxRetries(1);
         if (!args[4].equals("-")) {
-            builder.security().ssl().enable().trustStoreFileName(args[4]).trustStoreType("pem");
+            builder.security().ssl().enable().trustStoreFileName(args[4]).trustStoreType("pem")
+                .sniHostName("localhost");
         }
         if (!args[5].equals("-")) {
-            builder.security().ssl().keyStoreFileName(args[5]).keyStoreType("pem");
+            builder.security().ssl().keyStoreFileName(store(Path.of(args[5]))).keyStoreType("PKCS12")
+                .keyStorePassword(STORE_PASSWORD);
         }
         if (mechanism.equals("EXTERNAL")) {
             builder.security().authentication().enable().saslMechanism(mechanism)
@@ -50,6 +64,24 @@ public final class Users {
             builder.security().authentication().enable().saslMechanism(mechanism).username(args[2]).password(args[3]);
         }
         return new RemoteCacheManager(builder.build());
+    }
+
+    /** The client reads certificates to believe from PEM files, but not those to show: a store of its own kind has the same. */
+    private static String store(Path pem) throws Exception {
+        String text = Files.readString(pem);
+        int key = text.indexOf("-----BEGIN PRIVATE KEY-----");
+        Certificate certificate = CertificateFactory.getInstance("X.509")
+            .generateCertificate(new ByteArrayInputStream(text.substring(0, key).getBytes()));
+        byte[] encoded = Base64.getMimeDecoder().decode(text.substring(key).replaceAll("-----[A-Z ]+-----", ""));
+        PrivateKey shown = KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(encoded));
+        KeyStore store = KeyStore.getInstance("PKCS12");
+        store.load(null, null);
+        store.setKeyEntry("shown", shown, STORE_PASSWORD, new Certificate[] {certificate});
+        Path file = Path.of(pem + ".p12");
+        try (OutputStream to = Files.newOutputStream(file)) {
+            store.store(to, STORE_PASSWORD);
+        }
+        return file.toString();
     }
 
     private static void works(String[] args) throws Exception {
@@ -75,7 +107,7 @@ public final class Users {
         }
     }
 
-    private static void reads(String[] args) {
+    private static void reads(String[] args) throws Exception {
         try (RemoteCacheManager manager = connect(args)) {
             RemoteCache<String, String> cache = manager.getCache("users");
             check(cache.get("key"), "value", "get");
@@ -89,9 +121,9 @@ public final class Users {
         }
     }
 
-    private static void rejected(String[] args) {
+    private static void rejected(String[] args) throws Exception {
         try (RemoteCacheManager manager = connect(args)) {
-            manager.getCache("users");
+            manager.getCache("users").get("key");
             throw new AssertionError(args[2] + " is not rejected");
         } catch (HotRodClientException expected) {
             check(true, true, "rejected");
