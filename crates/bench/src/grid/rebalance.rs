@@ -20,13 +20,13 @@ const INVOKERS: [u32; 2] = [0, 1];
 
 pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
     let mut outcome = Outcome::default();
-    let (mut streams, mut said) = (Runs::default(), vec![Vec::new(), Vec::new()]);
+    let (mut streams, mut said) = (Streams::default(), vec![Vec::new(), Vec::new()]);
     for run in 1..=options.runs() {
         if let Err(error) = once(options, run, &mut streams, &mut said) {
             outcome.failures.push(error);
             break;
         }
-        findings.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.0, "runs": said }));
+        findings.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.dropped.0, "kept_mb_sec": streams.kept.0, "runs": said }));
     }
     for (invokers, said) in INVOKERS.iter().zip(&said) {
         outcome.rows.extend(rows(options, *invokers, said, &streams));
@@ -35,8 +35,23 @@ pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
     findings.add("rebalance", outcome);
 }
 
-fn once(options: &Options, run: usize, streams: &mut Runs, said: &mut [Vec<Value>]) -> anyhow::Result<()> {
-    streams.0.push(stream::measure(options.time())?);
+/// What one TCP stream carries.
+#[derive(Default)]
+struct Streams {
+    /// If nothing is done with it.
+    dropped: Runs,
+    /// If it is kept, as much as is moved.
+    kept: Runs,
+}
+
+fn once(
+    options: &Options,
+    run: usize,
+    streams: &mut Streams,
+    said: &mut [Vec<Value>],
+) -> anyhow::Result<()> {
+    streams.dropped.0.push(stream::measure(options.time())?);
+    streams.kept.0.push(stream::kept(options.moved_mb())?);
     for (invokers, said) in INVOKERS.iter().zip(said) {
         Progress::result(&format!("rebalance with {invokers} readers per member, run {run}"));
         let figures = tools::grid(&[
@@ -52,7 +67,7 @@ fn once(options: &Options, run: usize, streams: &mut Runs, said: &mut [Vec<Value
     Ok(())
 }
 
-fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Runs) -> Vec<Row> {
+fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Streams) -> Vec<Row> {
     let subject = match invokers {
         0 => format!("rebalance, {} MB", options.moved_mb()),
         _ => format!("rebalance, {} MB, {invokers} readers per member", options.moved_mb()),
@@ -61,7 +76,10 @@ fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Runs) -> Vec
     let of = |figure: &'static str| (subject.clone(), figure);
     let target = (invokers == 0).then_some(Target::AtLeast(TARGET));
     let rate = figures("/mb_sec");
-    let mut rows = vec![Row::beside(Rival::Sockets, of("MB/s"), &rate, Some(streams), target)];
+    let mut rows = vec![
+        Row::beside(Rival::Sockets, of("MB/s"), &rate, Some(&streams.dropped), target),
+        Row::beside(Rival::Sockets, of("MB/s, both kept"), &rate, Some(&streams.kept), None),
+    ];
     let more = [
         ("seconds", "/seconds"),
         ("CPU s of all members", "/cpu_s"),

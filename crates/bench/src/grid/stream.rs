@@ -1,4 +1,6 @@
-//! What one TCP stream carries here: large writes on one side, large reads on the other, and nothing done with the bytes.
+//! What one TCP stream carries here: large writes on one side, large reads on the other, and nothing done with the bytes,
+//! or nothing but keeping them: memory that a process has not had before may cost more than the network, most of all on
+//! a virtual machine.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,6 +14,19 @@ const CHUNK: usize = 128 * 1024;
 
 /// Megabytes per second.
 pub(super) fn measure(time: Duration) -> anyhow::Result<f64> {
+    receive(|_, elapsed| elapsed >= time, |_| ())
+}
+
+/// Megabytes per second of so many that are kept, in memory that is fetched for them.
+pub(super) fn kept(megabytes: u64) -> anyhow::Result<f64> {
+    let mut all = Vec::new();
+    receive(|bytes, _| bytes >= megabytes * 1_000_000, |chunk| all.push(Box::<[u8]>::from(chunk)))
+}
+
+fn receive(
+    is_enough: impl Fn(u64, Duration) -> bool,
+    mut take: impl FnMut(&[u8]),
+) -> anyhow::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut sending = TcpStream::connect(listener.local_addr()?)?;
     let (mut receiving, _) = listener.accept()?;
@@ -29,8 +44,10 @@ pub(super) fn measure(time: Duration) -> anyhow::Result<f64> {
         let seconds = loop {
             let read = receiving.read(&mut chunk)?;
             bytes += read as u64;
+            take(&chunk[..read]);
             let elapsed = begin.elapsed();
-            if elapsed >= time && !is_over.swap(true, Relaxed) {
+            if is_enough(bytes, elapsed) {
+                is_over.store(true, Relaxed);
                 break elapsed.as_secs_f64();
             }
         };
@@ -48,5 +65,6 @@ mod tests {
     #[test]
     fn a_stream_carries_something() {
         assert!(measure(Duration::from_millis(20)).unwrap() > 1.0);
+        assert!(kept(3).unwrap() > 1.0);
     }
 }

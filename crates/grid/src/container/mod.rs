@@ -22,6 +22,7 @@ mod bound;
 mod cursor;
 mod entry;
 mod eviction;
+mod index;
 mod item;
 #[cfg(test)]
 mod model;

@@ -6,11 +6,11 @@ use std::fmt;
 
 use bytes::Bytes;
 use consort_group::Time;
-use hashbrown::HashTable;
 
 use super::cursor::{Budget, Cursor};
 use super::entry::{Entry, Lifetime};
 use super::eviction::Queues;
+use super::index::Index;
 use super::item::{self, Item};
 use super::slab::{self, Next, Slab};
 use super::timers::Timers;
@@ -110,7 +110,7 @@ impl<'a> Read<'a> {
 
 /// What goes when the segment is dropped.
 pub(super) struct Contents {
-    index: HashTable<Place>,
+    index: Index,
     slab: Slab<Stored>,
     timers: Timers,
     /// The order of eviction, if the container has a bound.
@@ -123,12 +123,6 @@ pub(super) struct Contents {
     /// Entries whose values only the store has, and what is left of them here. They are in no queue.
     passive: usize,
     passive_bytes: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    slot: u32,
-    hash: KeyHash,
 }
 
 #[derive(Clone)]
@@ -205,7 +199,7 @@ pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bou
 impl Contents {
     fn new(has_bound: bool) -> Self {
         Self {
-            index: HashTable::new(),
+            index: Index::default(),
             slab: Slab::new(),
             timers: Timers::new(),
             queues: has_bound.then(Queues::new),
@@ -246,10 +240,7 @@ impl Contents {
 
     #[inline]
     fn slot(&self, hash: KeyHash, key: &[u8]) -> Option<u32> {
-        let is_it = |place: &Place| {
-            place.hash == hash && self.slab.get(place.slot).is_some_and(|stored| stored.item.key() == key)
-        };
-        self.index.find(hash.spread(), is_it).map(|place| place.slot)
+        self.index.find(hash, |slot| self.slab.get(slot).is_some_and(|stored| stored.item.key() == key))
     }
 
     fn stored(&self, hash: KeyHash, key: &[u8]) -> Option<&Stored> {
@@ -258,8 +249,7 @@ impl Contents {
 
     /// Takes an entry out of everything that knows it.
     fn take(&mut self, hash: KeyHash, slot: u32) -> Option<Stored> {
-        let place = self.index.find_entry(hash.spread(), |place| place.slot == slot).ok()?;
-        place.remove();
+        self.index.remove(hash, slot);
         let stored = self.slab.remove(slot)?;
         if let Some(mortal) = &stored.mortal {
             self.timers.cancel(slot, mortal.deadline);
@@ -268,7 +258,7 @@ impl Contents {
             queues.remove(slot);
         }
         self.discount(self.cost_of(&stored), stored.is_passive());
-        self.shrink();
+        self.index.shrink();
         Some(stored)
     }
 
@@ -283,13 +273,6 @@ impl Contents {
         self.discount(self.cost_of(&was), false);
         self.count(self.cost(was.item.key().len(), 0, was.mortal.is_some()), true);
         Some(was)
-    }
-
-    /// Gives the index's memory back when most of it is unused.
-    fn shrink(&mut self) {
-        if self.index.capacity() > 64 && self.slab.len() < self.index.capacity() / 8 {
-            self.index.shrink_to(self.slab.len() * 2, |place| place.hash.spread());
-        }
     }
 
     fn remember_removal(&mut self, key: &[u8], version: Version) {
@@ -462,9 +445,7 @@ impl Table {
                 self.inserted += 1;
                 let (version, created) = (entry.version, entry.created);
                 let slot = contents.slab.insert(Stored { item, version, created, number, mortal });
-                contents
-                    .index
-                    .insert_unique(hash.spread(), Place { slot, hash }, |place| place.hash.spread());
+                contents.index.insert(hash, slot);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
                     queues.insert(slot, hash);
                 }

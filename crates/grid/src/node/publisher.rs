@@ -12,7 +12,7 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
-use crate::container::{ChunkLimits, Cursor};
+use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::operation::OperationError;
 use crate::publication::What;
 use crate::{SegmentState as ContainerState, Version};
@@ -20,6 +20,9 @@ use crate::{SegmentState as ContainerState, Version};
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
 const FETCH_BYTES: usize = 1024 * 1024;
+
+/// What an item takes beside its key and its value: two lengths and a version.
+const ITEM_OVERHEAD: u64 = 16;
 
 /// What room is made for a key and its version: most are shorter, and a buffer grows where they are not.
 const KEY_ROOM: u64 = 32;
@@ -54,7 +57,10 @@ impl Cache {
         let each = match fetch.what {
             What::Count => return 0,
             What::Keys => KEY_ROOM,
-            What::Entries => self.container.bytes() / self.container.len().max(1),
+            What::Entries => {
+                let all = self.container.bytes() / self.container.len().max(1);
+                all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
+            }
         };
         FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
     }

@@ -1,0 +1,191 @@
+//! Where the slot of a key is: cells of a hash and a slot, searched from where the hash says until an empty one.
+//!
+//! Eight cells are one line of the CPU's cache. A search seldom leaves the line that it begins in, so it waits for memory
+//! once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time goes to.
+
+use super::table::KeyHash;
+
+/// A cell nobody is in. A slot is kept as one more than it is, so that no other cell looks like it.
+const EMPTY: u64 = 0;
+
+/// Cells of the smallest table with something in it: a line.
+const CELLS_MIN: usize = 8;
+
+/// Slots by the hash of their keys.
+#[derive(Default)]
+pub(super) struct Index {
+    /// A power of two of them, or none.
+    cells: Box<[u64]>,
+    len: usize,
+}
+
+const fn cell(hash: KeyHash, slot: u32) -> u64 {
+    (hash.0 as u64) << 32 | (slot as u64 + 1)
+}
+
+const fn hash_of(cell: u64) -> KeyHash {
+    KeyHash((cell >> 32) as u32)
+}
+
+/// Cells for so many slots: at most three of four are in use, so that searches stay short.
+const fn cells_for(len: usize) -> usize {
+    let cells = (len + len.div_ceil(3)).next_power_of_two();
+    if cells < CELLS_MIN { CELLS_MIN } else { cells }
+}
+
+impl Index {
+    /// The first slot with this hash that is the wanted one.
+    #[inline]
+    pub(super) fn find(&self, hash: KeyHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mask = self.cells.len().wrapping_sub(1);
+        let mut at = hash.0 as usize & mask;
+        loop {
+            // Without cells there is none here.
+            let &cell = self.cells.get(at)?;
+            if cell == EMPTY {
+                return None;
+            }
+            if hash_of(cell) == hash {
+                let slot = (cell as u32).wrapping_sub(1);
+                if is_it(slot) {
+                    return Some(slot);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Adds a slot that is not in it.
+    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32) {
+        if cells_for(self.len + 1) > self.cells.len() {
+            self.resize(cells_for(self.len + 1));
+        }
+        self.put(cell(hash, slot));
+        self.len += 1;
+    }
+
+    /// Takes a slot out. Whether it was in it.
+    pub(super) fn remove(&mut self, hash: KeyHash, slot: u32) -> bool {
+        let mask = self.cells.len().wrapping_sub(1);
+        let mut gap = hash.0 as usize & mask;
+        loop {
+            match self.cells.get(gap) {
+                None | Some(&EMPTY) => return false,
+                Some(&other) if other == cell(hash, slot) => break,
+                Some(_) => gap = (gap + 1) & mask,
+            }
+        }
+        // Those behind it that a search would no longer get to move up.
+        let mut at = gap;
+        loop {
+            at = (at + 1) & mask;
+            let other = self.cells[at];
+            if other == EMPTY {
+                break;
+            }
+            let home = hash_of(other).0 as usize & mask;
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
+                self.cells[gap] = other;
+                gap = at;
+            }
+        }
+        self.cells[gap] = EMPTY;
+        self.len -= 1;
+        true
+    }
+
+    /// Gives memory back if most of it is unused.
+    pub(super) fn shrink(&mut self) {
+        if self.cells.len() > 8 * CELLS_MIN && self.len < self.cells.len() / 8 {
+            self.resize(cells_for(2 * self.len));
+        }
+    }
+
+    fn resize(&mut self, cells: usize) {
+        let before = std::mem::replace(&mut self.cells, vec![EMPTY; cells].into_boxed_slice());
+        before.into_iter().filter(|cell| *cell != EMPTY).for_each(|cell| self.put(cell));
+    }
+
+    /// There is an empty cell.
+    fn put(&mut self, cell: u64) {
+        let mask = self.cells.len() - 1;
+        let mut at = hash_of(cell).0 as usize & mask;
+        while self.cells[at] != EMPTY {
+            at = (at + 1) & mask;
+        }
+        self.cells[at] = cell;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use consort_group::Rng;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_found_whatever_else_comes_and_goes() {
+        // Few hashes, so that many slots share one, and searches run over the end.
+        for hashes in [1, 3, 100, 1 << 32] {
+            let mut rng = Rng::new(hashes);
+            let (mut index, mut known) = (Index::default(), BTreeMap::new());
+            for round in 0..20_000_u32 {
+                let grows = rng.chance(if round % 8_000 < 4_000 { 0.7 } else { 0.3 });
+                if grows && known.len() < 500 {
+                    // Hashes at the end of the table.
+                    let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
+                    index.insert(hash, round);
+                    known.insert(round, hash);
+                } else if let Some(slot) = known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied() {
+                    let hash = known.remove(&slot).unwrap();
+                    assert!(index.remove(hash, slot));
+                    assert!(!index.remove(hash, slot));
+                    index.shrink();
+                }
+                let some = known.iter().nth(rng.below(known.len() as u64 + 1) as usize);
+                if let Some((&slot, &hash)) = some {
+                    assert_eq!(index.find(hash, |other| other == slot), Some(slot));
+                    assert_eq!(index.find(hash, |other| other == slot + 1_000_000), None);
+                }
+                assert_eq!(index.len, known.len());
+            }
+            for (slot, hash) in known {
+                assert_eq!(index.find(hash, |other| other == slot), Some(slot));
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_one_has_nothing_and_takes_nothing() {
+        let used = allocation_counter::measure(|| {
+            let mut index = Index::default();
+            assert_eq!(index.find(KeyHash(7), |_| true), None);
+            assert!(!index.remove(KeyHash(7), 1));
+        });
+        assert_eq!(used.count_total, 0);
+    }
+
+    #[test]
+    fn at_least_a_quarter_is_empty_and_at_least_three_eighths_are_in_use() {
+        let mut index = Index::default();
+        for slot in 0..10_000_u32 {
+            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot);
+            let cells = index.cells.len();
+            assert!(index.len <= cells * 3 / 4 && (cells == CELLS_MIN || index.len > cells * 3 / 8), "{slot}");
+        }
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let mut index = Index::default();
+        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot));
+        for slot in 10..10_000 {
+            index.remove(KeyHash(slot), slot);
+            index.shrink();
+        }
+        assert!(index.cells.len() <= 128, "{}", index.cells.len());
+        assert!((0..10).all(|slot| index.find(KeyHash(slot), |_| true) == Some(slot)));
+    }
+}
