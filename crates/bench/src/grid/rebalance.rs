@@ -44,12 +44,7 @@ struct Streams {
     kept: Runs,
 }
 
-fn once(
-    options: &Options,
-    run: usize,
-    streams: &mut Streams,
-    said: &mut [Vec<Value>],
-) -> anyhow::Result<()> {
+fn once(options: &Options, run: usize, streams: &mut Streams, said: &mut [Vec<Value>]) -> anyhow::Result<()> {
     streams.dropped.0.push(stream::measure(options.time())?);
     streams.kept.0.push(stream::kept(options.moved_mb())?);
     for (invokers, said) in INVOKERS.iter().zip(said) {

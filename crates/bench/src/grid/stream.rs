@@ -23,10 +23,7 @@ pub(super) fn kept(megabytes: u64) -> anyhow::Result<f64> {
     receive(|bytes, _| bytes >= megabytes * 1_000_000, |chunk| all.push(Box::<[u8]>::from(chunk)))
 }
 
-fn receive(
-    is_enough: impl Fn(u64, Duration) -> bool,
-    mut take: impl FnMut(&[u8]),
-) -> anyhow::Result<f64> {
+fn receive(is_enough: impl Fn(u64, Duration) -> bool, mut take: impl FnMut(&[u8])) -> anyhow::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut sending = TcpStream::connect(listener.local_addr()?)?;
     let (mut receiving, _) = listener.accept()?;

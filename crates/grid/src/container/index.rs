@@ -138,7 +138,9 @@ mod tests {
                     let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
                     index.insert(hash, round);
                     known.insert(round, hash);
-                } else if let Some(slot) = known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied() {
+                } else if let Some(slot) =
+                    known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied()
+                {
                     let hash = known.remove(&slot).unwrap();
                     assert!(index.remove(hash, slot));
                     assert!(!index.remove(hash, slot));
@@ -173,7 +175,10 @@ mod tests {
         for slot in 0..10_000_u32 {
             index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot);
             let cells = index.cells.len();
-            assert!(index.len <= cells * 3 / 4 && (cells == CELLS_MIN || index.len > cells * 3 / 8), "{slot}");
+            assert!(
+                index.len <= cells * 3 / 4 && (cells == CELLS_MIN || index.len > cells * 3 / 8),
+                "{slot}"
+            );
         }
     }
 
