@@ -69,3 +69,40 @@ pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How long an operation may take unless its handle says otherwise: long enough for a server's death to be noticed by the
 /// others of its cluster.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Servers of which a walk asks something at the same time: enough to keep the reader busy, and few beside the other
+/// callers.
+pub(crate) const WALKS_AT_ONCE: usize = 4;
+
+/// Bytes of keys that a walk remembers, so that it can go on when a server is lost: those of some hundred thousand entries
+/// in segments that are not finished. With more, it cannot.
+pub(crate) const WALKED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How often a walk is begun again without anything that it has brought.
+pub(crate) const WALK_TRIES_MAX: usize = 8;
+
+/// Segments that a server can say are finished in one answer: more than any cache has.
+pub(crate) const SEGMENTS_MAX: usize = 65_536;
+
+/// Events that wait for a listener's reader unless it says otherwise: keys only, as many as come of what was there while a
+/// reader begins. Beyond, they are dropped for a gap, so that one slow reader costs the others of the connection nothing.
+pub const EVENTS_MAX: usize = 16_384;
+
+/// Bytes of keys and of what converters have made that wait for a listener's reader.
+pub(crate) const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long a server may take until it has told a listener what was there.
+pub(crate) const STATE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Parts of a large near cache, each with its lock: readers on some cores seldom meet.
+pub(crate) const NEAR_PARTS_MAX: usize = 16;
+
+/// Entries for which a part of a near cache is worth its while.
+pub(crate) const NEAR_PART_ENTRIES: usize = 1_024;
+
+/// What an entry of a near cache takes besides its bytes, about.
+pub(crate) const NEAR_OVERHEAD: usize = 128;
+
+/// Bits of a near cache's filter per entry that it has room for: servers then tell of three in a hundred of the keys that it
+/// does not have. Java's clients have four bits, and are told of fifteen.
+pub(crate) const BLOOM_BITS_PER_ENTRY: u32 = 8;

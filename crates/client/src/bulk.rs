@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use consort_encoding::{Decode, Encode};
-use consort_hotrod::ops::{bulk, map};
+use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
 
 use crate::bounds::{BULK_BYTES, BULK_ITEMS};
@@ -181,6 +181,7 @@ where
         for (key, value) in entries {
             last.insert(self.key(key)?, self.value(value)?);
         }
+        let _forgotten = self.forgotten(|| last.keys().cloned());
         for (key, value) in last {
             let bytes = key.len() + value.len();
             parts.add(owners.of(&key), (key, value), bytes);
@@ -208,6 +209,7 @@ where
         KE: Encode<Q>,
     {
         let keys: Vec<Bytes> = keys.into_iter().map(|key| self.key(key)).collect::<Result<_, _>>()?;
+        let _forgotten = self.forgotten(|| keys.iter().cloned());
         let requests =
             keys.into_iter().map(|key| self.asking(RequestBody::Map(map::Request::Remove(key)), None));
         let answers = together(requests).await?;
@@ -225,7 +227,20 @@ where
 
     /// Takes all keys' values away.
     pub async fn clear(&self) -> Result<(), ClientError> {
+        let _forgotten = self.forgotten_all();
         done(&self.ask(RequestBody::Bulk(bulk::Request::Clear), Flags::NONE, None).await?)
+    }
+
+    /// What a server has counted of the cache, by the names that Infinispan gives it; -1 is what it has not counted. Names
+    /// that begin with `global` are of all servers.
+    pub async fn statistics(&self) -> Result<BTreeMap<String, i64>, ClientError> {
+        let request = RequestBody::Server(server::Request::Stats);
+        let answer = self.ask(request, Flags::NONE, None).await?;
+        let ResponseBody::Server(server::Response::Stats(counted)) = &answer.body else {
+            return Err(answer.unexpected());
+        };
+        let number = |text: &str| text.parse().map_err(|_| answer.unexpected());
+        counted.iter().map(|(name, count)| Ok((name.to_string(), number(count.as_str())?))).collect()
     }
 
     /// Whether the servers have the cache.
@@ -234,7 +249,7 @@ where
     ///
     /// [`ClientError::NoSuchCache`] if they do not.
     pub async fn ping(&self) -> Result<(), ClientError> {
-        let request = RequestBody::Server(consort_hotrod::ops::server::Request::Ping);
+        let request = RequestBody::Server(server::Request::Ping);
         done(&self.ask(request, Flags::NONE, None).await?)
     }
 }

@@ -16,6 +16,7 @@ use consort_hotrod::{
 use crate::bounds::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::client::{CacheState, Inner};
 use crate::error::ClientError;
+use crate::near::NearCache;
 use crate::operation::{Answer, Ask};
 use crate::options::{CacheOptions, Lifetime};
 use crate::server::Server;
@@ -49,10 +50,11 @@ pub struct Entry<V> {
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) client: Arc<Inner>,
     pub(crate) state: Arc<CacheState>,
-    keys: KE,
-    values: VE,
-    key_type: MediaType,
-    value_type: MediaType,
+    pub(crate) keys: KE,
+    pub(crate) values: VE,
+    pub(crate) key_type: MediaType,
+    pub(crate) value_type: MediaType,
+    pub(crate) near: Option<Arc<NearCache>>,
     options: CacheOptions,
     types: PhantomData<fn(K) -> V>,
 }
@@ -86,7 +88,8 @@ impl<K, V, KE: Encoding, VE: Encoding> Cache<K, V, KE, VE> {
         options: CacheOptions,
     ) -> Self {
         let (key_type, value_type) = (told_type(&keys), told_type(&values));
-        Self { client, state, keys, values, key_type, value_type, options, types: PhantomData }
+        let near = None;
+        Self { client, state, keys, values, key_type, value_type, near, options, types: PhantomData }
     }
 }
 
@@ -113,6 +116,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
             values: self.values.clone(),
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
+            near: self.near.clone(),
             options,
             types: PhantomData,
         }
@@ -127,6 +131,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
             values: Raw,
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
+            near: self.near.clone(),
             options: self.options,
             types: PhantomData,
         }
@@ -206,6 +211,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 
     /// Does a write. Whether it was done, or there was nothing of the kind.
     pub(crate) async fn write(&self, request: Request) -> Result<bool, ClientError> {
+        let _forgotten = self.forgotten(|| [request.key().clone()]);
         let answer = self.ask(RequestBody::Map(request), Flags::NONE, None).await?;
         match answer.status {
             status if status.is_success() => Ok(true),
@@ -219,6 +225,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         VE: Decode<V>,
     {
+        let _forgotten = self.forgotten(|| [request.key().clone()]);
         let answer = self.ask(RequestBody::Map(request), Flags::FORCE_RETURN_PREVIOUS, None).await?;
         match answer.body {
             ResponseBody::Map(Response::Previous(previous)) => {
@@ -262,7 +269,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Encode<Q>,
         VE: Decode<V>,
     {
-        let request = RequestBody::Map(Request::Get(self.key(key)?));
+        let key = self.key(key)?;
+        if let Some(found) = self.read_near(&key).await? {
+            return found.map(|(_, value)| self.decoded(value)).transpose();
+        }
+        let request = RequestBody::Map(Request::Get(key));
         let answer = self.ask(request, Flags::NONE, None).await?;
         match answer.body {
             ResponseBody::Map(Response::Value(value)) => self.decoded(value).map(Some),
@@ -279,7 +290,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Encode<Q>,
         VE: Decode<V>,
     {
-        let request = RequestBody::Map(Request::GetWithMetadata(self.key(key)?));
+        let key = self.key(key)?;
+        if let Some(found) = self.read_near(&key).await? {
+            let decoded = |(metadata, value)| Ok(entry(metadata, self.decoded(value)?));
+            return found.map(decoded).transpose();
+        }
+        let request = RequestBody::Map(Request::GetWithMetadata(key));
         let answer = self.ask(request, Flags::NONE, None).await?;
         match answer.body {
             ResponseBody::Map(Response::WithMetadata(metadata, value)) => {

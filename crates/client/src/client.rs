@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use bytes::Bytes;
 use consort_encoding::{Encoding, Postcard, Raw};
@@ -11,7 +11,7 @@ use consort_hotrod::{CacheTopology, Intelligence, ProtocolVersion, ServerAddress
 use consort_sasl::Mechanism;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cache::Cache;
 use crate::clock::Clock;
@@ -19,6 +19,7 @@ use crate::connection::Traffic;
 use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
 use crate::link::Link;
+use crate::near::NearCache;
 use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
@@ -205,9 +206,10 @@ impl Client {
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
         for link in self.inner.all().iter().filter_map(|server| server.link()) {
-            let Traffic { requests, answers, writes, reads } = link.lock().traffic;
+            let Traffic { requests, answers, events, writes, reads } = link.lock().traffic;
             sum.requests += requests;
             sum.answers += answers;
+            sum.events += events;
             sum.writes += writes;
             sum.reads += reads;
         }
@@ -226,10 +228,16 @@ impl Client {
 /// What the client knows of a cache.
 pub(crate) struct CacheState {
     pub(crate) name: Text,
+    /// The near cache that handles of this cache share, as long as there are any.
+    pub(crate) near: Mutex<Weak<NearCache>>,
     routing: RwLock<Option<Arc<Routing<Arc<Server>>>>>,
 }
 
 impl CacheState {
+    const fn new(name: Text) -> Self {
+        Self { name, near: Mutex::new(Weak::new()), routing: RwLock::new(None) }
+    }
+
     pub(crate) fn routing(&self) -> Option<Arc<Routing<Arc<Server>>>> {
         self.routing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -263,6 +271,11 @@ impl Inner {
         self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Begins something beside the callers that ends by itself, or with whoever has begun it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(task)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -272,14 +285,14 @@ impl Inner {
         if let Some(cache) = caches.get(name) {
             return cache.clone();
         }
-        let cache = Arc::new(CacheState { name: name.into(), routing: RwLock::default() });
+        let cache = Arc::new(CacheState::new(name.into()));
         caches.insert(name.to_owned(), cache.clone());
         cache
     }
 
     /// What is asked of servers as such.
     pub(crate) fn no_cache(&self) -> CacheState {
-        CacheState { name: Text::EMPTY, routing: RwLock::default() }
+        CacheState::new(Text::EMPTY)
     }
 
     /// The server with this address, which is connected to from now on.

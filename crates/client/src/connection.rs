@@ -19,6 +19,7 @@ use crate::bounds::{ANSWER_BYTES_MAX, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_
 use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::login::{Derivation, Login, Next};
+use crate::sinks::Sinks;
 use crate::slots::{Failure, Slot, Slots};
 
 /// In which every server that is spoken to understands a PING, and tells what else it speaks.
@@ -60,6 +61,8 @@ pub struct Traffic {
     pub requests: u64,
     /// Answers that have come.
     pub answers: u64,
+    /// Events that have come unasked.
+    pub events: u64,
     /// System calls that have written requests.
     pub writes: u64,
     /// System calls that have read answers.
@@ -70,6 +73,8 @@ pub struct Traffic {
 pub(crate) struct Connection {
     /// Its owner counts reads and writes.
     pub(crate) traffic: Traffic,
+    /// Who is told of events.
+    pub(crate) sinks: Sinks,
     phase: Phase,
     wanted: Option<ProtocolVersion>,
     slots: Slots,
@@ -95,6 +100,7 @@ impl Connection {
         let limits = Limits { message: ANSWER_BYTES_MAX, ..Limits::default() };
         let mut connection = Self {
             traffic: Traffic::default(),
+            sinks: Sinks::default(),
             phase: Phase::Greeting,
             wanted,
             slots: Slots::default(),
@@ -161,14 +167,20 @@ impl Connection {
         units: u32,
         by: &Waker,
     ) -> Result<u64, Refused> {
+        let id = self.head(request)?;
+        let slot = Slot::awaited(request.asked(), self.encoded, deadline, units, by.clone());
+        self.encode(now, request, slot);
+        Ok(id)
+    }
+
+    /// Gives a request its id and its version.
+    fn head(&self, request: &mut Request) -> Result<u64, Refused> {
         let Phase::Open(version) = self.phase else { return Err(Refused::NotOpen) };
         if version < request.body.since() {
             return Err(Refused::Unsupported(version));
         }
         let id = self.slots.next_id();
         (request.header.id, request.header.version) = (id, version);
-        let slot = Slot::awaited(request.asked(), self.encoded, deadline, units, by.clone());
-        self.encode(now, request, slot);
         Ok(id)
     }
 
@@ -198,8 +210,12 @@ impl Connection {
             let slots = &self.slots;
             match self.decoder.decode(input, |id| slots.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
-                // Nothing here listens to anything.
-                Some(Incoming::Event(_) | Incoming::CounterEvent(_)) => {}
+                Some(Incoming::Event(event)) => {
+                    self.traffic.events += 1;
+                    effects.wake.extend(self.sinks.tell(event));
+                }
+                // Nothing here listens to counters.
+                Some(Incoming::CounterEvent(_)) => {}
                 None => return Ok(()),
             }
         }
@@ -354,6 +370,7 @@ impl Connection {
         self.phase = Phase::Lost;
         let failure = |slot: &Slot| Failure { cause: Some(cause.clone()), was_sent: slot.start < written };
         self.slots.close(failure, &mut effects.wake);
+        effects.wake.extend(self.sinks.lose());
     }
 }
 

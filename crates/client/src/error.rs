@@ -39,6 +39,9 @@ pub enum ClientError {
     /// The caller's: the counter's bounds do not allow it. Nothing was changed.
     #[error("the bounds of counter {0} do not allow that")]
     OutOfBounds(String),
+    /// The caller's: handles of this client have a near cache of it already, of other bounds or with other encodings.
+    #[error("there is another near cache of {0}")]
+    OtherNearCache(String),
     /// The server speaks no version that has this operation. Nothing was changed.
     #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
     Unsupported {
@@ -92,6 +95,13 @@ pub enum ClientError {
         server: String,
         /// What it says: the user, the operation, and what is missing.
         message: String,
+    },
+    /// The network's or a server's: a walk was interrupted, and what is left of it cannot be told any more. What came
+    /// before was right.
+    #[error("a walk through cache {cache} was interrupted and cannot go on elsewhere")]
+    Interrupted {
+        /// The cache.
+        cache: String,
     },
     /// The server's: it could not do it.
     #[error("{server}: {message} ({status:?})")]

@@ -37,6 +37,12 @@
 //! was sent. Other writes fail with [`ClientError::Uncertain`]: nobody can know whether they were done.
 //! [`ClientError::may_be_done`] tells it of any error.
 //!
+//! # Events and near caches
+//!
+//! [`Cache::listen`] gives a stream of what changes, [`Cache::near`] a handle that keeps what it has read and forgets it when
+//! it has changed. Both are told on the connection that everybody shares. Where changes may be missing, because a server was
+//! lost or a reader was too slow, a listener is told of a gap, and a near cache is emptied.
+//!
 //! # Memory
 //!
 //! Values as [`bytes::Bytes`] are not copied: they are parts of what was received, up to 64 KB unless they are larger
@@ -75,9 +81,13 @@ mod counter;
 mod credentials;
 mod driver;
 mod error;
+mod filter;
+mod iteration;
 mod link;
+mod listeners;
 mod login;
 mod multimap;
+mod near;
 mod operation;
 mod options;
 mod pause;
@@ -86,13 +96,15 @@ mod reader;
 mod routing;
 mod security;
 mod server;
+mod sinks;
 mod slots;
+mod standing;
 mod stream;
 mod uri;
 mod writer;
 
 pub use admin::Administration;
-pub use bounds::{KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
+pub use bounds::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder};
 pub use connection::Traffic;
@@ -103,8 +115,12 @@ pub use consort_sasl::{Mechanism, scram::Hash, scram::ScramError};
 pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
 pub use error::{ClientError, ConnectError, ConnectionError};
+pub use filter::Filter;
+pub use iteration::Walk;
+pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};
 pub use login::LoginError;
 pub use multimap::Multimap;
+pub use near::{Near, NearStats};
 pub use options::{CacheOptions, Lifetime};
 pub use reader::ValueReader;
 pub use stream::Tls;

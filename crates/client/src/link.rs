@@ -100,12 +100,11 @@ impl Link {
         Ok(call)
     }
 
-    /// Sends a request whose answer nobody waits for, if there is room for it at once.
+    /// Sends a request whose answer nobody waits for, if the connection takes any. It needs no room: it must be small, and
+    /// ends what had been begun here.
     pub(crate) fn tell(&self, request: &mut Request, deadline: Time) {
-        let Ok(permit) = self.room.try_acquire() else { return };
-        permit.forget();
         // Whether it is sent shows in what the server does without it, which it does in its time.
-        let _ = Call { link: self, units: 1, id: None }.send(request, deadline, Waker::noop());
+        let _ = Call { link: self, units: 0, id: None }.send(request, deadline, Waker::noop());
     }
 }
 

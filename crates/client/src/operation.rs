@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{bulk, map, multimap, stream};
+use consort_hotrod::ops::{bulk, listener, map, multimap, stream};
 use consort_hotrod::{
     Flags, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
@@ -45,6 +45,13 @@ pub(crate) struct Answer {
     operation: &'static str,
 }
 
+/// What was asked of one connection was not done there.
+pub(crate) enum NotDone {
+    Failed(ClientError),
+    /// Another server may do it.
+    Elsewhere(Option<ClientError>),
+}
+
 impl Answer {
     /// It is not what answers such a request.
     pub(crate) fn unexpected(&self) -> ClientError {
@@ -67,6 +74,8 @@ const fn is_repeatable(body: &RequestBody) -> bool {
                 | map::Request::GetWithMetadata(_)
         ),
         RequestBody::Bulk(request) => !matches!(request, bulk::Request::Clear | bulk::Request::PutAll(..)),
+        // What a walk or a listener is at one server, it is not at another: there it begins anew.
+        RequestBody::Iteration(_) | RequestBody::Listener(_) => true,
         RequestBody::Server(_) | RequestBody::Counter(counter::Request::Names) => true,
         RequestBody::Counter(counter::Request::Of(_, action)) => {
             matches!(action, Action::Get | Action::Configuration | Action::IsDefined)
@@ -108,6 +117,7 @@ pub(crate) fn units(body: &RequestBody) -> u32 {
             _ => body.key().map_or(0, bytes::Bytes::len),
         },
         RequestBody::Stream(stream::Request::NextPut(_, _, piece)) => piece.len(),
+        RequestBody::Listener(listener::Request::UpdateBloom(bits)) => bits.as_bytes().len(),
         _ => 0,
     };
     u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
@@ -119,6 +129,11 @@ enum Next {
     Failed(ClientError),
     /// Another server may do it. The error is for the case that there is none.
     Elsewhere(Option<ClientError>),
+}
+
+/// What servers are told of the topology that the client has.
+fn topology_id(routing: Option<&Routing<Arc<Server>>>) -> i32 {
+    routing.map_or(-1, Routing::id)
 }
 
 /// An operation that is under way.
@@ -140,6 +155,43 @@ impl Inner {
         ask: Ask,
         preferred: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
+        self.perform_with(cache, ask, preferred, |_| {}).await
+    }
+
+    /// The same with something that is done before each attempt, where it is going to be made.
+    pub(crate) async fn perform_with(
+        &self,
+        cache: &CacheState,
+        ask: Ask,
+        preferred: Option<Arc<Server>>,
+        prepare: impl FnMut(&Place),
+    ) -> Result<Answer, ClientError> {
+        self.operation(cache, ask).run(preferred, prepare).await
+    }
+
+    /// Does what is asked at this connection and nowhere else.
+    pub(crate) async fn perform_at(
+        &self,
+        cache: &CacheState,
+        ask: Ask,
+        place: &Place,
+    ) -> Result<Answer, NotDone> {
+        let mut operation = self.operation(cache, ask);
+        let topology_id = topology_id(cache.routing().as_deref());
+        match operation.attempt(place, topology_id).await {
+            Next::Done(answer) => Ok(answer),
+            Next::Failed(error) => Err(NotDone::Failed(error)),
+            Next::Elsewhere(error) => Err(NotDone::Elsewhere(error)),
+        }
+    }
+
+    /// Asks for something at this connection whose answer nobody waits for.
+    pub(crate) fn tell(&self, cache: &CacheState, ask: Ask, place: &Place) {
+        let mut operation = self.operation(cache, ask);
+        place.link.tell(&mut operation.request, operation.deadline);
+    }
+
+    fn operation<'a>(&'a self, cache: &'a CacheState, ask: Ask) -> Operation<'a> {
         let Ask { body, flags, key_type, value_type, timeout } = ask;
         let header = RequestHeader {
             cache: cache.name.clone(),
@@ -149,7 +201,7 @@ impl Inner {
             value_type,
             ..RequestHeader::new(0, ProtocolVersion::NEWEST)
         };
-        let operation = Operation {
+        Operation {
             client: self,
             cache,
             is_repeatable: is_repeatable(&body),
@@ -157,13 +209,16 @@ impl Inner {
             request: Request { header, body },
             timeout,
             deadline: self.clock.now() + timeout,
-        };
-        operation.run(preferred).await
+        }
     }
 }
 
 impl Operation<'_> {
-    async fn run(mut self, preferred: Option<Arc<Server>>) -> Result<Answer, ClientError> {
+    async fn run(
+        mut self,
+        preferred: Option<Arc<Server>>,
+        mut prepare: impl FnMut(&Place),
+    ) -> Result<Answer, ClientError> {
         // Servers that could not do it.
         let mut avoided: SmallVec<[Arc<Server>; 2]> = SmallVec::new();
         let mut told = None;
@@ -182,10 +237,9 @@ impl Operation<'_> {
                 self.wait(preferred.as_ref()).await?;
                 continue;
             };
-            self.request.header.topology_id = routing.map_or(-1, |routing| routing.id());
             let place = Place { server, link };
-            let called = place.link.call(&mut self.request, self.units, self.deadline).await;
-            match self.ended(&place, called) {
+            prepare(&place);
+            match self.attempt(&place, topology_id(routing.as_deref())).await {
                 Next::Done(answer) => return Ok(answer),
                 Next::Failed(error) => return Err(error),
                 Next::Elsewhere(error) => {
@@ -194,6 +248,12 @@ impl Operation<'_> {
                 }
             }
         }
+    }
+
+    async fn attempt(&mut self, place: &Place, topology_id: i32) -> Next {
+        self.request.header.topology_id = topology_id;
+        let called = place.link.call(&mut self.request, self.units, self.deadline).await;
+        self.ended(place, called)
     }
 
     fn choose(

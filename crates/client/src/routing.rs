@@ -35,6 +35,16 @@ impl<S> Routing<S> {
         &self.servers
     }
 
+    /// How many segments there are, if that is known.
+    pub(crate) fn segments(&self) -> Option<u32> {
+        u32::try_from(self.owners.as_ref()?.len()).ok()
+    }
+
+    /// The first owner of a segment, if that is known.
+    pub(crate) fn primary_of(&self, segment: usize) -> Option<&S> {
+        self.servers.get(*self.owners.as_ref()?.get(segment)?.first()? as usize)
+    }
+
     /// The owners of a key, the primary first, as far as that is known.
     fn owners(&self, key: &[u8]) -> impl Iterator<Item = &S> {
         let owners = self.owners.as_ref().and_then(|owners| {

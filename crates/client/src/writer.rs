@@ -131,6 +131,8 @@ impl ValueWriter {
     /// As any write's: [`ClientError::may_be_done`] tells whether the value may have been put.
     pub async fn finish(mut self) -> Result<bool, ClientError> {
         self.check()?;
+        let cache = self.cache.clone();
+        let _forgotten = cache.forgotten(|| [self.key.clone()]);
         if self.stream.is_none() {
             return self.put_at_once().await;
         }

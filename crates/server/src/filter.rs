@@ -6,15 +6,10 @@ use bytes::{Buf, BufMut, Bytes};
 use consort_cache::{CacheBuilder, Stored, Walk};
 use consort_hotrod::ops::iteration::TO_EMPTY_BYTES;
 use consort_hotrod::ops::listener::Factory;
+pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::map::of_stored;
-
-/// Entries whose key begins with the one parameter.
-pub const KEY_PREFIX: &str = "consort-key-prefix";
-
-/// Entries whose value begins with the one parameter.
-pub const VALUE_PREFIX: &str = "consort-value-prefix";
 
 /// The transform by which owners filter entries and say more of them than their values.
 const TRANSFORM: &str = "hot-rod";

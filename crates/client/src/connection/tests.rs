@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_hotrod::ops::map;
+use consort_hotrod::ops::{event, map};
 use consort_hotrod::{Asked, Status};
 
 use super::*;
@@ -399,4 +399,50 @@ fn no_bytes_make_a_connection_panic() {
             assert!(pair.poll(id).is_ready());
         }
     }
+}
+
+/// Remembers what it is told.
+#[derive(Default)]
+struct Hearer {
+    keys: std::sync::Mutex<Vec<Bytes>>,
+    lost: AtomicUsize,
+}
+
+impl crate::sinks::Sink for Hearer {
+    fn tell(&self, event: event::Event) -> Option<Waker> {
+        if let event::EventData::Key(key, _) = event.data {
+            self.keys.lock().unwrap().push(key);
+        }
+        None
+    }
+
+    fn lose(&self) -> Option<Waker> {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+fn removed(listener: &'static str, key: &'static str) -> Bytes {
+    let mut out = Output::new();
+    let (kind, data) = (event::EventKind::Removed, event::EventData::Key(key.into(), None));
+    event::Event { id: 0, kind, listener: listener.into(), is_retried: false, data }.encode(&mut out);
+    out.into_bytes()
+}
+
+#[test]
+fn events_go_to_who_listens_until_the_connection_ends() {
+    let mut pair = Pair::open();
+    let hearers = [Arc::new(Hearer::default()), Arc::new(Hearer::default())];
+    pair.connection.sinks.add("one".into(), hearers[0].clone());
+    pair.connection.sinks.add("two".into(), hearers[1].clone());
+    for (listener, key) in [("one", "a"), ("two", "b"), ("nobody", "c"), ("one", "d")] {
+        pair.receive(&removed(listener, key)).unwrap();
+    }
+    pair.connection.sinks.remove(&"two".into());
+    pair.receive(&removed("two", "e")).unwrap();
+    let heard = |hearer: &Hearer| hearer.keys.lock().unwrap().clone();
+    assert_eq!((heard(&hearers[0]), heard(&hearers[1])), (vec!["a".into(), "d".into()], vec!["b".into()]));
+    assert_eq!(pair.connection.traffic.events, 5);
+    pair.connection.lose(pair.written, &ConnectionError::ClosedByServer, &mut pair.effects);
+    assert_eq!(hearers.map(|hearer| hearer.lost.load(Ordering::Relaxed)), [1, 0]);
 }

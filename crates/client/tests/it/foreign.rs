@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use consort_client::{Client, ClientError, ConnectError, ConnectionError, RawCache, ServerAddress};
+use consort_hotrod::ops::event::Event;
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{
     CacheTopology, Output, Owners, Request, RequestBody, RequestDecoder, Response, ResponseBody, Status,
@@ -54,7 +55,7 @@ impl Played {
     }
 }
 
-fn pong(newest: u8) -> ResponseBody {
+pub(crate) fn pong(newest: u8) -> ResponseBody {
     ResponseBody::Server(server::Response::Pong(server::Pong::untyped(newest, Vec::new())))
 }
 
@@ -83,7 +84,7 @@ impl Conversation {
         }
     }
 
-    async fn say(&mut self, request: &Request, response: Response) {
+    pub(crate) async fn say(&mut self, request: &Request, response: Response) {
         let mut out = Output::new();
         response.encode(request.asked(), &mut out);
         self.stream.write_all(&out.into_bytes()).await.unwrap();
@@ -91,6 +92,17 @@ impl Conversation {
 
     pub(crate) async fn answer(&mut self, request: &Request, body: ResponseBody) {
         self.say(request, Response::new(request.header.id, Status::Success, body)).await;
+    }
+
+    /// Something unasked.
+    pub(crate) async fn tell(&mut self, event: &Event) {
+        let mut out = Output::new();
+        event.encode(&mut out);
+        self.write(&out.into_bytes()).await;
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
     }
 
     pub(crate) async fn refuse(&mut self, request: &Request, status: Status, text: &str) {
@@ -106,7 +118,7 @@ fn key_of(request: &Request) -> &Bytes {
 }
 
 /// Begins an operation beside what the test does.
-fn begin<T: Send + 'static, R: Future<Output = T> + Send + 'static>(
+pub(crate) fn begin<T: Send + 'static, R: Future<Output = T> + Send + 'static>(
     cache: &RawCache,
     operation: impl FnOnce(RawCache) -> R,
 ) -> JoinHandle<T> {

@@ -13,6 +13,13 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
+/// The filter of Consort's servers that lets entries through whose key begins with its one parameter.
+pub const KEY_PREFIX: &str = "consort-key-prefix";
+
+/// The filter of Consort's servers that lets entries through whose value begins with its one parameter. For walks only:
+/// what was removed has no value.
+pub const VALUE_PREFIX: &str = "consort-value-prefix";
+
 /// A filter or a converter that the server has, and what it is given: 255 parameters at most.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Factory {

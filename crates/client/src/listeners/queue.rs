@@ -1,0 +1,173 @@
+//! Events that wait for a listener's reader.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::EventKind;
+use crate::bounds::EVENT_BYTES_MAX;
+use crate::error::ClientError;
+
+/// What a listener hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
+    Converted { kind: EventKind, data: Bytes },
+    Complete,
+    Gap,
+}
+
+impl Heard {
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Key { key: bytes, .. } | Self::Converted { data: bytes, .. } => bytes.len(),
+            Self::Complete | Self::Gap => 0,
+        }
+    }
+}
+
+/// From a connection to a reader. Where there is more than may wait, all of it is dropped for a gap: what is newest is what
+/// a slow reader can still use.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    events_max: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Heard>,
+    bytes: usize,
+    reader: Option<Waker>,
+    /// Nothing more comes, for this reason, which is told once.
+    end: Option<Option<ClientError>>,
+}
+
+impl Waiting {
+    fn push(&mut self, heard: Heard) {
+        self.bytes += heard.bytes();
+        self.events.push_back(heard);
+    }
+}
+
+impl Queue {
+    pub(super) fn new(events_max: usize) -> Self {
+        Self { waiting: Mutex::default(), events_max: events_max.max(1) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an event. Who is to be woken.
+    pub(super) fn push(&self, heard: Heard) -> Option<Waker> {
+        let mut waiting = self.lock();
+        // One that has no room by itself would be a gap every time.
+        let has_room = waiting.events.len() < self.events_max
+            && (waiting.bytes + heard.bytes() <= EVENT_BYTES_MAX || waiting.events.is_empty());
+        if !has_room {
+            // That the state has come must be told.
+            let completes = waiting.events.contains(&Heard::Complete);
+            waiting.events.clear();
+            waiting.bytes = 0;
+            waiting.push(Heard::Gap);
+            if completes {
+                waiting.push(Heard::Complete);
+            }
+        }
+        if heard != Heard::Gap || waiting.events.back() != Some(&Heard::Gap) {
+            waiting.push(heard);
+        }
+        waiting.reader.take()
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self, error: ClientError) -> Option<Waker> {
+        let mut waiting = self.lock();
+        waiting.end = Some(Some(error));
+        waiting.reader.take()
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Heard, ClientError>>> {
+        let mut waiting = self.lock();
+        if let Some(heard) = waiting.events.pop_front() {
+            waiting.bytes -= heard.bytes();
+            return Poll::Ready(Some(Ok(heard)));
+        }
+        match &mut waiting.end {
+            Some(reason) => Poll::Ready(reason.take().map(Err)),
+            None => {
+                match &mut waiting.reader {
+                    Some(reader) => reader.clone_from(cx.waker()),
+                    None => waiting.reader = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> Heard {
+        let (kind, key) = (EventKind::Created, Bytes::from(n.to_string()));
+        Heard::Key { kind, key, version: None, is_repeated: false }
+    }
+
+    fn all(queue: &Queue) -> Vec<Heard> {
+        let mut cx = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match queue.poll(&mut cx) {
+            Poll::Ready(Some(heard)) => Some(heard.unwrap()),
+            _ => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_slow_reader_has_a_gap_and_what_is_newest() {
+        let queue = Queue::new(4);
+        for n in 0..6 {
+            queue.push(key(n));
+        }
+        assert_eq!(all(&queue), [Heard::Gap, key(4), key(5)]);
+        queue.push(key(6));
+        assert_eq!(all(&queue), [key(6)]);
+    }
+
+    #[test]
+    fn that_the_state_has_come_is_told_also_after_a_gap() {
+        let queue = Queue::new(2);
+        queue.push(key(0));
+        queue.push(Heard::Complete);
+        queue.push(key(1));
+        assert_eq!(all(&queue), [Heard::Gap, Heard::Complete, key(1)]);
+    }
+
+    #[test]
+    fn bytes_are_bounded_too_and_gaps_are_not_told_twice() {
+        let queue = Queue::new(1_000);
+        let large = Heard::Converted { kind: EventKind::Created, data: vec![0; EVENT_BYTES_MAX].into() };
+        queue.push(large.clone());
+        queue.push(key(0));
+        queue.push(Heard::Gap);
+        queue.push(Heard::Gap);
+        assert_eq!(all(&queue), [Heard::Gap, key(0), Heard::Gap]);
+        queue.push(large.clone());
+        assert_eq!(all(&queue), [large]);
+        assert_eq!(queue.lock().bytes, 0);
+    }
+
+    #[test]
+    fn the_end_comes_last_and_once() {
+        let queue = Queue::new(4);
+        queue.push(key(0));
+        queue.end(ClientError::Closed);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Ok(Heard::Key { .. })))));
+        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Err(ClientError::Closed)))));
+        assert!(matches!(queue.poll(&mut cx), Poll::Ready(None)));
+    }
+}

@@ -1,0 +1,383 @@
+//! What a near cache has, and which reads may add to it.
+//!
+//! A read that is under way when its key is forgotten may bring what it was forgotten for. So the table knows the reads: each
+//! is begun here, and what it brings is kept only if nothing has happened to its key since. Answers and events of one
+//! connection come in order, and a server tells no change before reads there give it (facts section 9.1): a change either is
+//! told while the read is known here, or the read has it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use consort_hotrod::Metadata;
+use quick_cache::Weighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+
+use crate::bounds::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
+use crate::clock::Time;
+
+/// An entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Kept {
+    pub(super) metadata: Metadata,
+    pub(super) value: Bytes,
+    /// When it is over.
+    pub(super) until: Option<Time>,
+}
+
+/// Weighs entries so that neither there are too many nor too large ones: in units of what an entry may take if all are
+/// equal.
+#[derive(Clone)]
+struct Scale {
+    unit: usize,
+}
+
+impl Weighter<Bytes, Kept> for Scale {
+    fn weight(&self, key: &Bytes, kept: &Kept) -> u64 {
+        (key.len() + kept.value.len() + NEAR_OVERHEAD).div_ceil(self.unit).max(1) as u64
+    }
+}
+
+/// Whether something is kept, and where reads go for that.
+#[derive(Clone)]
+enum Mode<P> {
+    Off,
+    On(P),
+    /// The server's filter is being replaced: what it notes meanwhile may be lost, so that nothing more is kept.
+    Updating(P),
+}
+
+/// Reads of one key that are under way.
+struct Reads {
+    count: usize,
+    /// When the key was last forgotten, by the part's count.
+    forgotten: u64,
+}
+
+struct Part<P> {
+    mode: Mode<P>,
+    kept: Cache<Bytes, Kept, Scale, RandomState, DefaultLifecycle<Bytes, Kept>>,
+    /// As many keys as callers read at the time.
+    reads: HashMap<Bytes, Reads>,
+    /// Counts what was forgotten.
+    count: u64,
+    /// When everything was last forgotten.
+    all_forgotten: u64,
+}
+
+/// A read that was begun: it has to be ended.
+pub(super) struct Read {
+    key: Bytes,
+    since: u64,
+}
+
+/// What there is of a key.
+pub(super) enum Look<P> {
+    Hit(Kept),
+    /// It is to be read there, and may be kept.
+    Miss(P, Read),
+    /// It is to be read as if there were no near cache.
+    Off,
+}
+
+/// A near cache's entries.
+pub(super) struct Table<P> {
+    parts: Box<[Mutex<Part<P>>]>,
+    hasher: RandomState,
+    /// Keys in the server's filter that are not kept, since it was made.
+    gone: AtomicU64,
+}
+
+impl<P: Clone> Part<P> {
+    fn forget_all(&mut self) {
+        self.count += 1;
+        self.all_forgotten = self.count;
+    }
+}
+
+impl<P: Clone> Table<P> {
+    pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
+        let max_entries = max_entries.max(1);
+        let parts = (max_entries / NEAR_PART_ENTRIES).clamp(1, NEAR_PARTS_MAX);
+        let unit = (max_bytes / max_entries).max(1);
+        let entries = max_entries / parts;
+        let part = || Part {
+            mode: Mode::Off,
+            kept: Cache::with(
+                entries,
+                entries as u64,
+                Scale { unit },
+                RandomState::new(),
+                DefaultLifecycle::default(),
+            ),
+            reads: HashMap::new(),
+            count: 0,
+            all_forgotten: 0,
+        };
+        Self {
+            parts: (0..parts).map(|_| Mutex::new(part())).collect(),
+            hasher: RandomState::new(),
+            gone: AtomicU64::new(0),
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = MutexGuard<'_, Part<P>>> {
+        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn part(&self, key: &[u8]) -> MutexGuard<'_, Part<P>> {
+        let place = self.hasher.hash_one(key) as usize % self.parts.len();
+        self.parts[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is of a key. A miss begins a read.
+    pub(super) fn look(&self, key: &Bytes, now: Time) -> Look<P> {
+        let mut part = self.part(key);
+        let place = match &part.mode {
+            Mode::Off => return Look::Off,
+            Mode::On(place) => Some(place.clone()),
+            Mode::Updating(_) => None,
+        };
+        if let Some(kept) = part.kept.get(key) {
+            if kept.until.is_none_or(|until| now < until) {
+                return Look::Hit(kept.clone());
+            }
+            part.kept.remove(key);
+            self.note_gone(1);
+        }
+        let Some(place) = place else { return Look::Off };
+        let since = part.count;
+        part.reads.entry(key.clone()).or_insert(Reads { count: 0, forgotten: 0 }).count += 1;
+        Look::Miss(place, Read { key: key.clone(), since })
+    }
+
+    /// A read has ended, with something to keep unless it was forgotten meanwhile. Whether it is kept.
+    pub(super) fn end(&self, read: Read, kept: Option<Kept>) -> bool {
+        let mut part = self.part(&read.key);
+        let mut forgotten = part.all_forgotten;
+        if let Some(reads) = part.reads.get_mut(&read.key) {
+            forgotten = forgotten.max(reads.forgotten);
+            reads.count -= 1;
+            if reads.count == 0 {
+                part.reads.remove(&read.key);
+            }
+        }
+        let kept = kept.filter(|_| forgotten <= read.since && matches!(part.mode, Mode::On(_)));
+        let Some(kept) = kept else {
+            self.note_gone(1);
+            return false;
+        };
+        let before = part.kept.len();
+        // The key may be a part of something larger that was received.
+        part.kept.insert(Bytes::copy_from_slice(&read.key), kept);
+        self.note_gone((before + 1).saturating_sub(part.kept.len()) as u64);
+        true
+    }
+
+    /// A key has another value, or none.
+    pub(super) fn forget(&self, key: &[u8]) {
+        let mut part = self.part(key);
+        if let Mode::Off = part.mode {
+            return;
+        }
+        part.count += 1;
+        let count = part.count;
+        if let Some(reads) = part.reads.get_mut(key) {
+            reads.forgotten = count;
+        }
+        part.kept.remove(key);
+        self.note_gone(1);
+    }
+
+    /// All keys have.
+    pub(super) fn forget_all(&self) {
+        for mut part in self.parts() {
+            self.note_gone(part.kept.len() as u64);
+            part.kept.clear();
+            part.forget_all();
+        }
+    }
+
+    /// Reads there are kept from now on, and changes are told.
+    pub(super) fn turn_on(&self, place: &P) {
+        self.gone.store(0, Ordering::Relaxed);
+        for mut part in self.parts() {
+            part.mode = Mode::On(place.clone());
+        }
+    }
+
+    /// Changes are told no more.
+    pub(super) fn turn_off(&self) {
+        for mut part in self.parts() {
+            part.mode = Mode::Off;
+            part.kept.clear();
+            part.forget_all();
+        }
+    }
+
+    /// The server's filter is going to have these keys only.
+    pub(super) fn begin_update(&self, mut key: impl FnMut(&[u8])) {
+        self.gone.store(0, Ordering::Relaxed);
+        for mut part in self.parts() {
+            if let Mode::On(place) = &part.mode {
+                part.mode = Mode::Updating(place.clone());
+            }
+            // Reads that are under way may have been noted before the filter is replaced.
+            part.forget_all();
+            part.kept.iter().for_each(|(kept, _)| key(kept));
+        }
+    }
+
+    /// It has.
+    pub(super) fn end_update(&self) {
+        for mut part in self.parts() {
+            if let Mode::Updating(place) = &part.mode {
+                part.mode = Mode::On(place.clone());
+            }
+        }
+    }
+
+    fn note_gone(&self, count: u64) {
+        self.gone.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Keys in the server's filter that need not be there, about.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts().map(|part| part.kept.len()).sum()
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.parts().all(|part| !matches!(part.mode, Mode::Off))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const NOW: Time = Duration::from_secs(1);
+
+    fn table() -> Table<()> {
+        let table = Table::new(100, 1 << 20);
+        table.turn_on(&());
+        table
+    }
+
+    fn key(key: &'static str) -> Bytes {
+        Bytes::from_static(key.as_bytes())
+    }
+
+    fn kept(value: &'static str) -> Kept {
+        Kept { metadata: Metadata::immortal(1), value: value.into(), until: None }
+    }
+
+    fn begin(table: &Table<()>, of: &'static str) -> Read {
+        match table.look(&key(of), NOW) {
+            Look::Miss((), read) => read,
+            Look::Hit(_) => panic!("it is there"),
+            Look::Off => panic!("it is off"),
+        }
+    }
+
+    fn value(table: &Table<()>, of: &'static str) -> Option<Bytes> {
+        match table.look(&key(of), NOW) {
+            Look::Hit(kept) => Some(kept.value),
+            Look::Miss((), read) => {
+                table.end(read, None);
+                None
+            }
+            Look::Off => None,
+        }
+    }
+
+    #[test]
+    fn what_was_read_is_kept_until_it_is_forgotten() {
+        let table = table();
+        let read = begin(&table, "k");
+        assert!(table.end(read, Some(kept("v"))));
+        assert_eq!(value(&table, "k").as_deref(), Some(&b"v"[..]));
+        table.forget(b"k");
+        assert_eq!(value(&table, "k"), None);
+    }
+
+    #[test]
+    fn a_read_that_was_under_way_when_its_key_was_forgotten_leaves_nothing() {
+        let table = table();
+        let (first, other) = (begin(&table, "k"), begin(&table, "other"));
+        let second = begin(&table, "k");
+        table.forget(b"k");
+        let third = begin(&table, "k");
+        assert!(!table.end(first, Some(kept("old"))));
+        assert!(!table.end(second, Some(kept("old"))));
+        assert!(table.end(other, Some(kept("v"))), "it was not forgotten");
+        assert_eq!(value(&table, "k"), None);
+        assert!(table.end(third, Some(kept("new"))), "it was begun afterwards");
+        assert_eq!(value(&table, "k").as_deref(), Some(&b"new"[..]));
+        assert!(table.parts().all(|part| part.reads.is_empty()));
+    }
+
+    #[test]
+    fn what_is_read_from_a_connection_that_is_lost_meanwhile_is_not_kept() {
+        let table = table();
+        let read = begin(&table, "a");
+        assert!(table.end(read, Some(kept("v"))));
+        let read = begin(&table, "b");
+        table.turn_off();
+        assert!(matches!(table.look(&key("a"), NOW), Look::Off));
+        table.turn_on(&());
+        assert_eq!(value(&table, "a"), None, "it was emptied");
+        assert!(!table.end(read, Some(kept("old"))));
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_that_was_read_while_the_filter_is_replaced() {
+        let table = table();
+        let read = begin(&table, "a");
+        assert!(table.end(read, Some(kept("v"))));
+        let before = begin(&table, "b");
+        let mut keys = Vec::new();
+        table.begin_update(|key| keys.push(key.to_vec()));
+        assert_eq!(keys, [b"a"]);
+        assert_eq!(value(&table, "a").as_deref(), Some(&b"v"[..]), "the filter has it");
+        assert!(matches!(table.look(&key("c"), NOW), Look::Off));
+        assert!(!table.end(before, Some(kept("v"))), "the filter may not have it");
+        table.end_update();
+        let after = begin(&table, "c");
+        assert!(table.end(after, Some(kept("v"))));
+    }
+
+    #[test]
+    fn entries_and_bytes_are_bounded() {
+        for (size, most) in [(1, 10), (5_000, 2)] {
+            let table = Table::new(10, 10_000);
+            table.turn_on(&());
+            for n in 0..100_u32 {
+                let key = Bytes::copy_from_slice(&n.to_be_bytes());
+                let Look::Miss((), read) = table.look(&key, NOW) else { panic!("{n}") };
+                let value = Bytes::from(vec![0; size]);
+                table.end(read, Some(Kept { metadata: Metadata::immortal(1), value, until: None }));
+            }
+            assert!((1..=most).contains(&table.len()), "{} of {size} bytes", table.len());
+            assert!(table.gone() >= 90, "what had to go is counted");
+        }
+    }
+
+    #[test]
+    fn what_is_over_is_not_given() {
+        let table = table();
+        let read = begin(&table, "k");
+        table.end(read, Some(Kept { until: Some(NOW + Duration::from_secs(1)), ..kept("v") }));
+        assert_eq!(value(&table, "k").as_deref(), Some(&b"v"[..]));
+        assert!(matches!(table.look(&key("k"), NOW + Duration::from_secs(1)), Look::Miss(..)));
+        assert_eq!(table.len(), 0);
+    }
+}

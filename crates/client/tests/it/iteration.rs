@@ -1,0 +1,246 @@
+//! Walks: every entry once, whatever servers do, and no further ahead than asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_client::{Client, ClientError, Filter, Lifetime, Walk};
+use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response};
+use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status};
+use futures_core::Stream;
+
+use crate::foreign::{Conversation, Played, begin, pong};
+use crate::servers::{DISTRIBUTED, Running, eventually};
+use crate::verbs::{VERSIONS, speaking};
+
+async fn all<T>(mut walk: Walk<T>) -> Vec<T> {
+    let mut found = Vec::new();
+    while let Some(item) = walk.next().await {
+        found.push(item.unwrap());
+    }
+    found
+}
+
+async fn filled(client: &Client, count: u32) -> BTreeMap<u32, u32> {
+    let cache = client.cache::<u32, u32>("c");
+    let entries: BTreeMap<u32, u32> = (0..count).map(|n| (n, n * 2)).collect();
+    cache.put_all(&entries).await.unwrap();
+    entries
+}
+
+#[tokio::test]
+async fn every_entry_comes_once_in_every_version() {
+    let (server, admin) = Running::with_cache("walks", "c").await;
+    let entries = filled(&admin, 2_000).await;
+    for version in VERSIONS {
+        let client = speaking(&server, version).await.unwrap();
+        let cache = client.cache::<u32, u32>("c");
+        let found = all(cache.entries()).await;
+        assert_eq!(found.len(), 2_000);
+        assert_eq!(found.into_iter().collect::<BTreeMap<_, _>>(), entries);
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn batches_segments_and_filters_are_as_asked_for() {
+    let (_server, client) = Running::with_cache("walk-settings", "c").await;
+    let entries = filled(&client, 300).await;
+    let cache = client.cache::<u32, u32>("c");
+    for batch in [0, 1, 7, 100_000] {
+        let mut keys = all(cache.keys().batch(batch)).await;
+        keys.sort_unstable();
+        assert!(keys.iter().eq(entries.keys()), "batches of {batch}");
+    }
+    let mut of_parts = BTreeSet::new();
+    for part in [0..100, 100..200, 200..256] {
+        let keys = all(cache.keys().segments(part)).await;
+        assert!(keys.len() > 30 && keys.into_iter().all(|key| of_parts.insert(key)));
+    }
+    assert!(of_parts.iter().eq(entries.keys()));
+    assert!(all(cache.keys().segments([])).await.is_empty());
+    assert!(all(cache.keys().segments([300])).await.is_empty(), "there is no such segment");
+
+    let raw = client.raw("c");
+    raw.clear().await.unwrap();
+    for (key, value) in [("a1", "x"), ("a2", "y"), ("b1", "x")] {
+        raw.put(key.as_bytes(), value.as_bytes()).await.unwrap();
+    }
+    let mut by_key = all(raw.keys().filter(Filter::key_prefix("a"))).await;
+    by_key.sort();
+    assert_eq!(by_key, ["a1", "a2"]);
+    let mut by_value = all(raw.entries().filter(Filter::value_prefix("x"))).await;
+    by_value.sort();
+    assert_eq!(by_value, [("a1".into(), "x".into()), ("b1".into(), Bytes::from("x"))]);
+    let error = raw.entries().filter(Filter::named("mine", [])).next().await.unwrap().unwrap_err();
+    assert!(matches!(&error, ClientError::Server { message, .. } if message.contains("mine")), "{error}");
+}
+
+#[tokio::test]
+async fn metadata_comes_with_entries() {
+    let (_server, client) = Running::with_cache("walk-metadata", "c").await;
+    let cache = client.cache::<u32, u32>("c");
+    let hour = Lifetime::lifespan(Duration::from_secs(3_600));
+    cache.put(&1, &10).await.unwrap();
+    cache.put_with(&2, &20, hour).await.unwrap();
+    let mut found = all(cache.entries_with_metadata()).await;
+    found.sort_by_key(|(key, _)| *key);
+    for ((key, entry), lifetime) in found.iter().zip([Lifetime::FOREVER, hour]) {
+        assert_eq!((entry.value, entry.lifetime), (key * 10, lifetime));
+        let read = cache.get_with_metadata(key).await.unwrap().unwrap();
+        assert_eq!(entry.version, read.version);
+    }
+    assert_eq!(found.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_entry_comes_once_while_servers_come_and_go() {
+    let mut servers = BTreeMap::new();
+    for name in ["A", "B", "C"] {
+        servers.insert(name, Running::start("walk-failover", name).await);
+    }
+    let client = servers["A"].client().await;
+    client.administration().create("c", DISTRIBUTED).await.unwrap();
+    let entries = filled(&client, 5_000).await;
+    let cache = client.cache::<u32, u32>("c");
+    eventually("all servers are known", async || client.servers().len() == 3).await;
+    let mut walk = cache.entries().batch(90);
+    let mut found = BTreeMap::new();
+    for count in 0_u32.. {
+        match count {
+            1_000 => drop(servers.remove("B")),
+            2_000 => drop(servers.insert("D", Running::start("walk-failover", "D").await)),
+            3_500 => drop(servers.remove("C")),
+            _ => {}
+        }
+        let Some(item) = walk.next().await else { break };
+        let (key, value) = item.unwrap();
+        assert_eq!(found.insert(key, value), None, "{key} comes twice");
+    }
+    assert_eq!(found, entries);
+}
+
+/// The beginning of a walk at a server that a test plays: what it is asked for.
+async fn begun(server: &mut Conversation) -> consort_hotrod::ops::iteration::Start {
+    let ping = server.next().await.expect("a ping, for the topology");
+    server.answer(&ping, pong(41)).await;
+    start(server).await
+}
+
+async fn start(server: &mut Conversation) -> consort_hotrod::ops::iteration::Start {
+    let request = server.next().await.expect("a beginning");
+    let started = ResponseBody::Iteration(Response::Started("w".into()));
+    server.answer(&request, started).await;
+    match request.body {
+        RequestBody::Iteration(Request::Start(start)) => start,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn batch(keys: impl IntoIterator<Item = u32>) -> ResponseBody {
+    let entry = |key: u32| Entry {
+        metadata: None,
+        key: Bytes::from(key.to_string()),
+        values: [Bytes::from_static(b"v")].into_iter().collect(),
+    };
+    let entries = keys.into_iter().map(entry).collect();
+    ResponseBody::Iteration(Response::Batch(Batch { finished: BitSet::default(), projections: 1, entries }))
+}
+
+async fn next_asked(server: &mut Conversation) -> consort_hotrod::Request {
+    let request = server.next().await.expect("a request");
+    assert!(matches!(&request.body, RequestBody::Iteration(Request::Next(id)) if id.as_str() == "w"));
+    request
+}
+
+#[tokio::test]
+async fn no_more_is_fetched_than_may_wait_and_a_dropped_walk_is_ended() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let walking = begin(&cache, |cache| async move {
+        let mut walk = cache.keys().batch(10);
+        let first = walk.next().await.unwrap().unwrap();
+        (walk, first)
+    });
+    assert_eq!(begun(&mut server).await.batch, 5);
+    let request = next_asked(&mut server).await;
+    server.answer(&request, batch(0..5)).await;
+    let (mut walk, first) = walking.await.unwrap();
+    assert_eq!(first, "0");
+    for key in 1..5 {
+        assert_eq!(walk.next().await.unwrap().unwrap(), key.to_string());
+    }
+    let request = next_asked(&mut server).await;
+    server.answer(&request, batch(5..10)).await;
+    assert_eq!(walk.next().await.unwrap().unwrap(), "5");
+    // Two pings, the beginning and two batches: the third is asked for when there is room for it.
+    assert_eq!(client.traffic().requests, 5);
+    drop(walk);
+    loop {
+        let request = server.next().await.expect("the end");
+        if let RequestBody::Iteration(Request::End(id)) = &request.body {
+            assert_eq!(id.as_str(), "w");
+            break;
+        }
+        assert!(matches!(&request.body, RequestBody::Iteration(Request::Next(_))), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_walk_that_is_dropped_while_it_begins_is_ended_when_it_has() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let mut walk = cache.keys();
+    let waits = async |walk: &mut Walk<Bytes>| {
+        let polled = std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(std::pin::Pin::new(&mut *walk).poll_next(cx).is_pending())
+        });
+        assert!(polled.await);
+    };
+    waits(&mut walk).await;
+    let ping = server.next().await.unwrap();
+    server.answer(&ping, pong(41)).await;
+    eventually("the ping is answered", async || {
+        waits(&mut walk).await;
+        client.traffic().answers == 2
+    })
+    .await;
+    waits(&mut walk).await;
+    drop(walk);
+    start(&mut server).await;
+    let request = next_asked(&mut server).await;
+    server.answer(&request, batch(0..5)).await;
+    let end = server.next().await.unwrap();
+    assert!(matches!(&end.body, RequestBody::Iteration(Request::End(_))), "{end:?}");
+}
+
+/// A server that has forgotten a walk is asked again, and what came before comes no more.
+#[tokio::test]
+async fn what_came_before_a_walk_was_lost_does_not_come_again() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let cache = client.raw("c");
+    let walking = begin(&cache, |cache| async move { all(cache.keys()).await });
+    begun(&mut server).await;
+    let request = next_asked(&mut server).await;
+    server.answer(&request, batch(0..3)).await;
+    let request = next_asked(&mut server).await;
+    let nothing = consort_hotrod::Response::new(request.header.id, Status::InvalidIteration, batch([]));
+    server.say(&request, nothing).await;
+    loop {
+        // The end of the one that is lost, and a new one.
+        let request = server.next().await.expect("another beginning");
+        if let RequestBody::Iteration(Request::Start(_)) = &request.body {
+            let started = ResponseBody::Iteration(Response::Started("w".into()));
+            server.answer(&request, started).await;
+            break;
+        }
+    }
+    for keys in [vec![2, 3, 0], vec![1, 4], vec![]] {
+        let request = next_asked(&mut server).await;
+        server.answer(&request, batch(keys)).await;
+    }
+    assert_eq!(walking.await.unwrap(), ["0", "1", "2", "3", "4"]);
+}

@@ -1,0 +1,189 @@
+//! Listeners: what they are told, and what becomes of them when servers are lost or readers are slow.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_client::{
+    ClientError, EntryEvent, Event, EventKind, Events, Filter, Lifetime, RawCache, Version,
+};
+use consort_hotrod::ops::listener::Request;
+use consort_hotrod::{RequestBody, ResponseBody};
+use tokio::time::timeout;
+
+use crate::foreign::{Played, begin};
+use crate::servers::{DISTRIBUTED, PATIENCE, Running, connections_to, eventually};
+use crate::verbs::{VERSIONS, speaking};
+
+async fn next<K>(events: &mut Events<K>) -> Event<K> {
+    timeout(PATIENCE, events.next()).await.expect("an event").expect("no end").unwrap()
+}
+
+/// What has happened, and to which key.
+async fn entry(events: &mut Events<String>) -> (EventKind, String) {
+    match next(events).await {
+        Event::Entry(EntryEvent { kind, key, version, is_repeated: false }) => {
+            let is_there = matches!(kind, EventKind::Created | EventKind::Modified | EventKind::Existing);
+            assert_eq!(version.is_some_and(|version| version != Version(0)), is_there);
+            (kind, key)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn of(kind: EventKind, key: &str) -> (EventKind, String) {
+    (kind, key.to_owned())
+}
+
+#[tokio::test]
+async fn changes_are_told_in_their_order_on_the_one_connection_in_every_version() {
+    let (server, writer) = Running::with_cache("events", "c").await;
+    let written = writer.cache::<String, u32>("c");
+    for version in VERSIONS {
+        let client = speaking(&server, version).await.unwrap();
+        let cache = client.cache::<String, u32>("c");
+        let mut events = cache.listen().start().await.unwrap();
+        written.put("k", &1).await.unwrap();
+        cache.put("k", &2).await.unwrap();
+        written.remove("k").await.unwrap();
+        written.put_with("t", &1, Lifetime::lifespan(Duration::from_millis(1))).await.unwrap();
+        for (kind, key) in [
+            (EventKind::Created, "k"),
+            (EventKind::Modified, "k"),
+            (EventKind::Removed, "k"),
+            (EventKind::Created, "t"),
+            (EventKind::Expired, "t"),
+        ] {
+            assert_eq!(entry(&mut events).await, of(kind, key));
+        }
+        assert_eq!(connections_to(server.at.port()), 2, "the writer's, and the listener's");
+        client.close().await;
+        assert!(matches!(timeout(PATIENCE, events.next()).await.unwrap(), Some(Ok(Event::Gap))));
+        let end = timeout(PATIENCE, events.next()).await.unwrap();
+        assert!(matches!(end, Some(Err(ClientError::Closed))), "{end:?}");
+        eventually("it is closed", async || connections_to(server.at.port()) == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
+    let (_server, client) = Running::with_cache("event-state", "c").await;
+    let cache = client.raw("c");
+    for key in ["a1", "a2", "b1"] {
+        cache.put(key.as_bytes(), &b"1"[..]).await.unwrap();
+    }
+    let listen = cache.listen().with_state().filter(Filter::key_prefix("a"));
+    let mut events = listen.start().await.unwrap();
+    let mut found = Vec::new();
+    loop {
+        match next(&mut events).await {
+            Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) => found.push(key),
+            Event::Complete => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["a1", "a2"]);
+    let mut removals = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
+    cache.put(&b"b2"[..], &b"1"[..]).await.unwrap();
+    cache.put(&b"a3"[..], &b"1"[..]).await.unwrap();
+    cache.remove(&b"b2"[..]).await.unwrap();
+    let told = next(&mut events).await;
+    assert!(matches!(&told, Event::Entry(EntryEvent { key, .. }) if key == "a3"), "{told:?}");
+    let told = next(&mut removals).await;
+    let Event::Entry(EntryEvent { kind: EventKind::Removed, key, .. }) = told else { panic!("{told:?}") };
+    assert_eq!(key, "b2");
+}
+
+#[tokio::test]
+async fn listeners_that_servers_refuse_do_not_begin() {
+    let (_server, client) = Running::with_cache("events-refused", "c").await;
+    let cache = client.raw("c");
+    for listen in [
+        cache.listen().filter(Filter::named("mine", [Bytes::new()])),
+        cache.listen().filter(Filter::value_prefix("x")),
+        cache.listen().converter("mine", []),
+    ] {
+        let error = listen.start().await.unwrap_err();
+        assert!(matches!(error, ClientError::Server { .. }), "{error}");
+    }
+    let error = client.raw("none").listen().start().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchCache(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_server_is_lost_another_one_tells_the_state_again() {
+    let first = Running::start("events-failover", "A").await;
+    let others = [Running::start("events-failover", "B").await, Running::start("events-failover", "C").await];
+    let writer = others[0].client().await;
+    writer.administration().create("c", DISTRIBUTED).await.unwrap();
+    let written = writer.cache::<String, u32>("c").with_timeout(PATIENCE);
+    written.put("before", &1).await.unwrap();
+    let client = first.client().await;
+    // A listener stays where it was begun; another server is not known before something is asked.
+    let cache = client.cache::<String, u32>("c");
+    let mut events = cache.listen().with_state().start().await.unwrap();
+    assert_eq!(entry(&mut events).await, of(EventKind::Existing, "before"));
+    assert_eq!(next(&mut events).await, Event::Complete);
+    eventually("all servers are known", async || {
+        cache.get("before").await.unwrap();
+        client.servers().len() == 3
+    })
+    .await;
+    drop(first);
+    let mut told = next(&mut events).await;
+    assert_eq!(told, Event::Gap);
+    // There is another one for each attempt that fails.
+    while told == Event::Gap {
+        told = next(&mut events).await;
+    }
+    assert!(
+        matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) if key == "before")
+    );
+    assert_eq!(next(&mut events).await, Event::Complete);
+    written.put("after", &1).await.unwrap();
+    assert_eq!(entry(&mut events).await, of(EventKind::Created, "after"));
+}
+
+#[tokio::test]
+async fn a_slow_reader_has_a_gap_and_holds_nobody_up() {
+    let (_server, client) = Running::with_cache("events-slow", "c").await;
+    let cache = client.cache::<String, u32>("c");
+    let mut events = cache.listen().events_max(10).start().await.unwrap();
+    for n in 0..100 {
+        cache.put(&n.to_string(), &n).await.unwrap();
+    }
+    eventually("all are told", async || client.traffic().events == 100).await;
+    assert_eq!(next(&mut events).await, Event::Gap);
+    let mut last = None;
+    for _ in 0..9 {
+        let (kind, key) = entry(&mut events).await;
+        assert_eq!(kind, EventKind::Created);
+        last = Some(key);
+        if last.as_deref() == Some("99") {
+            break;
+        }
+    }
+    assert_eq!(last.as_deref(), Some("99"));
+}
+
+#[tokio::test]
+async fn a_dropped_listener_is_removed_and_late_events_disturb_nobody() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let listening = begin(&client.raw("c"), |cache: RawCache| async move { cache.listen().start().await });
+    let request = server.next().await.unwrap();
+    let RequestBody::Listener(Request::Add(listener)) = &request.body else { panic!("{request:?}") };
+    server.answer(&request, ResponseBody::Empty).await;
+    let events = listening.await.unwrap().unwrap();
+    drop(events);
+    let request = server.next().await.unwrap();
+    assert_eq!(request.body, RequestBody::Listener(Request::Remove(listener.id.clone())));
+    let late = crate::near::modified(listener.id.clone(), "k");
+    server.tell(&late).await;
+    server.answer(&request, ResponseBody::Empty).await;
+    let pinging = begin(&client.raw("c"), |cache: RawCache| async move { cache.ping().await });
+    let request = server.next().await.unwrap();
+    server.answer(&request, crate::foreign::pong(41)).await;
+    pinging.await.unwrap().unwrap();
+    assert_eq!(client.traffic().events, 1);
+}

@@ -1,0 +1,316 @@
+//! Near caches: what they keep, and that they never keep it too long.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_client::{Cache, Client, ClientError, Lifetime, Near, RawCache};
+use consort_hotrod::ops::event::{Event, EventData, EventKind};
+use consort_hotrod::ops::{listener, map};
+use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody};
+use tokio::task::JoinSet;
+
+use crate::foreign::{Conversation, Played, begin};
+use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
+use crate::verbs::{VERSIONS, speaking};
+
+type Numbers = Cache<u32, u32>;
+
+pub(crate) fn modified(listener: Bytes, key: &'static str) -> Event {
+    let data = EventData::Key(key.into(), Some(2));
+    Event { id: 0, kind: EventKind::Modified, listener, is_retried: false, data }
+}
+
+async fn near(client: &Client, near: Near) -> Numbers {
+    client.cache::<u32, u32>("c").near(near).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_read_is_not_asked_for_again_until_it_changes_in_every_version() {
+    let (server, writer) = Running::with_cache("near", "c").await;
+    let written = writer.cache::<u32, u32>("c");
+    for version in VERSIONS {
+        let client = speaking(&server, version).await.unwrap();
+        for bloom in [true, false] {
+            written.put(&1, &10).await.unwrap();
+            let cache = near(&client, Near { bloom, ..Near::default() }).await;
+            assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+            let before = client.traffic().requests;
+            for _ in 0..10 {
+                assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+                let entry = cache.get_with_metadata(&1).await.unwrap().unwrap();
+                assert_eq!((entry.value, entry.lifetime), (10, Lifetime::FOREVER));
+            }
+            assert_eq!(client.traffic().requests, before, "{version}");
+            written.put(&1, &11).await.unwrap();
+            eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
+            // What the client writes itself it does not have to be told.
+            cache.put(&1, &12).await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), Some(12));
+            cache.put_all([(&1, &13)]).await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), Some(13));
+            assert_eq!(cache.swap(&1, &14).await.unwrap(), Some(13));
+            assert_eq!(cache.get(&1).await.unwrap(), Some(14));
+            cache.remove_all([&1]).await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), None);
+            cache.put(&1, &15).await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), Some(15));
+            cache.clear().await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), None);
+            let stats = cache.near_stats().unwrap();
+            assert!(stats.hits >= 20 && stats.events > 0 && stats.is_on, "{stats:?}");
+        }
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn handles_share_a_near_cache_of_one_kind() {
+    let (_server, client) = Running::with_cache("near-shared", "c").await;
+    let first = near(&client, Near::default()).await;
+    first.put(&1, &10).await.unwrap();
+    assert_eq!(first.get(&1).await.unwrap(), Some(10));
+    let second = near(&client, Near::default()).await.with_timeout(PATIENCE);
+    assert_eq!(second.get(&1).await.unwrap(), Some(10));
+    assert_eq!(second.near_stats().unwrap().hits, 1);
+    let other = Near { max_entries: 5, ..Near::default() };
+    let error = client.cache::<u32, u32>("c").near(other).await.unwrap_err();
+    assert!(matches!(error, ClientError::OtherNearCache(_)), "{error}");
+    drop((first, second));
+    assert_eq!(near(&client, other).await.near_stats().unwrap().hits, 0);
+    let error = client.cache::<u32, u32>("none").near(other).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchCache(_)), "{error}");
+}
+
+#[tokio::test]
+async fn what_lives_shortly_or_by_its_use_is_not_kept_too_long() {
+    let (_server, client) = Running::with_cache("near-lifetimes", "c").await;
+    let cache = near(&client, Near::default()).await;
+    let idle = Lifetime { lifespan: None, max_idle: Some(Duration::from_secs(100)) };
+    cache.put_with(&1, &1, idle).await.unwrap();
+    cache.put_with(&2, &2, Lifetime::lifespan(Duration::from_millis(300))).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(cache.get(&1).await.unwrap(), Some(1));
+    }
+    assert_eq!(cache.near_stats().unwrap().hits, 0, "the server counts its uses");
+    eventually("it is over", async || cache.get(&2).await.unwrap().is_none()).await;
+}
+
+#[tokio::test]
+async fn what_was_written_in_pieces_is_read_anew() {
+    let (_server, client) = Running::with_cache("near-pieces", "c").await;
+    let cache = client.raw("c").near(Near::default()).await.unwrap();
+    cache.put(&b"k"[..], &b"old"[..]).await.unwrap();
+    assert_eq!(cache.get(&b"k"[..]).await.unwrap().unwrap(), "old");
+    let large = vec![7; 300_000];
+    let mut writer = cache.writer(&b"k"[..]).unwrap();
+    writer.write(&large).await.unwrap();
+    assert!(writer.finish().await.unwrap());
+    assert_eq!(cache.get(&b"k"[..]).await.unwrap().unwrap(), large);
+}
+
+/// S002-18.
+#[tokio::test]
+async fn s002_18_servers_do_not_tell_of_keys_that_are_not_kept() {
+    let (server, writer) = Running::with_cache("near-far", "c").await;
+    let written = writer.cache::<u32, u32>("c");
+    let all: BTreeMap<u32, u32> = (0..2_000).map(|n| (n, n)).collect();
+    written.put_all(&all).await.unwrap();
+    let client = server.client().await;
+    let cache = near(&client, Near { max_entries: 200, ..Near::default() }).await;
+    for key in 0..100 {
+        assert_eq!(cache.get(&key).await.unwrap(), Some(key));
+    }
+    for key in 100..2_000 {
+        written.put(&key, &0).await.unwrap();
+    }
+    written.put(&7, &70).await.unwrap();
+    eventually("it is told", async || cache.get(&7).await.unwrap() == Some(70)).await;
+    // The filter is half empty: less than one in a hundred of the others is told.
+    let told = cache.near_stats().unwrap().events;
+    assert!((1..40).contains(&told), "{told} events");
+
+    // What is not kept any more is taken out of the filter.
+    for key in 0..1_000 {
+        assert!(cache.get(&key).await.unwrap().is_some());
+    }
+    eventually("the server is told which keys are kept", async || cache.near_stats().unwrap().updates > 0)
+        .await;
+    assert!(cache.near_stats().unwrap().entries <= 200);
+}
+
+/// The near cache of a client, and the server that a test plays for it.
+async fn played() -> (RawCache, Conversation, Bytes) {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(Near::default()).await });
+    let request = server.next().await.unwrap();
+    let RequestBody::Listener(listener::Request::AddBloom(id, bits)) = &request.body else {
+        panic!("{request:?}")
+    };
+    assert_eq!(*bits, 80_000);
+    server.answer(&request, ResponseBody::Empty).await;
+    (making.await.unwrap().unwrap(), server, id.clone())
+}
+
+async fn read(cache: RawCache) -> Bytes {
+    cache.get(&b"k"[..]).await.unwrap().unwrap()
+}
+
+async fn asked(server: &mut Conversation) -> Request {
+    let request = server.next().await.unwrap();
+    let RequestBody::Map(map::Request::GetWithMetadata(key)) = &request.body else { panic!("{request:?}") };
+    assert_eq!(key, "k");
+    request
+}
+
+fn value(value: &'static str) -> ResponseBody {
+    ResponseBody::Map(map::Response::WithMetadata(Metadata::immortal(1), value.into()))
+}
+
+/// S002-18: in each order of an answer and an event, the old value does not stay.
+#[tokio::test]
+async fn s002_18_what_changes_while_it_is_read_is_not_kept() {
+    let (cache, mut server, id) = played().await;
+    let reading = begin(&cache, read);
+    let request = asked(&mut server).await;
+    server.tell(&modified(id.clone(), "k")).await;
+    server.answer(&request, value("old")).await;
+    assert_eq!(reading.await.unwrap(), "old");
+
+    let reading = begin(&cache, read);
+    let request = asked(&mut server).await;
+    server.answer(&request, value("new")).await;
+    assert_eq!(reading.await.unwrap(), "new");
+    assert_eq!(read(cache.clone()).await, "new", "it is kept");
+    assert_eq!(cache.near_stats().unwrap().hits, 1);
+
+    server.tell(&modified(id.clone(), "k")).await;
+    eventually("it is forgotten", async || cache.near_stats().unwrap().entries == 0).await;
+    let reading = begin(&cache, read);
+    let request = asked(&mut server).await;
+    // Both in one packet: the reader is woken after both have come.
+    let answer =
+        consort_hotrod::Response::new(request.header.id, consort_hotrod::Status::Success, value("newer"));
+    let mut out = consort_hotrod::Output::new();
+    answer.encode(request.asked(), &mut out);
+    modified(id.clone(), "k").encode(&mut out);
+    server.write(&out.into_bytes()).await;
+    assert_eq!(reading.await.unwrap(), "newer");
+    assert_eq!(cache.near_stats().unwrap().entries, 0);
+}
+
+/// S002-18: nothing is kept when nobody tells of changes.
+#[tokio::test]
+async fn s002_18_with_the_connection_everything_is_forgotten() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let making = begin(&client.raw("c"), |cache: RawCache| async move { cache.near(Near::default()).await });
+    let request = server.next().await.unwrap();
+    server.answer(&request, ResponseBody::Empty).await;
+    let cache = making.await.unwrap().unwrap();
+    let reading = begin(&cache, read);
+    let request = asked(&mut server).await;
+    server.answer(&request, value("v")).await;
+    assert_eq!(reading.await.unwrap(), "v");
+    assert_eq!(cache.near_stats().unwrap().entries, 1);
+    drop(server);
+    eventually("it is off", async || !cache.near_stats().unwrap().is_on).await;
+    assert_eq!(cache.near_stats().unwrap().entries, 0);
+    let mut server = played.meet().await;
+    let adding = server.next().await.unwrap();
+    assert!(matches!(&adding.body, RequestBody::Listener(listener::Request::AddBloom(..))), "{adding:?}");
+    // Until it is answered, reads are as those of others, and nothing is kept.
+    let reading = begin(&cache, read);
+    let request = server.next().await.unwrap();
+    assert!(matches!(&request.body, RequestBody::Map(map::Request::Get(_))), "{request:?}");
+    server.answer(&request, ResponseBody::Map(map::Response::Value("w".into()))).await;
+    assert_eq!(reading.await.unwrap(), "w");
+    server.answer(&adding, ResponseBody::Empty).await;
+    eventually("it is on again", async || cache.near_stats().unwrap().is_on).await;
+    assert_eq!(cache.near_stats().unwrap().entries, 0);
+}
+
+/// Numbers without any order.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+const KEYS: u64 = 80;
+
+/// Reads and changes what others read and change, too. While a server dies, something may fail.
+async fn disturb(cache: Numbers, seed: u64) {
+    let mut random = Random(seed);
+    for _ in 0..600 {
+        let (key, value) = (random.below(KEYS) as u32, random.below(1_000) as u32);
+        let _ = match random.below(100) {
+            0..80 => cache.get(&key).await.map(drop),
+            80..90 => cache.put(&key, &value).await,
+            90..94 => cache.remove(&key).await.map(drop),
+            94..96 => cache.put_with(&key, &value, Lifetime::lifespan(Duration::from_secs(1))).await,
+            96..98 => cache.swap(&key, &value).await.map(drop),
+            98 => cache.put_all([(&key, &value), (&(key + 1), &value)]).await,
+            _ if random.below(20) == 0 => cache.clear().await,
+            _ => Ok(()),
+        };
+    }
+}
+
+/// S002-18: several near caches, small ones that have to forget, with a filter and without; one server dies, another comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_18_no_change_is_missed() {
+    let mut servers = BTreeMap::new();
+    for name in ["A", "B", "C"] {
+        servers.insert(name, Running::start("near-random", name).await);
+    }
+    let plain = servers["A"].client().await;
+    plain.administration().create("c", DISTRIBUTED).await.unwrap();
+    let truth = plain.cache::<u32, u32>("c").with_timeout(PATIENCE);
+    let mut near_ones = Vec::new();
+    for (at, bloom, max_entries) in [("A", true, 30), ("B", true, 1_000), ("B", false, 30), ("C", true, 60)] {
+        let client = servers[at].client().await;
+        let of = Near { bloom, max_entries, ..Near::default() };
+        near_ones.push(near(&client, of).await.with_timeout(PATIENCE));
+    }
+    for round in 0..5_u64 {
+        let mut disturbing = JoinSet::new();
+        for (nth, cache) in near_ones.iter().chain([&truth]).enumerate() {
+            for task in 0..2 {
+                disturbing.spawn(disturb(cache.clone(), 1 + round * 100 + nth as u64 * 10 + task));
+            }
+        }
+        match round {
+            2 => drop(servers.remove("B")),
+            3 => drop(servers.insert("D", Running::start("near-random", "D").await)),
+            _ => {}
+        }
+        while let Some(done) = disturbing.join_next().await {
+            done.unwrap();
+        }
+        // A change that was missed stays so: then this is never reached.
+        eventually("near values are the servers'", async || {
+            for key in 0..=KEYS as u32 {
+                let Ok(true_value) = truth.get(&key).await else { return false };
+                for cache in &near_ones {
+                    if cache.get(&key).await.ok() != Some(true_value) {
+                        return false;
+                    }
+                }
+            }
+            true
+        })
+        .await;
+    }
+    for cache in &near_ones {
+        let stats = cache.near_stats().unwrap();
+        assert!(stats.is_on && stats.hits > 100 && stats.events > 100, "{stats:?}");
+    }
+    assert!(near_ones[0].near_stats().unwrap().updates > 0);
+}
