@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use consort_client::{Client, Lifetime};
+use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
 #[derive(Args)]
 #[command(
     after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\nExamples:\n  consort cache create shop\n  \
     consort cache put shop apples 3\n  consort cache get shop apples\n  \
-    consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls"
+    consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls\n  \
+    consort cache ls shop --prefix app --values\n  consort cache watch shop --state"
 )]
 pub(crate) struct Cache {
     /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST[:PORT], of which
@@ -42,8 +43,35 @@ enum Verb {
     },
     /// Takes a key's value away. The exit code is 1 if it had none.
     Rm { cache: String, key: String },
-    /// The names of the caches.
-    Ls,
+    /// The names of the caches, or the keys of one, in no order.
+    Ls {
+        cache: Option<String>,
+        /// Only keys that begin so. Consort's servers can do that.
+        #[arg(long, value_name = "TEXT", requires = "cache")]
+        prefix: Option<String>,
+        /// With their values, after a tab.
+        #[arg(long, requires = "cache")]
+        values: bool,
+        /// Ends after so many.
+        #[arg(long, value_name = "COUNT", requires = "cache")]
+        limit: Option<usize>,
+    },
+    /// Tells what changes, a line each, until Ctrl-C.
+    ///
+    /// A line is `created`, `modified`, `removed` or `expired`, a tab, and the key. A line `gap` says that some may be
+    /// missing, because a server was lost.
+    Watch {
+        cache: String,
+        /// First what is there, as `existing`, then a line `complete`.
+        #[arg(long)]
+        state: bool,
+        /// Only keys that begin so. Consort's servers can do that.
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// Ends after so many lines.
+        #[arg(long, value_name = "COUNT")]
+        limit: Option<usize>,
+    },
     /// How many keys a cache has.
     Size { cache: String },
     /// Takes all keys' values away.
@@ -104,7 +132,17 @@ impl Cache {
                 cache.put(key.as_bytes(), &value[..]).await?;
             }
             Verb::Rm { cache, key } => return Ok(code(client.raw(&cache).remove(key.as_bytes()).await?)),
-            Verb::Ls => admin.names().await?.iter().for_each(|name| println!("{name}")),
+            Verb::Ls { cache: None, .. } => admin.names().await?.iter().for_each(|name| println!("{name}")),
+            Verb::Ls { cache: Some(cache), prefix, values, limit } => {
+                list(&client.raw(&cache), prefix, values, limit.unwrap_or(usize::MAX)).await?;
+            }
+            Verb::Watch { cache, state, prefix, limit } => {
+                let watching = watch(client.raw(&cache), state, prefix, limit.unwrap_or(usize::MAX));
+                tokio::select! {
+                    watched = watching => watched?,
+                    interrupted = tokio::signal::ctrl_c() => interrupted?,
+                }
+            }
             Verb::Size { cache } => println!("{}", client.raw(&cache).size().await?),
             Verb::Clear { cache } => client.raw(&cache).clear().await?,
             Verb::Create { cache, settings } => admin.create(&cache, &settings).await?,
@@ -112,6 +150,65 @@ impl Cache {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Writes keys as they are found, with their values or without.
+async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usize) -> anyhow::Result<()> {
+    let filter = prefix.map(Filter::key_prefix);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    if values {
+        let walk = cache.entries();
+        let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
+        for _ in 0..limit {
+            let Some(entry) = walk.next().await else { break };
+            let (key, value) = entry?;
+            out.write_all(&[&key[..], b"\t", &value, b"\n"].concat())?;
+        }
+    } else {
+        let walk = cache.keys();
+        let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
+        for _ in 0..limit {
+            let Some(key) = walk.next().await else { break };
+            out.write_all(&[&key?[..], b"\n"].concat())?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Writes what changes until so many lines are written.
+async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usize) -> anyhow::Result<()> {
+    let mut listen = cache.listen();
+    if let Some(prefix) = prefix {
+        listen = listen.filter(Filter::key_prefix(prefix));
+    }
+    if state {
+        listen = listen.with_state();
+    }
+    let mut events = listen.start().await?;
+    for _ in 0..limit {
+        let Some(event) = events.next().await else { break };
+        let line = match event? {
+            Event::Entry(EntryEvent { kind, key, .. }) => {
+                let kind = match kind {
+                    EventKind::Created => "created",
+                    EventKind::Modified => "modified",
+                    EventKind::Removed => "removed",
+                    EventKind::Expired => "expired",
+                    EventKind::Existing => "existing",
+                };
+                [kind.as_bytes(), b"\t", &key].concat()
+            }
+            Event::Complete => b"complete".to_vec(),
+            Event::Gap => b"gap".to_vec(),
+            // Without a converter there is nothing else.
+            _ => continue,
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(&line)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+    Ok(())
 }
 
 fn input() -> anyhow::Result<Vec<u8>> {

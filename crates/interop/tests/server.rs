@@ -52,6 +52,40 @@ fn caches_are_made_and_filled_by_hand() {
 }
 
 #[test]
+fn keys_are_listed_and_changes_are_told_by_hand() {
+    in_own_network("keys_are_listed_and_changes_are_told_by_hand", async {
+        let _server = server();
+        done(&["create", "shop"]);
+        for (key, value) in [("apples", "3"), ("apricots", "4"), ("pears", "5")] {
+            done(&["put", "shop", key, value]);
+        }
+        let sorted = |arguments: &[&str]| {
+            let (out, code) = done(arguments);
+            let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+            lines.sort();
+            (lines.join(" "), code)
+        };
+        assert_eq!(sorted(&["ls", "shop"]), ("apples apricots pears".to_owned(), 0));
+        assert_eq!(sorted(&["ls", "shop", "--prefix=ap"]), ("apples apricots".to_owned(), 0));
+        assert_eq!(sorted(&["ls", "shop", "--prefix=p", "--values"]), ("pears\t5".to_owned(), 0));
+        assert_eq!(done(&["ls", "shop", "--limit=2"]).0.lines().count(), 2);
+        let (out, complaint, code) = cache(&["ls", "none"]);
+        assert!(out.is_empty() && code == 2 && complaint.contains("none"), "{code}: {complaint}");
+
+        let mut watch = Tool::consort(&["cache", "watch", "shop", "--state", "--prefix=pe", "--limit=5"]);
+        assert_eq!(watch.wait_for(&["existing"]), "existing\tpears");
+        watch.wait_for(&["complete"]);
+        done(&["put", "shop", "apples", "1"]);
+        done(&["put", "shop", "pears", "1"]);
+        done(&["rm", "shop", "pears"]);
+        done(&["put", "shop", "peas", "1"]);
+        watch.wait_for_end();
+        let lines = ["existing\tpears", "complete", "modified\tpears", "removed\tpears", "created\tpeas"];
+        assert_eq!(watch.said, lines);
+    });
+}
+
+#[test]
 fn who_cannot_be_reached_is_named() {
     in_own_network("who_cannot_be_reached_is_named", async {
         let (out, complaint, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
