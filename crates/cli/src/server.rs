@@ -104,6 +104,9 @@ impl Server {
             builder = builder.advertised(advertise);
         }
         let server = builder.start(manager).await?;
+        if self.users.is_none() && !server.address().ip().is_loopback() {
+            tracing::warn!("there are no users (--users): everybody who can connect can do everything");
+        }
         match self.cluster {
             Some(cluster) => println!("Hot Rod on {}, cluster {cluster}: {view}", server.address()),
             None => println!("Hot Rod on {}, alone", server.address()),

@@ -119,3 +119,48 @@ fn perf_through_hot_rod_tells_what_its_requests_took() {
         assert_eq!(done(&["size", "perf"]).0, "500\n");
     });
 }
+
+/// The line that `consort user` makes of a name, a role and a password.
+fn user(name: &str, role: &str, password: &str) -> String {
+    let mut making = Tool::consort(&["user", name, "--role", role]);
+    making.type_line(password);
+    let line = making.wait_for(&["SCRAM-SHA-256$", "SCRAM-SHA-512$"]);
+    making.wait_for_end();
+    assert!(!line.contains(password), "{line}");
+    line
+}
+
+#[test]
+fn users_are_made_by_hand_and_held_to_their_roles() {
+    in_own_network("users_are_made_by_hand_and_held_to_their_roles", async {
+        let file = std::env::temp_dir().join(format!("consort-users-{}", std::process::id()));
+        let lines = [user("alice", "admin", "rabbit hole"), user("the reader", "observer", "secret")];
+        std::fs::write(&file, format!("# who\n{}\n", lines.join("\n"))).expect("a file");
+        let users = file.display().to_string();
+        let mut server = Tool::consort(&["server", "--users", &users]);
+        server.wait_for(&["Hot Rod"]);
+        let (alice, reader) = ("--at=alice:rabbit%20hole@127.0.0.1", "--at=the%20reader:secret@127.0.0.1");
+        assert_eq!(done(&[alice, "create", "shop"]).1, 0);
+        assert_eq!(done(&[alice, "put", "shop", "apples", "3"]).1, 0);
+        assert_eq!(done(&[reader, "get", "shop", "apples"]).0, "3");
+        for (arguments, told) in [
+            (
+                &[reader, "put", "shop", "apples", "4"][..],
+                "user 'the reader' lacks 'WRITE' permission, which PUT needs",
+            ),
+            (&["get", "shop", "apples"], "Operation 'GET' requires authentication"),
+            (&["--at=alice:wrong@127.0.0.1", "ls"], "ISPN006024: Invalid credentials"),
+        ] {
+            let (out, complaint, code) = cache(arguments);
+            assert!(
+                out.is_empty() && code == 2 && complaint.contains(told),
+                "{arguments:?}: {code}: {complaint}"
+            );
+        }
+        std::fs::write(&file, "alice king\n").expect("a file");
+        let run = Tool::run_consort(&["server", "--users", &users]);
+        let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && complaint.contains(":1: there is no role \"king\""), "{complaint}");
+        let _ = std::fs::remove_file(&file);
+    });
+}

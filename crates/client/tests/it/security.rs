@@ -1,14 +1,19 @@
 //! Clients that have to show who they are, and connections within TLS.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use consort_client::{
     Client, ClientBuilder, ClientError, ConnectError, ConnectionError, Hash, LoginError, Mechanism,
     ServerAddress, Tls,
 };
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::certificates::Authority;
-use crate::servers::{DISTRIBUTED, Running, eventually};
+use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 
 const USERS: &str = "admin admin password:secret\n\
     reader observer password:\"p@ss w:rd/\"\n\
@@ -252,4 +257,28 @@ async fn a_token_shows_who_one_is_while_it_is_good() {
     let open = Running::secured("tokens-open", "A", open.mechanisms([Mechanism::Plain])).await;
     let error = login_error(to(&open).token("a.b.c")).await;
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
+}
+
+/// A handshake that is begun or none at all costs the server no more than a moment, and others nothing.
+#[tokio::test]
+async fn half_handshakes_are_not_waited_for() {
+    let authority = Authority::new("half");
+    let patience = Duration::from_millis(400);
+    let builder = within_tls(&authority, ClientCertificates::NotAsked).patience(patience);
+    let server = Running::secured("tls-half", "A", builder).await;
+    let client = to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap();
+    works(&client).await;
+    // The header of a record with a client's greeting of 512 bytes, of which nothing comes; and what is no record.
+    let begun = Instant::now();
+    for (said, is_waited_for) in
+        [(&b"\x16\x03\x01\x02\x00"[..], true), (b"", true), (b"GET / HTTP/1.1\r\n\r\n", false)]
+    {
+        let mut stream = TcpStream::connect(server.at).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let mut sink = Vec::new();
+        // An alert may come first.
+        let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("it is closed");
+        assert!(!is_waited_for || begun.elapsed() >= patience);
+    }
+    works(&client).await;
 }

@@ -10,6 +10,7 @@
 //! * A user without a secret is known by a client certificate or a token alone.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use consort_sasl::prepare;
@@ -25,6 +26,9 @@ pub const VERIFIER_ITERATIONS: u32 = 16_384;
 /// Passwords that stand in the file are hashed as little as is allowed: who has the file has them anyway, and the server
 /// hashes all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
+
+/// What everybody may do with a file, in its mode: who can read verifiers can try passwords on them.
+const OTHERS: u32 = 0o006;
 
 /// Bytes of a salt.
 const SALT_LEN: usize = 16;
@@ -156,6 +160,10 @@ impl Users {
     /// With the file, the line, and what is wrong with it.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
+        let mode = std::fs::metadata(path.as_ref()).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & OTHERS != 0 {
+            tracing::warn!(%file, "everybody on this host can read or change who the users are");
+        }
         match std::fs::read_to_string(path.as_ref()) {
             Ok(text) => Self::parse(&file, &text),
             Err(error) => Err(UsersError::Unreadable { file, reason: error.to_string() }),

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::authentication::{refusal, users};
-use crate::client::{PATIENCE, Running, get, put};
+use crate::client::{Client, PATIENCE, Running, get, put};
 
 /// Reads until the server has closed the connection.
 async fn closed(mut stream: TcpStream) {
@@ -127,7 +127,7 @@ async fn strangers_hold_no_more_than_64_kib_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_passwords_at_speed_do_not_hold_up_others() {
     const GUESSING: usize = 32;
-    const READS: usize = 2_000;
+    const READS: usize = 20_000;
     // As expensive as verifiers are that are made for real.
     let line = line_for("alice", &[Role::Admin], Some("wonderland")).unwrap();
     let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
@@ -136,27 +136,33 @@ async fn wrong_passwords_at_speed_do_not_hold_up_others() {
     alice.plain("alice", "wonderland").await;
     alice.create("c").await;
     alice.ask("c", put("k", "v")).await;
+    let quiet = reads(&mut alice, READS).await;
     let at = server.at;
     let mut guessing = tokio::task::JoinSet::new();
     for n in 0..GUESSING {
         guessing.spawn(async move {
             let name = if n % 2 == 0 { "alice" } else { "nobody" };
             loop {
-                let mut client = crate::client::Client::connect(at).await;
+                let mut client = Client::connect(at).await;
                 refusal(&client.plain(name, "guess").await);
             }
         });
     }
-    let mut times = Vec::with_capacity(READS);
-    for _ in 0..READS {
+    let disturbed = reads(&mut alice, READS).await;
+    guessing.shutdown().await;
+    println!("p50 and p99 without guesses {quiet:?}, with them {disturbed:?}");
+    // Passwords are hashed for tens of milliseconds each, and never where this waits.
+    assert!(disturbed[1] < Duration::from_millis(250), "{disturbed:?} after {quiet:?}");
+}
+
+/// Reads one after the other: the 50th and the 99th percentile of what they take.
+async fn reads(client: &mut Client, count: usize) -> [Duration; 2] {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
         let begun = Instant::now();
-        assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
+        assert_eq!(client.ask("c", get("k")).await.status, Status::Success);
         times.push(begun.elapsed());
     }
-    guessing.shutdown().await;
     times.sort_unstable();
-    // Passwords are hashed for tens of milliseconds each, and never where this waits.
-    let p99 = times[READS * 99 / 100];
-    println!("p50 {:?}, p99 {p99:?}", times[READS / 2]);
-    assert!(p99 < Duration::from_millis(250), "{p99:?}");
+    [times[count / 2], times[count * 99 / 100]]
 }
