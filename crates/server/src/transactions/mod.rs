@@ -517,3 +517,6 @@ async fn write_intent(cache: &RawCache, intent: &Intent) -> Result<(), CacheErro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
