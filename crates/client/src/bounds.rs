@@ -16,9 +16,13 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a value: what servers take. Larger ones would cost everybody the connection.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of a piece of a value that is read or written in pieces: enough that few round trips are waited for, and little
-/// enough that what others ask goes between two of them without being noticed.
-pub const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes of a piece of a value that is read or written in pieces: enough that few round trips are waited for, little enough
+/// that what others ask goes between two of them without being noticed, and with what is around it within
+/// [`READ_AT_ONCE`], so that few are moved while they come.
+pub const PIECE_BYTES: usize = 60 * 1024;
+
+/// Pieces that are asked for before they are wanted: a reader waits for none as long as the line holds three.
+pub(crate) const PIECES_AHEAD: usize = 3;
 
 /// Pieces that are written and not acknowledged: the next one is on its way while the server takes the last.
 pub(crate) const PIECES_UNDER_WAY: usize = 2;

@@ -1,6 +1,7 @@
 //! Values that are read in pieces.
 
 use std::borrow::Borrow;
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -9,7 +10,7 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::PIECE_BYTES;
+use crate::bounds::{PIECE_BYTES, PIECES_AHEAD};
 use crate::cache::{Cache, Entry, Version, entry};
 use crate::error::ClientError;
 use crate::options::Lifetime;
@@ -25,14 +26,15 @@ enum State {
 
 /// A value that is read in pieces: as it was when the reading began, whoever writes its key meanwhile.
 ///
-/// There are two pieces of it in memory, the one that [`ValueReader::next`] gives and the one that is on its way. Dropped
+/// There are four pieces of it in memory, the one that [`ValueReader::next`] gives and three that are on their way. Dropped
 /// before its end, it is forgotten by the server.
 pub struct ValueReader {
     course: Course,
     state: State,
     /// What has come and was not given yet.
     piece: Option<Bytes>,
-    ahead: Option<Asking>,
+    /// What was asked for, in its order.
+    ahead: VecDeque<Asking>,
     entry: Entry<()>,
 }
 
@@ -70,7 +72,7 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             course: Course::of(self.bytes(), &answer),
             state: if is_last { State::Complete } else { State::Open(stream) },
             piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            ahead: None,
+            ahead: VecDeque::new(),
             entry: entry(metadata, ()),
         }))
     }
@@ -92,7 +94,7 @@ impl ValueReader {
         self.entry.created
     }
 
-    /// The next piece; nothing at the end. The one after it is asked for. A future of it that is dropped loses nothing.
+    /// The next piece; nothing at the end. Those after it are asked for. A future of it that is dropped loses nothing.
     ///
     /// # Errors
     ///
@@ -114,19 +116,21 @@ impl ValueReader {
     async fn go_on(&mut self) -> Result<(), ClientError> {
         if self.piece.is_none() {
             self.ask_ahead().await?;
-            if let Some(ahead) = &mut self.ahead {
-                let answer = ahead.await;
-                self.ahead = None;
+            if let Some(first) = self.ahead.front_mut() {
+                let answer = first.await;
+                self.ahead.pop_front();
                 self.take(answer)?;
             }
         }
         self.ask_ahead().await
     }
 
-    /// Asks for the next piece, if there is one and it was not asked for.
+    /// Asks for the next pieces, as far as they were not asked for. What is asked for beyond the end is empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
-        if let (State::Open(stream), None) = (&self.state, &self.ahead) {
-            self.ahead = Some(self.course.begin(Request::NextGet(*stream)).await?);
+        while let State::Open(stream) = self.state
+            && self.ahead.len() < PIECES_AHEAD
+        {
+            self.ahead.push_back(self.course.begin(Request::NextGet(stream)).await?);
         }
         Ok(())
     }
@@ -140,7 +144,9 @@ impl ValueReader {
         match response.body {
             ResponseBody::Stream(Response::Piece(piece)) => {
                 if piece.is_last {
+                    self.end();
                     self.state = State::Complete;
+                    self.ahead.clear();
                 }
                 self.piece = Some(piece.bytes).filter(|bytes| !bytes.is_empty());
                 Ok(())

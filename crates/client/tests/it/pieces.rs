@@ -275,7 +275,10 @@ async fn serve_streams(played: Played, length: usize) {
     let value = Bytes::from(vec![7; PIECE_BYTES]);
     let mut given = 0;
     while let Some(request) = client.next().await {
-        let RequestBody::Stream(asked) = &request.body else { panic!("{request:?}") };
+        let RequestBody::Stream(asked) = &request.body else {
+            client.answer(&request, ResponseBody::Map(map::Response::Value("value".into()))).await;
+            continue;
+        };
         let body = match asked {
             stream::Request::StartPut(_) => stream::Response::Started(1),
             stream::Request::NextPut(..) | stream::Request::EndPut(_) | stream::Request::EndGet(_) => {
@@ -297,10 +300,10 @@ async fn serve_streams(played: Played, length: usize) {
     }
 }
 
-/// S002-16: of a value of 512 MB that is written, and one that is read, the client has a few pieces in memory.
+/// S002-16: of a value of 550 MB that is written, and one that is read, the client has a few pieces in memory.
 #[test]
 fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
-    const LENGTH: usize = 512 * 1024 * 1024;
+    const LENGTH: usize = 9_000 * PIECE_BYTES;
     let (told, tells) = std::sync::mpsc::channel();
     // The allocations that are counted are those of a thread: the server has another.
     let serving = std::thread::spawn(move || {
@@ -338,6 +341,8 @@ fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
     let most = [writing.bytes_max, reading.bytes_max];
     let allowed = 10 * PIECE_BYTES as u64;
     assert!(most.iter().all(|bytes| *bytes < allowed), "{most:?} of {allowed} bytes");
+    // What was asked for beyond the end is answered before this.
+    runtime.block_on(cache.get(&b"small"[..])).unwrap();
     runtime.block_on(client.close());
     drop((cache, client, runtime));
     serving.join().unwrap();
