@@ -29,6 +29,8 @@ pub(crate) struct Demo {
 
 const MEMBERS: usize = 4;
 const OWNERS: u16 = 2;
+/// How long the first test runs before it counts.
+const WARM_UP: Duration = Duration::from_millis(1_000);
 /// How often a line is told while nothing happens, and while segments move.
 const CALM: Duration = Duration::from_millis(1_000);
 const MOVING: Duration = Duration::from_millis(100);
@@ -116,7 +118,10 @@ fn is_whole(state: &State, members: usize) -> bool {
 
 /// The test without disturbance, with what comes of it.
 async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
-    let running = tokio::spawn(grid.run(&Test { settings: settings.clone(), warmup_ms: 1_000 }));
+    let test = Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 };
+    let running = tokio::spawn(grid.run(&test));
+    // Meanwhile nothing is counted.
+    tokio::time::sleep(WARM_UP).await;
     let mut watch = Watch::new(grid.look().await?);
     let mut second = 0;
     while !running.is_finished() {
