@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Connections at a time. One more is closed at once: each has a task and some KiB of buffers, and takes a descriptor.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
+/// Connections that wait to be accepted: as many clients as come back at once when another server is gone. One more has to
+/// try again, a second later. The system may allow less.
+pub const CONNECTING_MAX: u32 = 4_096;
+
 /// Bytes of a connection that has not asked anything yet, or has not shown who its client is.
 pub const STRANGER_BYTES_MAX: usize = 64 * 1024;
 

@@ -31,6 +31,7 @@ mod definition;
 mod filter;
 mod iteration;
 mod listeners;
+mod listening;
 mod map;
 mod multimap;
 mod pieces;

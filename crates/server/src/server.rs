@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::Caches;
+use crate::listening::listen;
 use crate::security::tls::TlsSettings;
 use crate::security::{Security, SecurityError, Settings, Tokens, Users};
 use crate::{connection, transactions};
@@ -136,7 +137,7 @@ impl ServerBuilder {
                 return Err(error.into());
             }
         };
-        let listening = TcpListener::bind((&*self.host, self.port)).await;
+        let listening = listen(&self.host, self.port).await;
         let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = match listening {
             Ok(listening) => listening,

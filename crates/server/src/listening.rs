@@ -1,0 +1,67 @@
+//! The socket that clients connect to.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+use crate::bounds::CONNECTING_MAX;
+
+/// Listens where the host's name says, at the first of its addresses that can be had.
+pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+    let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
+    for address in lookup_host((host, port)).await? {
+        match listen_at(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // The port can be had again as soon as a server is gone, while connections of before are remembered.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(CONNECTING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpStream;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// What the system allows at a socket (Linux).
+    fn allowed() -> usize {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        allowed.trim().parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn clients_that_come_at_once_all_have_a_place() {
+        let listener = listen("127.0.0.1", 0).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        // Nobody is accepted meanwhile: who had no place would never be connected.
+        let connecting = async {
+            let mut connected = Vec::new();
+            for _ in 0..allowed().min(CONNECTING_MAX as usize).min(500) {
+                connected.push(TcpStream::connect(at).await.unwrap());
+            }
+        };
+        timeout(Duration::from_secs(60), connecting).await.expect("they are connected");
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_an_error() {
+        let listener = listen("localhost", 0).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let taken = listen(&at.ip().to_string(), at.port()).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert!(listen("no.such.host.invalid", 0).await.is_err());
+    }
+}
