@@ -66,7 +66,12 @@ impl Tool {
         Self::start(command)
     }
 
-    fn start(mut command: Command) -> Self {
+    /// Any command.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start(mut command: Command) -> Self {
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -23,18 +23,7 @@ impl HotRodClient {
         let tree = JavaTree::open()?;
         let (java, directory) = (tree.root.join("interop/hotrod"), tree.directory.clone());
         let lib = directory.join("lib-hotrod");
-        // Its last act is to name the release that it is of.
-        let (release, fetched) = (java.join("pom.xml"), lib.join("fetched"));
-        let wanted = fs::read_to_string(&release).map_err(in_file(&release))?;
-        if fs::read_to_string(&fetched).is_ok_and(|found| found == wanted) {
-            // As it is.
-        } else {
-            if lib.exists() {
-                fs::remove_dir_all(&lib).map_err(in_file(&lib))?;
-            }
-            tree.copy_dependencies(&java, &lib, "Maven, for the Hot Rod client")?;
-            fs::write(&fetched, wanted).map_err(in_file(&fetched))?;
-        }
+        tree.fetch(&java, &lib, "Maven, for the Hot Rod client")?;
         let sources = java.join("src/main/java/consort/hotrod");
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(format!("{}/*", lib.display()));

@@ -103,6 +103,21 @@ impl JavaTree {
         fetch.arg(format!("-DoutputDirectory={}", to.display()));
         finish(fetch, why)
     }
+
+    /// Fetches what a project names into a directory of its own, unless it is there.
+    pub(crate) fn fetch(&self, project: &Path, to: &Path, why: &'static str) -> Result<(), JarError> {
+        // Its last act is to name the release that it is of.
+        let (release, fetched) = (project.join("pom.xml"), to.join("fetched"));
+        let wanted = fs::read_to_string(&release).map_err(in_file(&release))?;
+        if fs::read_to_string(&fetched).is_ok_and(|found| found == wanted) {
+            return Ok(());
+        }
+        if to.exists() {
+            fs::remove_dir_all(to).map_err(in_file(to))?;
+        }
+        self.copy_dependencies(project, to, why)?;
+        fs::write(&fetched, wanted).map_err(in_file(&fetched))
+    }
 }
 
 impl Jar {

@@ -1,0 +1,50 @@
+//! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
+
+#[path = "client/list.rs"]
+mod list;
+
+use consort_client::Client;
+use consort_interop::{Tool, in_own_network};
+use consort_jgroups::InfinispanServer;
+
+/// A server of Infinispan's, ready for clients.
+fn infinispan(prepared: &InfinispanServer, name: &str, port: u16) -> Tool {
+    let command = prepared.command(name, port).unwrap_or_else(|why| panic!("Infinispan's server: {why}"));
+    let mut server = Tool::start(command);
+    server.wait_for(&[InfinispanServer::READY]);
+    server
+}
+
+/// Maven cannot be reached out of a network of the test's own: what it fetches is there before, and is found there then.
+fn prepared() -> InfinispanServer {
+    InfinispanServer::prepare().unwrap_or_else(|why| panic!("Infinispan's server: {why}"))
+}
+
+#[test]
+fn our_client_does_the_list_with_our_server() {
+    in_own_network("our_client_does_the_list_with_our_server", async {
+        let mut server = Tool::consort(&["server"]);
+        server.wait_for(&["Hot Rod"]);
+        list::all("127.0.0.1:11222", list::Kind::Consort).await;
+    });
+}
+
+#[test]
+fn our_client_does_the_list_with_infinispans_server() {
+    let prepared = prepared();
+    in_own_network("our_client_does_the_list_with_infinispans_server", async move {
+        let _server = infinispan(&prepared, "A", 11222);
+        list::all("127.0.0.1:11222", list::Kind::Infinispan).await;
+    });
+}
+
+#[test]
+fn our_client_stays_right_when_one_of_infinispans_servers_is_killed() {
+    let prepared = prepared();
+    in_own_network("our_client_stays_right_when_one_of_infinispans_servers_is_killed", async move {
+        let first = infinispan(&prepared, "A", 11222);
+        let _second = infinispan(&prepared, "B", 11322);
+        let client = Client::connect("127.0.0.1:11222").await.expect("a connection");
+        list::lose_a_server(&client, || drop(first)).await;
+    });
+}

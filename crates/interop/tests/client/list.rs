@@ -1,0 +1,408 @@
+//! What our client does with servers, in each version that it speaks.
+//!
+//! Authentication, multimaps and values in pieces are not in it yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use consort_client::{
+    Cache, Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Events, Filter,
+    Lifetime, Near, ProtocolVersion, RawCache,
+};
+use consort_interop::PATIENCE;
+use tokio::time::timeout;
+
+/// Whose server it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Consort,
+    Infinispan,
+}
+
+/// Two owners of each key, which is bytes.
+const DISTRIBUTED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}}}"#;
+
+const CACHE: &str = "list";
+
+/// Waits until this is so.
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// The whole list.
+pub(crate) async fn all(at: &str, kind: Kind) {
+    for version in VERSIONS {
+        let client = connected(at, version).await;
+        println!("list in {}", version.unwrap_or("the newest version"));
+        administration(&client).await;
+        let cache = client.raw(CACHE);
+        one_key(&cache).await;
+        versions(&cache).await;
+        many_keys(&client.cache(CACHE)).await;
+        walks(&client, kind).await;
+        listeners(&client, kind).await;
+        near(&client).await;
+        counters(&client, version).await;
+        statistics(&client).await;
+        client.administration().remove(CACHE).await.unwrap();
+        assert!(!client.administration().names().await.unwrap().iter().any(|name| name == CACHE));
+        client.close().await;
+    }
+    // After an entry that lives for an hour, our servers take out late what lives for a moment, and tell of it late.
+    for version in VERSIONS {
+        let client = connected(at, version).await;
+        lifetimes(&client).await;
+        client.close().await;
+    }
+}
+
+/// The newest that both sides know, and each by itself.
+const VERSIONS: [Option<&str>; 5] = [None, Some("3.0"), Some("3.1"), Some("4.0"), Some("4.1")];
+
+async fn connected(at: &str, version: Option<&str>) -> Client {
+    let uri = match version {
+        None => format!("hotrod://{at}"),
+        Some(version) => format!("hotrod://{at}?protocol_version={version}"),
+    };
+    Client::connect(&uri).await.unwrap_or_else(|error| panic!("{version:?}: {error}"))
+}
+
+async fn administration(client: &Client) {
+    let admin = client.administration();
+    let error = client.raw(CACHE).ping().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchCache(_)), "{error}");
+    let error = client.raw(CACHE).get(&b"k"[..]).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchCache(_)), "{error}");
+    admin.create(CACHE, DISTRIBUTED).await.unwrap();
+    assert!(admin.create(CACHE, DISTRIBUTED).await.is_err(), "it is there");
+    admin.get_or_create(CACHE, DISTRIBUTED).await.unwrap();
+    assert_eq!(admin.names().await.unwrap().iter().filter(|name| *name == CACHE).count(), 1);
+    client.raw(CACHE).ping().await.unwrap();
+}
+
+async fn one_key(cache: &RawCache) {
+    let (key, one, two) = (&b"key"[..], &b"one"[..], &b"two"[..]);
+    assert_eq!(cache.get(key).await.unwrap(), None);
+    assert!(!cache.contains(key).await.unwrap());
+    assert!(!cache.replace(key, one).await.unwrap());
+    assert!(!cache.remove(key).await.unwrap());
+    assert_eq!(cache.take(key).await.unwrap(), None);
+    assert_eq!(cache.swap(key, one).await.unwrap(), None);
+    assert!(!cache.put_if_absent(key, two).await.unwrap());
+    assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(one));
+    assert!(cache.contains(key).await.unwrap());
+    assert!(cache.replace(key, two).await.unwrap());
+    assert_eq!(cache.swap(key, one).await.unwrap().as_deref(), Some(two));
+    assert_eq!(cache.take(key).await.unwrap().as_deref(), Some(one));
+    assert!(cache.put_if_absent(key, two).await.unwrap());
+    assert!(cache.remove(key).await.unwrap());
+    let large: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
+    cache.put(key, &large[..]).await.unwrap();
+    assert_eq!(cache.get(key).await.unwrap().as_deref(), Some(&large[..]));
+    cache.clear().await.unwrap();
+}
+
+async fn versions(cache: &RawCache) {
+    let (key, one, two) = (&b"key"[..], &b"one"[..], &b"two"[..]);
+    cache.put(key, one).await.unwrap();
+    let first = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert_eq!((&first.value[..], first.lifetime), (one, Lifetime::FOREVER));
+    cache.put(key, two).await.unwrap();
+    assert!(!cache.replace_if_version(key, first.version, one).await.unwrap());
+    assert!(!cache.remove_if_version(key, first.version).await.unwrap());
+    let second = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert_ne!(second.version, first.version);
+    assert!(cache.replace_if_version(key, second.version, one).await.unwrap());
+    let third = cache.get_with_metadata(key).await.unwrap().unwrap();
+    assert!(cache.remove_if_version(key, third.version).await.unwrap());
+    assert!(!cache.replace_if_version(key, third.version, one).await.unwrap());
+    assert_eq!(cache.get_with_metadata(key).await.unwrap(), None);
+}
+
+/// In a cache of its own: that something has expired may be told later.
+async fn lifetimes(client: &Client) {
+    const LIFETIMES: &str = "lifetimes";
+    client.administration().create(LIFETIMES, DISTRIBUTED).await.unwrap();
+    let cache = client.cache::<String, u32>(LIFETIMES);
+    let hour = Lifetime::lifespan(Duration::from_secs(3_600));
+    cache.with_lifetime(hour).put("long", &1).await.unwrap();
+    let entry = cache.get_with_metadata("long").await.unwrap().unwrap();
+    assert_eq!((entry.value, entry.lifetime, entry.last_used), (1, hour, None));
+    assert!(entry.created.unwrap().elapsed().unwrap_or_default() < Duration::from_secs(60));
+    let idle = Lifetime { lifespan: None, max_idle: Some(Duration::from_secs(500)) };
+    cache.put_with("idle", &2, idle).await.unwrap();
+    let entry = cache.get_with_metadata("idle").await.unwrap().unwrap();
+    assert_eq!((entry.lifetime, entry.created), (idle, None));
+    cache.put_with("short", &3, Lifetime::lifespan(Duration::from_millis(50))).await.unwrap();
+    eventually("it expires", async || cache.get("short").await.unwrap().is_none()).await;
+    client.administration().remove(LIFETIMES).await.unwrap();
+}
+
+fn numbers(count: u32) -> BTreeMap<u32, u32> {
+    (0..count).map(|n| (n, n * 2)).collect()
+}
+
+async fn many_keys(cache: &Cache<u32, u32>) {
+    let entries = numbers(1_000);
+    cache.put_all(&entries).await.unwrap();
+    assert_eq!(cache.size().await.unwrap(), 1_000);
+    assert_eq!(cache.get_all([&7, &5_000, &999, &7]).await.unwrap(), [Some(14), None, Some(1_998), Some(14)]);
+    assert_eq!(cache.get_all(entries.keys()).await.unwrap().into_iter().flatten().sum::<u32>(), 999_000);
+    assert_eq!(cache.remove_all([&7, &5_000]).await.unwrap(), [true, false]);
+    assert_eq!(cache.size().await.unwrap(), 999);
+    cache.clear().await.unwrap();
+    assert_eq!(cache.size().await.unwrap(), 0);
+}
+
+async fn walks(client: &Client, kind: Kind) {
+    let cache = client.cache::<u32, u32>(CACHE);
+    let entries = numbers(1_000);
+    cache.put_all(&entries).await.unwrap();
+    for batch in [1_024, 10] {
+        let (mut walk, mut found) = (cache.entries().batch(batch), BTreeMap::new());
+        while let Some(item) = walk.next().await {
+            let (key, value) = item.unwrap();
+            assert_eq!(found.insert(key, value), None, "{key} comes twice");
+        }
+        assert_eq!(found, entries, "batches of {batch}");
+    }
+    let mut of_parts = BTreeSet::new();
+    for part in [0..100, 100..256] {
+        let mut walk = cache.keys().segments(part);
+        while let Some(key) = walk.next().await {
+            assert!(of_parts.insert(key.unwrap()));
+        }
+    }
+    assert!(of_parts.iter().eq(entries.keys()));
+    let mut walk = cache.entries_with_metadata();
+    let (key, entry) = walk.next().await.unwrap().unwrap();
+    assert_eq!((entry.value, entry.lifetime), (key * 2, Lifetime::FOREVER));
+    assert_eq!(cache.get_with_metadata(&key).await.unwrap().unwrap().version, entry.version);
+    drop(walk);
+    cache.clear().await.unwrap();
+    let raw = client.raw(CACHE);
+    raw.put(&b"a1"[..], &b"x"[..]).await.unwrap();
+    raw.put(&b"b1"[..], &b"x"[..]).await.unwrap();
+    let found = raw.keys().filter(Filter::key_prefix("a")).next().await.unwrap();
+    match kind {
+        Kind::Consort => assert_eq!(found.unwrap(), "a1"),
+        // Only ours have it, and others say so.
+        Kind::Infinispan => assert!(matches!(found, Err(ClientError::Server { .. })), "{found:?}"),
+    }
+    raw.clear().await.unwrap();
+}
+
+async fn next<K>(events: &mut Events<K>) -> Event<K> {
+    timeout(PATIENCE, events.next()).await.expect("an event").expect("no end").unwrap()
+}
+
+async fn told(events: &mut Events<u32>) -> (EventKind, u32) {
+    match next(events).await {
+        Event::Entry(EntryEvent { kind, key, .. }) => (kind, key),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What was there, and that it has come: in any order.
+async fn state(events: &mut Events<u32>, count: usize) -> BTreeSet<u32> {
+    let (mut found, mut is_complete) = (BTreeSet::new(), false);
+    while found.len() < count || !is_complete {
+        match next(events).await {
+            Event::Entry(EntryEvent { kind: EventKind::Existing, key, .. }) => assert!(found.insert(key)),
+            Event::Complete => is_complete = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    found
+}
+
+async fn listeners(client: &Client, kind: Kind) {
+    let cache = client.cache::<u32, u32>(CACHE);
+    let entries = numbers(50);
+    cache.put_all(&entries).await.unwrap();
+    let mut events = cache.listen().with_state().start().await.unwrap();
+    assert!(state(&mut events, 50).await.iter().eq(entries.keys()));
+    cache.put(&100, &1).await.unwrap();
+    cache.put(&100, &2).await.unwrap();
+    cache.remove(&100).await.unwrap();
+    cache.put_with(&101, &1, Lifetime::lifespan(Duration::from_millis(20))).await.unwrap();
+    // Infinispan finds what is over when it is asked for.
+    eventually("it expires", async || cache.get(&101).await.unwrap().is_none()).await;
+    for expected in [
+        (EventKind::Created, 100),
+        (EventKind::Modified, 100),
+        (EventKind::Removed, 100),
+        (EventKind::Created, 101),
+        (EventKind::Expired, 101),
+    ] {
+        assert_eq!(told(&mut events).await, expected);
+    }
+    drop(events);
+    let mut removals = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
+    cache.put(&100, &1).await.unwrap();
+    cache.remove(&100).await.unwrap();
+    assert_eq!(told(&mut removals).await, (EventKind::Removed, 100));
+    drop(removals);
+    let unknown = cache.listen().filter(Filter::named("nobody-has-this", [])).start().await.unwrap_err();
+    assert!(matches!(unknown, ClientError::Server { .. }), "{unknown}");
+    if kind == Kind::Infinispan {
+        let converted = client.raw(CACHE).listen().converter("___eager-key-value-version-converter", []);
+        let mut events = converted.start().await.unwrap();
+        client.raw(CACHE).put(&b"key"[..], &b"value"[..]).await.unwrap();
+        let Event::Converted { kind: EventKind::Created, data } = next(&mut events).await else {
+            panic!("it is converted")
+        };
+        assert_eq!(&data[..10], b"\x03key\x05value");
+    }
+    cache.clear().await.unwrap();
+}
+
+async fn near(client: &Client) {
+    let plain = client.cache::<u32, u32>(CACHE);
+    for bloom in [true, false] {
+        plain.put(&1, &10).await.unwrap();
+        let cache = plain.near(Near { bloom, max_entries: 100, ..Near::default() }).await.unwrap();
+        assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+        assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+        let stats = cache.near_stats().unwrap();
+        assert!(stats.hits == 1 && stats.is_on, "{stats:?}");
+        // Through a handle that does not know of the near cache.
+        plain.put(&1, &11).await.unwrap();
+        eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
+        plain.remove(&1).await.unwrap();
+        eventually("it is told", async || cache.get(&1).await.unwrap().is_none()).await;
+        if bloom {
+            let told = cache.near_stats().unwrap().events;
+            plain.put_all(&(1_000..2_000).map(|n| (n, n)).collect::<BTreeMap<_, _>>()).await.unwrap();
+            plain.put_all(&(1_000..2_000).map(|n| (n, 0)).collect::<BTreeMap<_, _>>()).await.unwrap();
+            plain.put(&1, &12).await.unwrap();
+            assert_eq!(cache.get(&1).await.unwrap(), Some(12));
+            plain.put(&1, &13).await.unwrap();
+            eventually("it is told", async || cache.get(&1).await.unwrap() == Some(13)).await;
+            let told = cache.near_stats().unwrap().events - told;
+            assert!(told < 200 || plain_listens(client).await, "{told} events of keys that are not kept");
+            // More than it has room for: the filter is made anew, and what is kept stays right.
+            for key in 1_000..2_000 {
+                assert_eq!(cache.get(&key).await.unwrap(), Some(0));
+            }
+            eventually("the filter is made anew", async || {
+                cache.near_stats().unwrap().updates > 0 || plain_listens(client).await
+            })
+            .await;
+            plain.put(&1_999, &1).await.unwrap();
+            eventually("it is told", async || cache.get(&1_999).await.unwrap() == Some(1)).await;
+        }
+        plain.clear().await.unwrap();
+        eventually("it is told", async || cache.get(&1_998).await.unwrap().is_none()).await;
+    }
+}
+
+/// Whether there are no filters in the version that is spoken: then a near cache is told everything.
+async fn plain_listens(client: &Client) -> bool {
+    matches!(
+        client.counter("nobody-has-this").swap(1).await,
+        Err(ClientError::Unsupported { needed: ProtocolVersion::V3_1, .. })
+    )
+}
+
+async fn counters(client: &Client, version: Option<&str>) {
+    let name = |kind: &str| format!("{kind} {}", version.unwrap_or("newest"));
+    let strong = client.counter(&name("strong"));
+    assert!(!strong.is_defined().await.unwrap());
+    let missing = strong.get().await.unwrap_err();
+    assert!(matches!(missing, ClientError::NoSuchCounter(_)), "{missing}");
+    let config = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
+    assert!(strong.create(config).await.unwrap());
+    assert!(!strong.create(config).await.unwrap());
+    assert_eq!(strong.config().await.unwrap(), config);
+    assert_eq!(strong.add(3).await.unwrap(), 8);
+    assert_eq!(strong.compare_and_swap(7, 1).await.unwrap(), 8);
+    assert_eq!(strong.compare_and_swap(8, 1).await.unwrap(), 8);
+    match strong.swap(-2).await {
+        Ok(before) => assert_eq!(before, 1),
+        Err(error) => {
+            assert!(version == Some("3.0") && matches!(error, ClientError::Unsupported { .. }), "{error}");
+        }
+    }
+    strong.reset().await.unwrap();
+    assert_eq!(strong.get().await.unwrap(), 5);
+
+    let bounded = client.counter(&name("bounded"));
+    let kind = CounterKind::Bounded { lower: 0, upper: 2 };
+    assert!(bounded.create(CounterConfig { kind, is_persistent: false, initial: 0 }).await.unwrap());
+    assert_eq!(bounded.add(2).await.unwrap(), 2);
+    let error = bounded.add(1).await.unwrap_err();
+    assert!(matches!(error, ClientError::OutOfBounds(_)), "{error}");
+
+    let weak = client.counter(&name("weak"));
+    let kind = CounterKind::Weak { concurrency: 4 };
+    assert!(weak.create(CounterConfig { kind, is_persistent: false, initial: 0 }).await.unwrap());
+    weak.add(2).await.unwrap();
+    weak.add(3).await.unwrap();
+    eventually("all is added", async || weak.get().await.unwrap() == 5).await;
+    let names = client.counter_names().await.unwrap();
+    assert!(["strong", "bounded", "weak"].iter().all(|kind| names.contains(&name(kind))), "{names:?}");
+    for counter in [strong, bounded, weak] {
+        counter.remove().await.unwrap();
+    }
+}
+
+async fn statistics(client: &Client) {
+    let cache = client.cache::<u32, u32>(CACHE);
+    cache.put(&1, &1).await.unwrap();
+    let counted = cache.statistics().await.unwrap();
+    for name in ["stores", "hits", "misses", "currentNumberOfEntries"] {
+        assert!(counted.contains_key(name), "{name} in {counted:?}");
+    }
+}
+
+/// A walk, a listener and a near cache while the server is lost at which they were begun.
+pub(crate) async fn lose_a_server(client: &Client, lose: impl FnOnce()) {
+    client.administration().create(CACHE, DISTRIBUTED).await.unwrap();
+    let cache = client.cache::<u32, u32>(CACHE).with_timeout(PATIENCE);
+    let near = cache.near(Near::default()).await.unwrap();
+    let mut events = cache.listen().start().await.unwrap();
+    let entries = numbers(3_000);
+    cache.put_all(&entries).await.unwrap();
+    eventually("both servers are known", async || client.servers().len() == 2).await;
+    for key in 0..100 {
+        assert_eq!(near.get(&key).await.unwrap(), Some(key * 2));
+    }
+    let (mut walk, mut found) = (cache.entries().batch(200), BTreeMap::new());
+    for _ in 0..500 {
+        let (key, value) = walk.next().await.unwrap().unwrap();
+        assert_eq!(found.insert(key, value), None, "{key} comes twice");
+    }
+    lose();
+    while let Some(item) = walk.next().await {
+        let (key, value) = item.unwrap();
+        assert_eq!(found.insert(key, value), None, "{key} comes twice");
+    }
+    assert_eq!(found, entries);
+    while next(&mut events).await != Event::Gap {}
+    eventually("the near cache is told again", async || near.near_stats().unwrap().is_on).await;
+    for key in 0..100 {
+        cache.put(&key, &7).await.unwrap();
+    }
+    eventually("near values are the server's", async || {
+        for key in 0..100 {
+            if near.get(&key).await.unwrap() != Some(7) {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    // The listener may not have been there for the first of them.
+    eventually("changes are told again", async || {
+        cache.put(&5_000, &1).await.unwrap();
+        cache.put(&5_000, &2).await.unwrap();
+        matches!(timeout(Duration::from_millis(200), events.next()).await, Ok(Some(Ok(Event::Entry(_)))))
+    })
+    .await;
+}
