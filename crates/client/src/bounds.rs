@@ -17,8 +17,8 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes of a piece of a value that is read or written in pieces: enough that few round trips are waited for, little enough
-/// that what others ask goes between two of them without being noticed, and with what is around it within
-/// [`READ_AT_ONCE`], so that few are moved while they come.
+/// that what others ask goes between two of them without being noticed, and with what is around it less than is read at a
+/// time (64 KB), so that few are moved while they come.
 pub const PIECE_BYTES: usize = 60 * 1024;
 
 /// Pieces that are asked for before they are wanted: a reader waits for none as long as the line holds three.
