@@ -1,5 +1,7 @@
 //! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
 
+#[path = "client/large.rs"]
+mod large;
 #[path = "client/list.rs"]
 mod list;
 

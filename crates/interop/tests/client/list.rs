@@ -1,6 +1,6 @@
 //! What our client does with servers, in each version that it speaks.
 //!
-//! Authentication, multimaps and values in pieces are not in it yet.
+//! Authentication is not in it yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use consort_client::{
 };
 use consort_interop::PATIENCE;
 use tokio::time::timeout;
+
+use crate::large;
 
 /// Whose server it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub(crate) async fn all(at: &str, kind: Kind) {
         near(&client).await;
         counters(&client, version).await;
         statistics(&client).await;
+        large::pieces(&client, CACHE, version).await;
+        large::multimaps(&client, DISTRIBUTED, version).await;
         client.administration().remove(CACHE).await.unwrap();
         assert!(!client.administration().names().await.unwrap().iter().any(|name| name == CACHE));
         client.close().await;
