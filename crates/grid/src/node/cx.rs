@@ -39,8 +39,8 @@ pub(crate) struct Cx {
     pub(crate) pulls_max: usize,
     #[cfg(feature = "planted")]
     pub(crate) planted: Option<Planted>,
-    /// An entry that does not live for ever was written.
-    pub(crate) has_mortals: bool,
+    /// When the first of those entries expires that were written since this was last looked at.
+    pub(crate) next_mortal: Option<Time>,
 }
 
 /// What was unusual, for people who look for causes.
@@ -83,8 +83,13 @@ impl Cx {
             pulls_max: super::transfer::PULLS_MAX as usize,
             #[cfg(feature = "planted")]
             planted: None,
-            has_mortals: false,
+            next_mortal: None,
         }
+    }
+
+    /// An entry expires then.
+    pub(crate) fn note_mortal(&mut self, end: Time) {
+        self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
     /// Whether this member has been given the bug.

@@ -1,5 +1,7 @@
 //! Entries as commands speak of them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use consort_group::Time;
 
@@ -30,8 +32,13 @@ impl Cache {
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime) {
-        cx.has_mortals |= !lifetime.is_forever();
+    /// An entry is written that was written and used so long ago.
+    fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime, age: Duration, idle: Duration) {
+        for (span, past) in [(lifetime.lifespan, age), (lifetime.max_idle, idle)] {
+            if let Some(span) = span {
+                cx.note_mortal(cx.now + span.saturating_sub(past));
+            }
+        }
         self.questions.may_arise |= lifetime.max_idle.is_some();
     }
 
@@ -46,7 +53,7 @@ impl Cache {
         lifetime: Lifetime,
     ) -> bool {
         let now = cx.now;
-        self.note_lifetime(cx, lifetime);
+        self.note_lifetime(cx, lifetime, Duration::ZERO, Duration::ZERO);
         let entry = Entry { value, version, created: now, last_used: now, lifetime };
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         let Ok(put) = self.container.put(segment, key, entry, now) else { return false };
@@ -57,7 +64,7 @@ impl Cache {
     /// Writes what another owner has, unless something as new is known.
     pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;
-        self.note_lifetime(cx, stored.lifetime);
+        self.note_lifetime(cx, stored.lifetime, stored.age, stored.idle);
         // Who has no room for what the primary had room for lacks it, as if it had been evicted.
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         if was_passive && self.container.version_of(segment, key) == stored.version {

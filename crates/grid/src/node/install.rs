@@ -52,7 +52,9 @@ impl Cache {
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
         let before = self.installed.replace(installed);
         // Who takes out what has expired may be another one now.
-        cx.has_mortals = true;
+        if let Some(next) = self.next_expiry(cx) {
+            cx.note_mortal(next);
+        }
         self.note_listening(cx, before.as_ref());
         if cx.has(Planted::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());

@@ -466,8 +466,10 @@ impl Node {
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
-        if self.expire_at.is_none() && std::mem::take(&mut self.cx.has_mortals) {
-            self.expire_at = self.next_expiry();
+        if let Some(next) = self.cx.next_mortal.take() {
+            // It may be before all those that were known.
+            let next = next.max(self.cx.now + EXPIRE_EVERY);
+            self.expire_at = Some(self.expire_at.map_or(next, |at| at.min(next)));
         }
     }
 

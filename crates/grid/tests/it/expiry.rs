@@ -49,6 +49,22 @@ fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
     assert_eq!(wakes, 0, "nothing is left to wait for");
 }
 
+#[test]
+fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
+    let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
+    cluster.start();
+    cluster.run(Duration::from_secs(2));
+    for (key, seconds) in [("long", 3_600), ("short", 1)] {
+        let lifetime = Lifetime { lifespan: Some(Duration::from_secs(seconds)), max_idle: None };
+        let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        cluster.submit(0, Bytes::from(key), Action::Write(write), TIMEOUT);
+        cluster.run(Duration::from_millis(100));
+    }
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.members[0].as_ref().unwrap().container.len(), 1);
+}
+
 const IDLE: Duration = Duration::from_secs(5);
 
 fn put_idle(condition: Condition) -> Action {
