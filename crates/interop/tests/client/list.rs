@@ -45,6 +45,7 @@ pub(crate) async fn all(at: &str, kind: Kind) {
         let cache = client.raw(CACHE);
         one_key(&cache).await;
         versions(&cache).await;
+        lifetimes(&client).await;
         many_keys(&client.cache(CACHE)).await;
         walks(&client, kind).await;
         listeners(&client, kind).await;
@@ -55,12 +56,6 @@ pub(crate) async fn all(at: &str, kind: Kind) {
         large::multimaps(&client, DISTRIBUTED, version).await;
         client.administration().remove(CACHE).await.unwrap();
         assert!(!client.administration().names().await.unwrap().iter().any(|name| name == CACHE));
-        client.close().await;
-    }
-    // After an entry that lives for an hour, our servers take out late what lives for a moment, and tell of it late.
-    for version in VERSIONS {
-        let client = connected(at, version).await;
-        lifetimes(&client).await;
         client.close().await;
     }
 }
