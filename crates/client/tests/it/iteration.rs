@@ -103,7 +103,12 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
     client.administration().create("c", DISTRIBUTED).await.unwrap();
     let entries = filled(&client, 5_000).await;
     let cache = client.cache::<u32, u32>("c");
-    eventually("all servers are known", async || client.servers().len() == 3).await;
+    // Servers are known from answers.
+    eventually("all servers are known", async || {
+        cache.get(&0).await.unwrap();
+        client.servers().len() == 3
+    })
+    .await;
     let mut walk = cache.entries().batch(90);
     let mut found = BTreeMap::new();
     for count in 0_u32.. {
