@@ -16,7 +16,7 @@ use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, Raw
     consort cache ls shop --prefix app --values\n  consort cache watch shop --state"
 )]
 pub(crate) struct Cache {
-    /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST[:PORT], of which
+    /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST:PORT, of which
     /// percent-encoded what is no letter or digit.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
     at: String,
