@@ -7,8 +7,8 @@ use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users};
-use tokio::signal::unix::{SignalKind, signal};
 
+use crate::ending::Signals;
 use crate::join::Join;
 
 /// The stack of a server that is alone: nothing leaves the process.
@@ -92,7 +92,7 @@ impl Server {
         // What is wrong with its files is told before it joins anybody.
         let mut builder = self.secured()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut signals = Signals::listen()?;
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
@@ -112,10 +112,7 @@ impl Server {
             None => println!("Hot Rod on {}, alone", server.address()),
         }
         let end = async {
-            tokio::select! {
-                _ = term.recv() => {}
-                _ = int.recv() => {}
-            }
+            signals.next().await;
         };
         server.serve_until(end).await?;
         Ok(ExitCode::SUCCESS)

@@ -29,7 +29,7 @@ const WALK_PAGES_MAX: u32 = 32;
 pub(super) struct KeyHash(pub(super) u32);
 
 impl KeyHash {
-    /// As the table wants it, which takes places from the lower bits and tags from the upper ones.
+    /// As `hashbrown`'s tables want it, which take places from the lower bits and tags from the upper ones.
     #[inline]
     pub(super) fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)

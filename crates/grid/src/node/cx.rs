@@ -111,24 +111,24 @@ impl Cx {
             self.inner.push_back(Command { cache, topology, body });
             return;
         }
-        self.frames_to(to).push(cache, topology, &body);
+        self.write_to(to, |frames| frames.push(cache, topology, &body));
     }
 
     /// Sends a command that has been written already, to another member.
     pub(crate) fn send_long(&mut self, to: &Address, command: LongCommand) {
-        self.frames_to(to).push_long(command);
+        self.write_to(to, |frames| frames.push_long(command));
     }
 
-    /// The writer of frames to a member, which will be asked for them.
-    fn frames_to(&mut self, to: &Address) -> &mut FrameWriter {
-        if !self.outbox.contains_key(to) {
-            self.outbox.insert(to.clone(), FrameWriter::default());
-        }
-        let frames = self.outbox.get_mut(to).expect("it is there");
+    /// Adds to a member's frames, for which it will be asked.
+    fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
+        let frames = match self.outbox.get_mut(to) {
+            Some(frames) => frames,
+            None => self.outbox.entry(to.clone()).or_default(),
+        };
         if frames.is_empty() {
             self.waiting.push(to.clone());
         }
-        frames
+        add(frames);
     }
 
     /// Whether a cache's merge policy is known here.

@@ -10,67 +10,20 @@ use crate::seeds::every_seed;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-#[test]
-fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
-    let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
-    (0..3).for_each(|_| {
-        cluster.start();
-    });
-    cluster.run(Duration::from_secs(2));
-    let lifetime = Lifetime { lifespan: Some(Duration::from_secs(5)), max_idle: None };
-    for n in 0..100 {
-        let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
-        let write = Write { condition: Condition::Always, change, wants_previous: false };
-        cluster.submit(n % 3, Bytes::from(format!("k{n}")), Action::Write(write), TIMEOUT);
-    }
-    cluster.run(Duration::from_secs(3));
-    let held =
-        |cluster: &Cluster| cluster.members.iter().flatten().map(|one| one.container.len()).sum::<u64>();
-    assert_eq!(held(&cluster), 200, "two owners each");
-    let joined = cluster.start();
-    cluster.run(Duration::from_secs(1));
-    assert!(
-        !cluster.members[joined].as_ref().unwrap().container.is_empty(),
-        "the rest of a life travels, too"
-    );
-    cluster.run(Duration::from_secs(2));
-    let read = |cluster: &mut Cluster, n: usize| {
-        let at = cluster.submit(n, Bytes::from_static(b"k7"), Action::Read(ReadFrom::Nearest), TIMEOUT);
-        cluster.run(Duration::from_millis(20));
-        cluster.history[at].result.clone()
-    };
-    for n in 0..4 {
-        assert_eq!(read(&mut cluster, n), Some(Ok(Outcome::Read(None))));
-    }
-    cluster.run(Duration::from_secs(3));
-    assert_eq!(held(&cluster), 0);
-    cluster.run(Duration::from_secs(3));
-    let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
-    assert_eq!(wakes, 0, "nothing is left to wait for");
-}
-
-#[test]
-fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
-    let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
-    cluster.start();
-    cluster.run(Duration::from_secs(2));
-    for (key, seconds) in [("long", 3_600), ("short", 1)] {
-        let lifetime = Lifetime { lifespan: Some(Duration::from_secs(seconds)), max_idle: None };
-        let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
-        let write = Write { condition: Condition::Always, change, wants_previous: false };
-        cluster.submit(0, Bytes::from(key), Action::Write(write), TIMEOUT);
-        cluster.run(Duration::from_millis(100));
-    }
-    cluster.run(Duration::from_secs(3));
-    assert_eq!(cluster.members[0].as_ref().unwrap().container.len(), 1);
-}
-
 const IDLE: Duration = Duration::from_secs(5);
 
-fn put_idle(condition: Condition) -> Action {
-    let lifetime = Lifetime { lifespan: None, max_idle: Some(IDLE) };
-    let change = Change::Put { value: Bytes::from_static(b"while it is used"), lifetime };
+fn put(lifetime: Lifetime, condition: Condition) -> Action {
+    let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
     Action::Write(Write { condition, change, wants_previous: false })
+}
+
+fn put_for(seconds: u64) -> Action {
+    let lifetime = Lifetime { lifespan: Some(Duration::from_secs(seconds)), max_idle: None };
+    put(lifetime, Condition::Always)
+}
+
+fn put_idle(condition: Condition) -> Action {
+    put(Lifetime { lifespan: None, max_idle: Some(IDLE) }, condition)
 }
 
 /// Whether a member finds a key.
@@ -88,8 +41,56 @@ fn replicated(members: usize) -> Cluster {
     Cluster::settled(7, config, members)
 }
 
+/// Copies of all entries.
 fn held(cluster: &Cluster) -> u64 {
     cluster.members.iter().flatten().map(|one| one.container.len()).sum()
+}
+
+/// That nothing is left to wait for.
+fn nobody_waits(cluster: &Cluster) {
+    let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
+    assert_eq!(wakes, 0);
+}
+
+#[test]
+fn what_has_expired_is_not_read_and_takes_no_memory_on_any_owner() {
+    let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
+    (0..3).for_each(|_| {
+        cluster.start();
+    });
+    cluster.run(Duration::from_secs(2));
+    for n in 0..100 {
+        cluster.submit(n % 3, Bytes::from(format!("k{n}")), put_for(5), TIMEOUT);
+    }
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(held(&cluster), 200, "two owners each");
+    let joined = cluster.start();
+    cluster.run(Duration::from_secs(1));
+    assert!(
+        !cluster.members[joined].as_ref().unwrap().container.is_empty(),
+        "the rest of a life travels, too"
+    );
+    cluster.run(Duration::from_secs(2));
+    for n in 0..4 {
+        assert!(!found(&mut cluster, n, b"k7"));
+    }
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(held(&cluster), 0);
+    cluster.run(Duration::from_secs(3));
+    nobody_waits(&cluster);
+}
+
+#[test]
+fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
+    let mut cluster = Cluster::new(1, CacheConfig::new("mortal"));
+    cluster.start();
+    cluster.run(Duration::from_secs(2));
+    for (key, seconds) in [("long", 3_600), ("short", 1)] {
+        cluster.submit(0, Bytes::from(key), put_for(seconds), TIMEOUT);
+        cluster.run(Duration::from_millis(100));
+    }
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(held(&cluster), 1);
 }
 
 #[test]
@@ -126,8 +127,7 @@ fn an_entry_that_nobody_uses_is_taken_out_without_being_read() {
     cluster.run(Duration::from_secs(4));
     assert_eq!(held(&cluster), 0);
     cluster.run(Duration::from_secs(3));
-    let wakes = cluster.members.iter().flatten().filter(|one| one.node.poll_timeout().is_some()).count();
-    assert_eq!(wakes, 0, "nothing is left to wait for");
+    nobody_waits(&cluster);
 }
 
 #[test]
@@ -152,6 +152,26 @@ fn a_condition_knows_what_was_used_elsewhere() {
         assert!(!is_done(&mut cluster), "member {reader} has used it");
         cluster.run(2 * IDLE);
         assert!(is_done(&mut cluster), "nobody has");
+    }
+}
+
+#[test]
+fn while_owners_are_away_what_was_not_used_here_is_not_read_and_stays() {
+    let mut cluster = replicated(3);
+    cluster.submit(0, Bytes::from_static(b"k"), put_idle(Condition::Always), TIMEOUT);
+    cluster.run(Duration::from_secs(1));
+    cluster.cut(vec![0, 0, 1]);
+    for _ in 0..3 {
+        cluster.run(Duration::from_secs(3));
+        assert!(found(&mut cluster, 0, b"k"), "the others use it");
+    }
+    assert!(!found(&mut cluster, 2, b"k"));
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(cluster.members[2].as_ref().unwrap().container.len(), 1);
+    cluster.heal();
+    cluster.run(Duration::from_secs(1));
+    for n in 0..3 {
+        assert!(found(&mut cluster, n, b"k"), "member {n}");
     }
 }
 
