@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use consort_cache::{CacheManager, LEAVE_TIMEOUT};
+use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that end a program: SIGTERM, and SIGINT (Ctrl-C). From the moment this is made they no longer end the
@@ -25,6 +26,13 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+/// Until this process' input ends, and with it whoever has started it.
+pub(crate) async fn end_of_input() {
+    let mut input = tokio::io::stdin();
+    let mut bytes = [0; 64];
+    while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
 /// Closes a manager: others get first what only this member has. `at_once` says that nobody waits for it any more, and

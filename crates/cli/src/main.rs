@@ -37,7 +37,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Four members on this host share 100,000 keys under load; one is killed, and nothing is lost.
+    /// Three servers share 100,000 keys under load; one is killed, and no key is lost. They serve until Ctrl-C.
     Demo(demo::Demo),
     /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
     Server(Box<server::Server>),

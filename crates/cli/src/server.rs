@@ -8,7 +8,7 @@ use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users};
 
-use crate::ending::Signals;
+use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
 
 /// The stack of a server that is alone: nothing leaves the process.
@@ -80,6 +80,9 @@ pub(crate) struct Server {
     /// Turns clients without such a certificate away.
     #[arg(long, requires = "tls_client_ca")]
     tls_client_required: bool,
+    /// Ends when its input does.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 fn mechanism(name: &str) -> Result<Mechanism, String> {
@@ -112,7 +115,10 @@ impl Server {
             None => println!("Hot Rod on {}, alone", server.address()),
         }
         let end = async {
-            signals.next().await;
+            tokio::select! {
+                _ = signals.next() => {}
+                () = end_of_input(), if self.with_parent => {}
+            }
         };
         server.serve_until(end).await?;
         Ok(ExitCode::SUCCESS)

@@ -106,6 +106,17 @@ impl Tool {
         self.input = None;
     }
 
+    /// Sends a signal, by name.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `kill`, or no process any more.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().expect("`kill`");
+        assert!(sent.success(), "kill -s {name}: {sent}");
+    }
+
     /// Waits for a line that contains all of this.
     ///
     /// # Panics

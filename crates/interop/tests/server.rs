@@ -164,3 +164,39 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
         let _ = std::fs::remove_file(&file);
     });
 }
+
+/// Issue 4, line 7: three servers, the test through Hot Rod, a server that dies under load and is back afterwards, and they
+/// serve until they are told to end.
+#[test]
+fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
+    in_own_network("the_demo_loses_nothing_and_serves_until_it_is_ended", async {
+        // Who has the default port does not disturb it.
+        let _other = server();
+        let mut demo = Tool::consort(&["demo", "--time=1"]);
+        let at = demo.wait_for(&["Hot Rod on 127.0.0.1:", ", cluster demo"]);
+        assert!(
+            !at.contains(&format!("{SERVER},")) && at.contains(":11223") && at.contains(":11224"),
+            "{at}"
+        );
+        demo.wait_for(&["They share a cache of 100,000 keys"]);
+        demo.wait_for(&["second 1:", "requests/s"]);
+        demo.wait_for(&["Throughput:"]);
+        demo.wait_for(&["Connections: 3"]);
+        demo.wait_for(&["kill -9 of server C"]);
+        demo.wait_for(&["the others go on"]);
+        demo.wait_for(&["100,000 of 100,000 keys are there"]);
+        demo.wait_for(&["0 operations have failed"]);
+        let serving = demo.wait_for(&["Three servers serve until Ctrl-C"]);
+        demo.wait_for(&["new RemoteCacheManager(\"hotrod://127.0.0.1:"]);
+        let at: Vec<&str> = serving.split(": ").nth(1).expect("addresses").split(", ").collect();
+        assert_eq!(at.len(), 3, "{serving}");
+        for at in at {
+            assert_eq!(done(&["--at", at, "size", "perf"]).0, "100000\n");
+        }
+        demo.signal("INT");
+        demo.wait_for(&["SIGINT: the servers end"]);
+        demo.wait_for_end();
+        let (_, complaint, code) = cache(&["--at=127.0.0.1:11223", "ls"]);
+        assert!(code == 2 && !complaint.is_empty(), "nobody serves any more: {complaint}");
+    });
+}

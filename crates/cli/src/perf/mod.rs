@@ -6,7 +6,7 @@ pub(crate) mod grid;
 pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;
-mod progress;
+pub(crate) mod progress;
 mod report;
 pub(crate) mod uperf;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-pub(crate) use self::cluster::{Cluster, member_name};
+pub(crate) use self::cluster::{Cluster, Others, member_name};
 use crate::join::Join;
 
 /// What both tests can be told.

@@ -87,6 +87,8 @@ pub(crate) struct Figures {
     pub(crate) rss_mb: f64,
     /// Operations that failed.
     pub(crate) errors: u64,
+    /// Those of them that may have been done.
+    pub(crate) uncertain: u64,
     /// Reads that found nothing.
     pub(crate) missing: u64,
     pub(crate) get: Extremes,
@@ -310,6 +312,7 @@ mod tests {
             cpu_s: 1.5,
             rss_mb: 60.0,
             errors: 0,
+            uncertain: 0,
             missing: 0,
             get,
             put,

@@ -7,17 +7,17 @@ use consort_client::{Client, Traffic};
 use tokio::task::JoinSet;
 
 use super::figures::Figures;
-use super::load::{self, Run, Test};
+use super::load::{self, Done, Run, Test};
 
 /// The cache that is read and written.
 const CACHE: &str = "perf";
 
 /// Clients of the same servers.
-pub(super) struct Clients(Vec<Client>);
+pub(crate) struct Clients(Vec<Client>);
 
 impl Clients {
     /// Connects so many, and makes the cache with so many owners of each key unless it is there.
-    pub(super) async fn connect(at: &str, count: usize, owners: u16) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(at: &str, count: usize, owners: u16) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..count {
             clients.push(Client::connect(at).await.with_context(|| at.to_owned())?);
@@ -30,7 +30,7 @@ impl Clients {
     }
 
     /// Puts all keys.
-    pub(super) async fn populate(&self, test: &Test) -> anyhow::Result<()> {
+    pub(crate) async fn populate(&self, test: &Test) -> anyhow::Result<()> {
         if let Some(client) = self.0.first() {
             let settings = &test.settings;
             load::populate(&client.raw(CACHE), 1..=settings.keys, settings.size, |_| ()).await?;
@@ -38,31 +38,31 @@ impl Clients {
         Ok(())
     }
 
-    /// Runs the test on all clients at once.
-    pub(super) async fn run(&self, test: &Test) -> anyhow::Result<Vec<Figures>> {
-        let mut running = JoinSet::new();
+    /// Begins the test on all clients at once.
+    pub(crate) fn start(&self, test: &Test) -> Running {
+        let mut running = Running { runs: Vec::new(), tasks: JoinSet::new() };
         for (nth, client) in self.0.iter().enumerate() {
-            let (cache, test) = (client.raw(CACHE), test.clone());
+            let (cache, test, run) = (client.raw(CACHE), test.clone(), Arc::new(Run::default()));
+            running.runs.push(run.clone());
             let name = format!("client {}", nth + 1);
-            running.spawn(async move {
-                let mut figures = Arc::new(Run::default()).carry_out(cache, &test, &name, |_| ()).await?;
-                figures.name = name;
-                anyhow::Ok(figures)
-            });
+            running.tasks.spawn(async move { run.carry_out(cache, &test, &name, |_| ()).await });
         }
-        let mut all = Vec::new();
-        while let Some(figures) = running.join_next().await {
-            all.push(figures??);
-        }
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        // Each has counted what the process has used, which is that of all.
-        let count = all.len() as f64;
-        all.iter_mut().for_each(|figures| figures.cpu_s /= count);
-        Ok(all)
+        running
+    }
+
+    /// Reads all keys. Returns how many there are.
+    pub(crate) async fn count(&self, keys: u32) -> anyhow::Result<u32> {
+        let client = self.0.first().context("no client")?;
+        Ok(load::count(&client.raw(CACHE), keys).await?)
+    }
+
+    /// The servers that can be used at present.
+    pub(crate) fn servers(&self) -> usize {
+        self.0.iter().map(|client| client.servers().len()).min().unwrap_or(0)
     }
 
     /// How many connections there are, and how often requests shared a system call.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let (mut requests, mut writes, mut connections) = (0, 0, 0);
         for client in &self.0 {
             let Traffic { requests: own, writes: own_writes, .. } = client.traffic();
@@ -72,5 +72,42 @@ impl Clients {
         }
         let each = requests as f64 / writes.max(1) as f64;
         format!("Connections: {connections}, {each:.1} requests per write")
+    }
+}
+
+/// A test that runs.
+pub(crate) struct Running {
+    runs: Vec<Arc<Run>>,
+    tasks: JoinSet<anyhow::Result<Figures>>,
+}
+
+impl Running {
+    /// How much was done so far.
+    pub(crate) fn done(&self) -> Done {
+        self.counter()()
+    }
+
+    /// Tells that also while its end is waited for.
+    pub(crate) fn counter(&self) -> impl Fn() -> Done + use<> {
+        let runs = self.runs.clone();
+        move || runs.iter().map(|run| run.done()).sum()
+    }
+
+    /// Ends it, whatever its time is.
+    pub(crate) fn end(&self) {
+        self.runs.iter().for_each(|run| run.end());
+    }
+
+    /// What the clients have measured, when it is over.
+    pub(crate) async fn figures(mut self) -> anyhow::Result<Vec<Figures>> {
+        let mut all = Vec::new();
+        while let Some(figures) = self.tasks.join_next().await {
+            all.push(figures??);
+        }
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        // Each has counted what the process has used, which is that of all.
+        let count = all.len() as f64;
+        all.iter_mut().for_each(|figures| figures.cpu_s /= count);
+        Ok(all)
     }
 }

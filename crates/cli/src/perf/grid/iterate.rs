@@ -104,7 +104,7 @@ impl Iterate {
         numbers.sort_unstable();
         let most = numbers.last().copied().unwrap_or(1);
         let settings = Settings::of(most, self.sizes.first().copied().unwrap_or(0));
-        let grid = Grid::start(&self.join, self.members, self.owners, &settings, None).await?;
+        let grid = Grid::start(&self.join, self.members, self.owners, &settings).await?;
         let (mut points, mut errors) = (Vec::<Point>::new(), 0);
         for &entries in &numbers {
             for &size in &self.sizes {

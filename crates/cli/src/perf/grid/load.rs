@@ -60,12 +60,13 @@ struct Tally {
     gets: Histogram<u64>,
     puts: Histogram<u64>,
     errors: u64,
+    uncertain: u64,
     missing: u64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { gets: histogram(), puts: histogram(), errors: 0, missing: 0 }
+        Self { gets: histogram(), puts: histogram(), errors: 0, uncertain: 0, missing: 0 }
     }
 }
 
@@ -143,6 +144,7 @@ impl Run {
             cpu_s: cpu.as_secs_f64(),
             rss_mb: process::peak_memory_mb(),
             errors: tally.errors,
+            uncertain: tally.uncertain,
             missing: tally.missing,
             get: sums.0,
             put: sums.1,
@@ -152,7 +154,22 @@ impl Run {
     }
 }
 
+impl std::iter::Sum for Done {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            gets: sum.gets + one.gets,
+            puts: sum.puts + one.puts,
+            errors: sum.errors + one.errors,
+        })
+    }
+}
+
 impl Done {
+    /// Those that went well.
+    pub(crate) const fn operations(&self) -> u64 {
+        self.gets + self.puts
+    }
+
     /// The line of a tenth of the time (S000-38).
     fn text(self, elapsed: Duration) -> String {
         let grouped = |number: u64| consort_measure::grouped(number as f64);
@@ -184,7 +201,7 @@ fn value(rng: &mut Rng, size: usize) -> Bytes {
 }
 
 /// Reads and writes until the test is over. Returns the times of what counts.
-async fn invoker(cache: impl Target, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
+async fn invoker<C: Target>(cache: C, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
     let mut rng = Rng::new(seed);
     let (mut gets, mut puts) = (Extremes::default(), Extremes::default());
     let mut taken = Vec::with_capacity(TURN);
@@ -205,7 +222,7 @@ async fn invoker(cache: impl Target, settings: Settings, run: Arc<Run>, seed: u6
             let nanos = (end - begin).as_nanos() as u64;
             match outcome {
                 Ok(is_there) if is_there || !is_read => taken.push((nanos, is_read)),
-                outcome => run.count_failed(outcome),
+                outcome => run.count_failed::<C>(outcome),
             }
             if is_read { &mut gets } else { &mut puts }.count(nanos);
             if taken.len() == TURN {
@@ -235,12 +252,13 @@ impl Run {
     }
 
     /// Counts an operation that has failed, or a read that has found nothing.
-    fn count_failed(&self, outcome: Result<bool, impl std::error::Error>) {
+    fn count_failed<C: Target>(&self, outcome: Result<bool, C::Error>) {
         let mut tally = self.tally();
         match outcome {
             Ok(_) => tally.missing += 1,
             Err(error) => {
                 tally.errors += 1;
+                tally.uncertain += u64::from(C::is_uncertain(&error));
                 let count = tally.errors;
                 drop(tally);
                 if count == 1 {
@@ -276,6 +294,25 @@ pub(crate) async fn populate<C: Target>(
         first = last + 1;
     }
     Ok(())
+}
+
+/// Reads these keys, many at once. Returns how many have a value.
+pub(crate) async fn count<C: Target>(cache: &C, keys: u32) -> Result<u32, C::Error> {
+    let mut found = 0;
+    let mut numbers = 1..=keys;
+    loop {
+        let mut reading = JoinSet::new();
+        for number in numbers.by_ref().take(CHUNK as usize) {
+            let cache = cache.clone();
+            reading.spawn(async move { cache.read(key(number)).await });
+        }
+        if reading.is_empty() {
+            return Ok(found);
+        }
+        for is_there in reading.join_all().await {
+            found += u32::from(is_there?);
+        }
+    }
 }
 
 /// Removes these keys.

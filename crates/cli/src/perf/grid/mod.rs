@@ -21,20 +21,21 @@ use std::time::Instant;
 
 use clap::Args;
 use consort_measure::grouped;
-use tokio::io::AsyncReadExt;
 
-pub(crate) use self::control::State;
+use self::control::State;
 pub(crate) use self::figures::{Figures, Total};
-use self::hotrod::Clients;
+pub(crate) use self::hotrod::{Clients, Running};
 pub(crate) use self::iterate::Iterate;
-pub(crate) use self::load::{Test, key};
+pub(crate) use self::load::{Done, Test, key};
 use self::member::{End, Member};
 use self::menu::Menu;
 pub(crate) use self::rebalance::Rebalance;
 pub(crate) use self::settings::{Settings, bytes};
-pub(crate) use self::spawn::Grid;
 use self::spawn::LOOK_EVERY;
+pub(crate) use self::spawn::{Grid, free_ports};
+use crate::ending::end_of_input;
 use crate::join::Join;
+use crate::perf::progress::shown;
 
 /// Measures a distributed cache: every member reads and writes keys that all of them share.
 ///
@@ -130,7 +131,9 @@ impl Perf {
         let clients = Clients::connect(servers, self.clients, self.owners).await?;
         clients.populate(&test).await?;
         eprintln!("{} keys of {} put", grouped(settings.keys.into()), bytes(settings.size as f64));
-        let figures = clients.run(&test).await?;
+        let running = clients.start(&test);
+        let done = running.counter();
+        let figures = shown(running.figures(), || done().operations(), "requests").await?;
         let total = Total::of(&figures);
         if self.json {
             println!("{}", serde_json::to_string(&total.summary(settings, self.owners))?);
@@ -144,7 +147,7 @@ impl Perf {
     /// Members on this host, measured once. Returns whether all has gone well.
     async fn measure(self, members: usize) -> anyhow::Result<bool> {
         let settings = &self.settings;
-        let grid = Grid::start(&self.join, members, self.owners, settings, None).await?;
+        let grid = Grid::start(&self.join, members, self.owners, settings).await?;
         eprintln!("{members} members have the cache, with {} owners of each key", grid.wanted(self.owners));
         let begin = Instant::now();
         grid.populate(settings).await?;
@@ -181,12 +184,6 @@ impl Perf {
         grid.close().await;
         Ok(is_good)
     }
-}
-
-async fn end_of_input() {
-    let mut input = tokio::io::stdin();
-    let mut bytes = [0; 64];
-    while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
 /// Does the work, with a line on the terminal, if there is one, that says how far the members are.

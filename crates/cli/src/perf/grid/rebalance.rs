@@ -96,7 +96,7 @@ impl Rebalance {
         let part = (f64::from(self.owners.min(self.members + 1)) / after).min(1.0);
         let keys = (self.megabytes as f64 * 1e6 / self.size.max(1) as f64 / part).max(1.0) as u32;
         let settings = Settings { threads: self.invokers, time: self.time, ..Settings::of(keys, self.size) };
-        let mut grid = Grid::start(&self.join, members, self.owners, &settings, None).await?;
+        let mut grid = Grid::start(&self.join, members, self.owners, &settings).await?;
         let begin = Instant::now();
         grid.populate(&settings).await?;
         eprintln!(

@@ -48,7 +48,7 @@ pub(crate) struct Grid {
 }
 
 /// The first of so many ports from which on nobody listens, at all places where members would.
-fn free_ports(members: usize) -> anyhow::Result<u16> {
+pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
     let block = 4 * CONTROL_PORTS;
     let blocks = (PORTS.end - PORTS.start) / block;
     // Two that start at once do not look at the same place first.
@@ -62,14 +62,12 @@ fn free_ports(members: usize) -> anyhow::Result<u16> {
 }
 
 impl Grid {
-    /// Starts members and waits until all have the cache; one more may be added. `log` is the least that they tell of what goes wrong, unless the
-    /// environment says it.
+    /// Starts members and waits until all have the cache; one more may be added.
     pub(crate) async fn start(
         join: &Join,
         members: usize,
         owners: u16,
         settings: &Settings,
-        log: Option<&str>,
     ) -> anyhow::Result<Self> {
         if !(1..=MEMBERS_MAX).contains(&members) {
             bail!("{members} members: 1 to {MEMBERS_MAX} fit one host");
@@ -83,7 +81,7 @@ impl Grid {
         // The first one begins the cluster, so that the rest need not merge.
         for (from, to) in [(0, 1), (1, members)] {
             for nth in from..to {
-                grid.others.0.push(start_member(&grid.join, &member_name(nth), owners, settings, log)?);
+                grid.others.0.push(start_member(&grid.join, &member_name(nth), owners, settings)?);
             }
             wait_for_members(grid.control.channel(), 1 + to).await?;
             grid.settle(to).await?;
@@ -104,11 +102,6 @@ impl Grid {
     async fn settle(&self, members: usize) -> anyhow::Result<()> {
         let limit = SETTLE_TIME_MAX + ORDER_TIME_MAX;
         order_all::<State>(&self.control, &Order::Settle(members), limit).await.map(drop)
-    }
-
-    /// Waits until those that live have the cache and nothing moves.
-    pub(crate) async fn settled(&self) -> anyhow::Result<()> {
-        self.settle(self.members()).await
     }
 
     /// How far the members are that answer at once.
@@ -197,7 +190,7 @@ impl Grid {
     /// Starts one more member. Returns its name, before it has anything.
     pub(crate) fn add(&mut self, owners: u16, settings: &Settings) -> anyhow::Result<String> {
         let name = member_name(self.names.len());
-        self.others.0.push(start_member(&self.join, &name, owners, settings, None)?);
+        self.others.0.push(start_member(&self.join, &name, owners, settings)?);
         self.names.push(name.clone());
         Ok(name)
     }
@@ -206,14 +199,6 @@ impl Grid {
     pub(crate) async fn validate(&self, keys: u32, owners: u16) -> anyhow::Result<Verdict> {
         let all: Vec<Copies> = order_all(&self.control, &Order::Copies(keys), POPULATE_TIME_MAX).await?;
         Ok(Verdict::of(keys, self.wanted(owners), &all))
-    }
-
-    /// Kills the last member as `kill -9` does. Returns its name.
-    pub(crate) fn kill_last(&mut self) -> anyhow::Result<String> {
-        let mut last = self.others.0.pop().context("a member to kill")?;
-        last.kill()?;
-        last.wait()?;
-        self.names.pop().context("a member to kill")
     }
 
     /// Ends everything.
@@ -239,19 +224,9 @@ async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>>
 }
 
 /// Starts a member as a process of this very program. It ends when its input does, so with whoever has started it.
-fn start_member(
-    join: &Join,
-    name: &str,
-    owners: u16,
-    settings: &Settings,
-    log: Option<&str>,
-) -> anyhow::Result<Child> {
+fn start_member(join: &Join, name: &str, owners: u16, settings: &Settings) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("where is this program?")?;
-    let mut command = Command::new(program);
-    if let (Some(log), Err(_)) = (log, std::env::var("CONSORT_LOG")) {
-        command.env("CONSORT_LOG", log);
-    }
-    command
+    Command::new(program)
         .args(["perf", "--nohup", "--with-parent"])
         .arg(format!("--owners={owners}"))
         .arg(format!("--keys={}", settings.keys))

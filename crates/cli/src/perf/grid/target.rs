@@ -1,7 +1,7 @@
 //! What invokers read and write: a cache of which this process is a member, or one on servers.
 
 use bytes::Bytes;
-use consort_cache::CacheError;
+use consort_cache::{CacheError, OperationError};
 use consort_client::ClientError;
 
 /// A cache under load.
@@ -17,10 +17,13 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
     /// Gives many keys values.
     fn write_all(&self, entries: &[([u8; 4], Bytes)])
     -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Whether what has failed so may have been done.
+    fn is_uncertain(error: &Self::Error) -> bool;
 }
 
 macro_rules! targets {
-    ($($cache:ty, $error:ty;)+) => {$(
+    ($($cache:ty, $error:ty, $uncertain:pat => )+) => {$(
         impl Target for $cache {
             type Error = $error;
 
@@ -35,11 +38,16 @@ macro_rules! targets {
             async fn write_all(&self, entries: &[([u8; 4], Bytes)]) -> Result<(), $error> {
                 self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await
             }
+
+            fn is_uncertain(error: &$error) -> bool {
+                matches!(error, $uncertain)
+            }
         }
     )+};
 }
 
 targets! {
-    consort_cache::RawCache, CacheError;
-    consort_client::RawCache, ClientError;
+    consort_cache::RawCache, CacheError, CacheError::Operation(OperationError::Uncertain | OperationError::TimedOut(_)) =>
+    consort_client::RawCache, ClientError,
+        ClientError::Uncertain { .. } | ClientError::TimedOut { may_be_done: true, .. } =>
 }

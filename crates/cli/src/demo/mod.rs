@@ -1,0 +1,188 @@
+//! `consort demo`: what a newcomer sees first.
+
+mod servers;
+mod watch;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use consort_measure::grouped;
+
+use self::servers::Servers;
+use self::watch::{HEAD, Rates, Watch};
+use crate::ending::Signals;
+use crate::join::Join;
+use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
+use crate::perf::progress::every_second;
+
+/// Starts three servers on this host, puts 100,000 keys, measures through Hot Rod, kills a server under load, and looks
+/// what is left. The servers serve until Ctrl-C or SIGTERM.
+#[derive(Args)]
+#[command(
+    mut_arg("cluster", |cluster| cluster.default_value("demo")),
+    after_help = "Examples:\n  consort demo\n  consort demo --config udp.xml --time 2\n\n\
+    Servers listen on 11222, 11223 and 11224 of 127.0.0.1, or on other ports where these are taken.\n\
+    The exit code is 1 if a key was lost, or if something has failed that no death explains."
+)]
+pub(crate) struct Demo {
+    #[command(flatten)]
+    join: Join,
+    /// Seconds of the test before a server is killed, and again of the one meanwhile, before and after that.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    time: f64,
+}
+
+const SERVERS: usize = 3;
+const OWNERS: u16 = 2;
+/// How long the first test runs before it counts.
+const WARM_UP: Duration = Duration::from_millis(1_000);
+/// How often a line is told while nothing happens, and after a death.
+const CALM: Duration = Duration::from_millis(1_000);
+const MOVING: Duration = Duration::from_millis(250);
+/// How long the others may take to serve what the dead one has served.
+const MOVING_MAX: Duration = Duration::from_secs(60);
+
+impl Demo {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::listen()?;
+        println!("Starting {SERVERS} servers on this host ({}), a process each.", self.join.config);
+        let mut servers = tokio::select! {
+            started = Servers::start(&self.join, SERVERS) => started?,
+            signal = signals.next() => anyhow::bail!("{signal} before the servers have started"),
+        };
+        let shown = tokio::select! {
+            shown = self.show(&mut servers) => Some(shown),
+            signal = signals.next() => {
+                println!("\n{signal}: the servers end.");
+                None
+            }
+        };
+        let is_good = match shown {
+            None => true,
+            Some(shown) => {
+                let is_good = shown?;
+                println!("\n{}", invitation(&servers));
+                tokio::select! {
+                    signal = signals.next() => println!("\n{signal}: the servers end, and what they have with them."),
+                    ended = servers.one_has_ended() => {
+                        let (name, status) = ended?;
+                        anyhow::bail!("server {name} has ended by itself: {status}");
+                    }
+                }
+                is_good
+            }
+        };
+        tokio::select! {
+            ended = servers.end() => ended?,
+            signal = signals.next() => anyhow::bail!("{signal} again: the servers are killed"),
+        }
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Everything until they only serve. Whether all has gone well.
+    async fn show(&self, servers: &mut Servers) -> anyhow::Result<bool> {
+        let settings =
+            Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) };
+        let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
+        println!("Hot Rod on {}, cluster {}.", at.join(", "), self.join.cluster);
+        let clients = Clients::connect(&at.join(","), 1, OWNERS).await?;
+        let begin = Instant::now();
+        clients.populate(&Test { settings: settings.clone(), warmup_ms: 0 }).await?;
+        println!(
+            "They share a cache of {} keys of {}, with {OWNERS} owners of each: put in {:.1} s.",
+            grouped(settings.keys.into()),
+            bytes(settings.size as f64),
+            begin.elapsed().as_secs_f64()
+        );
+        println!("\nA client with {} invokers, 80 % reads:", settings.threads);
+        let calm = quiet(&clients, &settings).await?;
+        println!("\nOnce more, and a server dies on the way:");
+        let (rates, storm) = with_a_death(servers, &clients, &settings).await?;
+        let found = clients.count(settings.keys).await?;
+        println!("\n{} of {} keys are there.", grouped(found.into()), grouped(settings.keys.into()));
+        print!("\n{}", rates.table());
+        let uncertain: u64 = storm.iter().map(|own| own.uncertain).sum();
+        let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
+        let failed = failed(&calm) + failed(&storm) - uncertain;
+        println!(
+            "\n{} operations have failed. {} writes were under way when their server died: whether it had\n\
+             done them nobody can say, and so the client does not repeat them.",
+            grouped(failed as f64),
+            grouped(uncertain as f64)
+        );
+        servers.start_last_again().await?;
+        Ok(failed == 0 && found == settings.keys)
+    }
+}
+
+/// The test without disturbance, with what comes of it.
+async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
+    let running = clients.start(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 });
+    // Meanwhile nothing is counted.
+    tokio::time::sleep(WARM_UP).await;
+    let counter = running.counter();
+    let mut second = 0;
+    let tell = |done| {
+        second += 1;
+        println!("  second {second}: {:>9} requests/s", grouped(done as f64));
+    };
+    let figures = every_second(running.figures(), || counter().operations(), tell).await?;
+    println!();
+    figures.iter().for_each(|own| println!("{own}"));
+    print!("\n{}{}\n", Total::of(&figures).text(settings, "clients"), clients.text());
+    Ok(figures)
+}
+
+/// The test under which a server dies. Returns the rates, and what the client has measured.
+async fn with_a_death(
+    servers: &mut Servers,
+    clients: &Clients,
+    settings: &Settings,
+) -> anyhow::Result<(Rates, Vec<Figures>)> {
+    let own = Duration::from_secs_f64(settings.time);
+    // As long as it takes: it is ended.
+    let settings =
+        Settings { time: settings.time * 2.0 + MOVING_MAX.as_secs_f64() * 2.0, ..settings.clone() };
+    let running = clients.start(&Test { settings, warmup_ms: 0 });
+    let mut watch = Watch::new(&running);
+    let usable = || clients.servers();
+    println!("{HEAD}");
+    while watch.begin.elapsed() < own {
+        watch.row(CALM, usable).await;
+    }
+    let before = watch.lap();
+    let name = servers.kill_last()?;
+    let killed = Instant::now();
+    println!("  kill -9 of server {name}");
+    while watch.row(MOVING, usable).await < before.rate() / 2.0 {
+        anyhow::ensure!(killed.elapsed() < MOVING_MAX, "the others do not go on within {MOVING_MAX:?}");
+    }
+    println!("  the others go on, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+    let unnoticed = watch.lap();
+    let again = Instant::now();
+    while again.elapsed() < own {
+        watch.row(CALM, usable).await;
+    }
+    let rates = Rates { before, unnoticed, after: watch.lap() };
+    running.end();
+    Ok((rates, running.figures().await.context("the test")?))
+}
+
+/// How to go on.
+fn invitation(servers: &Servers) -> String {
+    let first = servers.addresses()[0];
+    let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
+    format!(
+        "Three servers serve until Ctrl-C: {}\n\n\
+         \x20 In a terminal:  consort cache --at {first} size perf\n\
+         \x20                 consort perf --hotrod {first} --seconds 10\n\n\
+         \x20 In Java, with org.infinispan:infinispan-client-hotrod:\n\n\
+         \x20   RemoteCacheManager manager = new RemoteCacheManager(\"hotrod://{first}\");\n\
+         \x20   RemoteCache<String, String> cache = manager.administration().getOrCreateCache(\n\
+         \x20       \"hello\", new StringConfiguration(\"<distributed-cache/>\"));\n\
+         \x20   cache.put(\"key\", \"value\");",
+        at.join(", ")
+    )
+}

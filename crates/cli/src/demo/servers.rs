@@ -1,0 +1,144 @@
+//! Servers of one cluster on this host, a process of this very program each.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::time::{Instant, timeout};
+
+use crate::join::Join;
+use crate::perf::grid::free_ports;
+use crate::perf::{Others, member_name};
+
+/// Where clients look for servers unless they are told otherwise, and so where the first of them listens if it can.
+const FIRST_PORT: u16 = 11_222;
+
+/// How long a server may take to join the others.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long servers may take to end that are told to.
+const END_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether they have.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Processes with servers. They end when this one does, whatever ends it: their input ends with it.
+pub(super) struct Servers {
+    join: Join,
+    processes: Others,
+    inputs: Vec<Option<ChildStdin>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Servers {
+    /// Starts so many, one after the other, so that they need not merge.
+    pub(super) async fn start(join: &Join, count: usize) -> anyhow::Result<Self> {
+        let mut join = join.clone();
+        join.on_this_host(free_ports(count + 1)?, count + 1)?;
+        let mut servers =
+            Self { join, processes: Others(Vec::new()), inputs: Vec::new(), addresses: Vec::new() };
+        for nth in 0..count {
+            let port = FIRST_PORT + nth as u16;
+            // Another server may be there; the system knows a port that is free.
+            let is_free = TcpListener::bind(("127.0.0.1", port)).is_ok();
+            let (child, input, address) = launch(&servers.join, nth, if is_free { port } else { 0 }).await?;
+            servers.processes.0.push(child);
+            servers.inputs.push(Some(input));
+            servers.addresses.push(address);
+        }
+        Ok(servers)
+    }
+
+    /// Where clients connect to.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Kills the last one as `kill -9` does. Returns its name.
+    pub(super) fn kill_last(&mut self) -> anyhow::Result<String> {
+        let last = self.processes.0.last_mut().context("a server to kill")?;
+        last.kill()?;
+        last.wait()?;
+        Ok(member_name(self.addresses.len() - 1))
+    }
+
+    /// Starts the one again that was killed, where it was.
+    pub(super) async fn start_last_again(&mut self) -> anyhow::Result<()> {
+        let last = self.addresses.len() - 1;
+        let (child, input, _) = launch(&self.join, last, self.addresses[last].port()).await?;
+        self.processes.0[last] = child;
+        self.inputs[last] = Some(input);
+        Ok(())
+    }
+
+    /// Waits until one of them has ended. Returns its name, and how.
+    pub(super) async fn one_has_ended(&mut self) -> anyhow::Result<(String, ExitStatus)> {
+        let mut looks = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            looks.tick().await;
+            for (nth, child) in self.processes.0.iter_mut().enumerate() {
+                if let Some(status) = child.try_wait()? {
+                    return Ok((member_name(nth), status));
+                }
+            }
+        }
+    }
+
+    /// Tells all of them to end, and waits until they have. Those that have not in time are killed.
+    pub(super) async fn end(mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + END_TIME_MAX;
+        // One after the other: who goes last has nobody to give anything to.
+        for (child, input) in self.processes.0.iter_mut().zip(&mut self.inputs) {
+            drop(input.take());
+            while child.try_wait()?.is_none() {
+                if Instant::now() > until {
+                    bail!("servers have not ended within {} s, and were killed", END_TIME_MAX.as_secs());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts a server, and waits until it serves. It ends when its input does.
+async fn launch(join: &Join, nth: usize, port: u16) -> anyhow::Result<(Child, ChildStdin, SocketAddr)> {
+    let name = member_name(nth);
+    let program = std::env::current_exe().context("where is this program?")?;
+    let mut command = Command::new(program);
+    if std::env::var_os("CONSORT_LOG").is_none() {
+        // One of them is killed on purpose.
+        command.env("CONSORT_LOG", "error");
+    }
+    command
+        .args(["server", "--with-parent"])
+        .arg(format!("--port={port}"))
+        .args(join.arguments(&name))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Ctrl-C is for whoever has started them.
+        .process_group(0);
+    let mut child = command.spawn().with_context(|| format!("starting server {name}"))?;
+    let input = child.stdin.take().context("its input")?;
+    let output = child.stdout.take().context("its output")?;
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).map(|_| line)
+    });
+    let line = timeout(START_TIME_MAX, reading).await;
+    let line = match line {
+        Ok(Ok(Ok(line))) => line,
+        _ => String::new(),
+    };
+    let address = line.strip_prefix("Hot Rod on ").and_then(|rest| rest.split(',').next()?.parse().ok());
+    let Some(address) = address else {
+        let _ = child.kill();
+        let _ = child.wait();
+        bail!(
+            "server {name} does not serve: {}",
+            if line.is_empty() { "it says nothing" } else { line.trim() }
+        );
+    };
+    Ok((child, input, address))
+}
