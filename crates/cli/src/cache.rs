@@ -82,6 +82,9 @@ enum Verb {
         /// Its settings, in XML or JSON as Infinispan writes them.
         #[arg(default_value = r#"{"distributed-cache": {"owners": 2}}"#)]
         settings: String,
+        /// It is gone when all servers have ended, also if they keep something (consort server --data).
+        #[arg(long)]
+        volatile: bool,
     },
     /// Removes a cache and what it has.
     Drop { cache: String },
@@ -145,7 +148,10 @@ impl Cache {
             }
             Verb::Size { cache } => println!("{}", client.raw(&cache).size().await?),
             Verb::Clear { cache } => client.raw(&cache).clear().await?,
-            Verb::Create { cache, settings } => admin.create(&cache, &settings).await?,
+            Verb::Create { cache, settings, volatile: true } => {
+                admin.create_volatile(&cache, &settings).await?;
+            }
+            Verb::Create { cache, settings, .. } => admin.create(&cache, &settings).await?,
             Verb::Drop { cache } => admin.remove(&cache).await?,
         }
         Ok(ExitCode::SUCCESS)

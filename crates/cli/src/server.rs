@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
@@ -17,7 +18,10 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  consort server\n  consort server --cluster shop --port 11223\n  \
+    consort server --data /var/lib/consort\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
+    With --data, definitions of caches and persistent counters are there again when all servers have ended; what caches\n\
+    have is in memory. Servers of a cluster that have all ended wait for those that were there to the last.\n\n\
     Without --users who can connect can do everything. With it only these users are served, each with what its roles\n\
     permit; consort user --help tells what the file is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256;\n\
     with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
@@ -49,6 +53,12 @@ pub(crate) struct Server {
     /// Sets a variable of the stack, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     define: Vec<String>,
+    /// Keeps what is to outlive all servers in this directory, which is this server's alone.
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// After so many seconds goes on without servers that were there to the last and are not back.
+    #[arg(long, value_name = "SECONDS", requires = "data")]
+    alone_after: Option<u32>,
     /// The users, and what they may do.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
@@ -106,7 +116,17 @@ impl Server {
         if let Some(advertise) = self.advertise {
             builder = builder.advertised(advertise);
         }
-        let server = builder.start(manager).await?;
+        if let Some(data) = &self.data {
+            builder = builder.data(data);
+        }
+        if let Some(seconds) = self.alone_after {
+            builder = builder.alone_after(Duration::from_secs(seconds.into()));
+        }
+        // It may wait for others for long.
+        let server = tokio::select! {
+            started = builder.start(manager) => started?,
+            _ = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
         if self.users.is_none() && !server.address().ip().is_loopback() {
             tracing::warn!("there are no users (--users): everybody who can connect can do everything");
         }

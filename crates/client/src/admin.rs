@@ -48,6 +48,16 @@ impl Administration<'_> {
         self.run("@@cache@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
+    /// The same with a cache that is not there any more when all servers have ended, whatever they keep.
+    ///
+    /// # Errors
+    ///
+    /// Also if there is one of this name.
+    pub async fn create_volatile(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
+        let params = [("name", name), ("configuration", configuration), ("flags", "VOLATILE")];
+        self.run("@@cache@create", &params).await.map(drop)
+    }
+
     /// Makes a cache with these settings unless there is one of this name.
     pub async fn get_or_create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@cache@getorcreate", &[("name", name), ("configuration", configuration)]).await.map(drop)

@@ -101,6 +101,18 @@ impl Tool {
         writeln!(self.input.as_mut().expect("its input"), "{line}").expect("it reads");
     }
 
+    /// Sends it SIGTERM and waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If it goes on, or ends with a failure.
+    pub fn terminate(mut self) {
+        let pid = self.child.0.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill (util-linux)");
+        assert!(sent.success(), "no signal for {pid}");
+        self.wait_for_end();
+    }
+
     /// Ends its input.
     pub fn close_input(&mut self) {
         self.input = None;

@@ -1,5 +1,8 @@
 //! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
 
+#[path = "server/kept.rs"]
+mod kept;
+
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;
 

@@ -6,6 +6,7 @@ use consort_hotrod::{ResponseBody, Status, Text};
 use crate::answer::Answer;
 use crate::caches::{AdminError, Caches};
 use crate::definition::{self, DefinitionError};
+use crate::register::Keeping;
 
 /// What a task is given.
 struct Params(Vec<(Text, Bytes)>);
@@ -40,14 +41,19 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
 
 async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<String, AdminError> {
     let name = params.get("name").unwrap_or_default();
-    // What is not to outlive a restart does not, and nothing else does yet. An update would have to change a cache.
-    let flags = params.get("flags").unwrap_or_default();
-    if let Some(flag) = flags.split(',').find(|flag| !matches!(*flag, "" | "VOLATILE")) {
-        return Err(DefinitionError::Unsupported(format!("flag {flag}")).into());
+    let mut keeping = Keeping::Lasting;
+    for flag in params.get("flags").unwrap_or_default().split(',').map(str::trim) {
+        match flag {
+            // What lasts is what is not said to be volatile; older clients say it.
+            "" | "PERMANENT" => {}
+            "VOLATILE" => keeping = Keeping::Passing,
+            // An update would have to change a cache.
+            flag => return Err(DefinitionError::Unsupported(format!("flag {flag}")).into()),
+        }
     }
     let definition = match params.get("configuration") {
         Some(text) => definition::from_text(&name, &text)?,
         None => definition::from_template(&name, params.get("template").as_deref())?,
     };
-    caches.create(&definition, may_exist).await.map(|()| String::new())
+    caches.create(&definition, may_exist, keeping).await.map(|()| String::new())
 }

@@ -84,8 +84,14 @@ pub const COUNTER_NAME_MAX: usize = 1_024;
 /// Counters that one listener hears of.
 pub const COUNTERS_LISTENED_MAX: usize = 1_000;
 
+/// Changes of definitions and of servers that wait to be looked at. With one more they are all looked at again.
+pub const LOOKED_AT_MAX: usize = 256;
+
 /// Caches that are made by administration. Each costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
+
+/// How long a server waits for others that have what is kept before it says so, again and again.
+pub const RESTORE_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Keys and values below this size are copied out of what was received, so that they do not keep all of it in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;

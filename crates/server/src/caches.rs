@@ -11,26 +11,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, Change, Condition, Lifetime, ManagerEvent,
-    NotHandedOver, OpenError, RawCache, Topology, Write, Written,
+    CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver, OpenError,
+    RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
 
-use crate::bounds::CACHES_MAX;
+use crate::bounds::{CACHES_MAX, LOOKED_AT_MAX};
 use crate::compute::Lanes;
 use crate::counters::{self, Counters};
+use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
+use crate::register::{Keeping, Register};
 use crate::stats::Stats;
 use crate::streams::Unfinished;
 use crate::topology::{self, Endpoints};
 use crate::transactions::Transactions;
 use crate::{filter, multimap};
 
-/// Definitions by the caches' names.
+/// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
 const DEFINITIONS: &str = "___consort_caches";
+const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
 /// Addresses of servers by those of the members.
 const SERVERS: &str = "___consort_servers";
@@ -57,6 +60,8 @@ pub(crate) enum AdminError {
     Cache(#[from] CacheError),
     #[error(transparent)]
     Leave(#[from] NotHandedOver),
+    #[error(transparent)]
+    Data(#[from] DataError),
 }
 
 /// A cache that clients use.
@@ -97,7 +102,7 @@ impl Served {
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
-    definitions: RawCache,
+    definitions: Register,
     servers: RawCache,
     pub(crate) counters: Counters,
     /// What clients have begun to write in pieces.
@@ -114,16 +119,27 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("___")
 }
 
-fn everywhere(name: &str) -> CacheConfig {
+/// The settings of a cache that every server has as a whole.
+pub(crate) fn everywhere(name: &str) -> CacheConfig {
     CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
 }
 
 impl Caches {
-    /// Joins the other servers. Clients reach this one there.
-    pub(crate) async fn open(manager: CacheManager, endpoint: ServerAddress) -> Result<Self, AdminError> {
-        let definitions = manager.open(everywhere(DEFINITIONS)).raw().await?;
+    /// Joins the other servers. Clients reach this one there. What is to outlive all servers is kept in a directory.
+    pub(crate) async fn open(
+        manager: CacheManager,
+        endpoint: ServerAddress,
+        data: Option<&Data>,
+    ) -> Result<Self, AdminError> {
+        // Definitions come and go by hand: what was acknowledged is safe also from a power failure.
+        let definitions = data::open(&manager, everywhere(DEFINITIONS), data, Durability::Disk);
+        let counted = data::open(&manager, everywhere(counters::KEPT), data, Durability::Process);
+        let (definitions, counted) = tokio::try_join!(definitions, counted)?;
+        let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).raw().await?;
+        let definitions = Register::new(definitions, volatile);
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
-        let counters = Counters::new(Arc::new(Served::open(&manager, counters::config(), None).await?));
+        let passing = Arc::new(Served::open(&manager, counters::config(), None).await?);
+        let counters = Counters::new(passing, counted, data.is_some());
         let caches = Self {
             manager,
             endpoint,
@@ -186,7 +202,12 @@ impl Caches {
     }
 
     /// Makes a cache on all servers; whether it is new.
-    pub(crate) async fn create(&self, definition: &Definition, may_exist: bool) -> Result<(), AdminError> {
+    pub(crate) async fn create(
+        &self,
+        definition: &Definition,
+        may_exist: bool,
+        keeping: Keeping,
+    ) -> Result<(), AdminError> {
         let name = &*definition.config.name;
         if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
@@ -195,9 +216,8 @@ impl Caches {
             return Err(AdminError::TooMany);
         }
         let value = Bytes::from(definition::to_text(definition));
-        let change = Change::Put { value: value.clone(), lifetime: Lifetime::FOREVER };
-        let write = Write { condition: Condition::Absent, change, wants_previous: false };
-        let is_new = self.definitions.write(Bytes::copy_from_slice(name.as_bytes()), write).await?.is_done;
+        let key = Bytes::copy_from_slice(name.as_bytes());
+        let is_new = self.definitions.add(&key, value.clone(), keeping).await?;
         if !is_new && !may_exist {
             return Err(AdminError::Exists(name.to_owned()));
         }
@@ -228,12 +248,8 @@ impl Caches {
 
     /// The names of all caches.
     pub(crate) async fn names(&self) -> Result<Vec<String>, AdminError> {
-        let (mut walk, mut names) = (self.definitions.keys(), Vec::new());
-        while let Some(name) = walk.next().await.transpose()? {
-            names.push(String::from_utf8_lossy(&name).into_owned());
-        }
-        names.sort();
-        Ok(names)
+        let names = self.definitions.names().await?;
+        Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
 
     /// What a client is to be told of a cache's owners, if it knows something else.
@@ -256,15 +272,16 @@ impl Caches {
         (told.id != header.topology_id).then_some(told)
     }
 
-    /// Looks whenever members come or go, or others make or remove caches, until it is dropped. Both caches are on every
-    /// member, so that a look costs no message.
+    /// Looks whenever members come or go, or others make or remove caches, until it is dropped. What it looks at is on
+    /// every member, so that a look costs no message.
     pub(crate) async fn follow(&self) {
         let mut members = self.manager.events();
         let listening = async || {
-            let definitions = self.definitions.listen().keys_only().start().await?;
-            Ok::<_, CacheError>((definitions, self.servers.listen().keys_only().start().await?))
+            let [lasting, passing] = self.definitions.listen(LOOKED_AT_MAX).await?;
+            let servers = self.servers.listen().events_max(LOOKED_AT_MAX).start().await?;
+            Ok::<_, CacheError>([lasting, passing, servers])
         };
-        let (mut definitions, mut servers) = match listening().await {
+        let mut listening = match listening().await {
             Ok(listening) => listening,
             Err(error) => return tracing::error!(%error, "what other servers do is not seen here"),
         };
@@ -278,7 +295,7 @@ impl Caches {
                     Some(_) => has_changed = Poll::Ready(true),
                 }
             }
-            for events in [&mut definitions, &mut servers] {
+            for events in &mut listening {
                 while let Poll::Ready(event) = Pin::new(&mut *events).poll_next(cx) {
                     has_changed = Poll::Ready(matches!(event, Some(Ok(_))));
                     if has_changed == Poll::Ready(false) {
@@ -327,10 +344,9 @@ impl Caches {
             let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
             *known = (known.0 + 1, Arc::new(endpoints));
         }
-        let (mut walk, mut defined) = (self.definitions.entries(), BTreeMap::new());
-        while let Some((name, text)) = walk.next().await.transpose()? {
-            defined.insert(String::from_utf8_lossy(&name).into_owned(), text);
-        }
+        let defined = self.definitions.entries().await?.into_iter();
+        let defined: BTreeMap<String, Bytes> =
+            defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
         let open: Vec<String> =
             self.open.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
         for name in open.iter().filter(|name| !defined.contains_key(*name)) {

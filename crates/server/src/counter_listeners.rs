@@ -77,7 +77,7 @@ impl CounterListeners {
             all.insert(id.clone(), (of.clone(), telling));
             of
         };
-        let events = match counters.served.cache.listen().events_max(EVENTS_MAX).start().await {
+        let events = match counters.listen(EVENTS_MAX).await {
             Ok(events) => events,
             Err(error) => {
                 let mut all = self.all();
@@ -89,11 +89,13 @@ impl CounterListeners {
         };
         // It may have been removed meanwhile. What is there is not told.
         if let Some((_, telling)) = self.all().get_mut(&id).filter(|(_, telling)| telling.is(&wanted)) {
-            let (state, _) = oneshot::channel();
-            let wanted = wanted.clone();
-            telling.begin(events, &self.outlet, state, move |entry| {
-                Some(Unasked::Counter(event(&of, &id, &entry)?, wanted.clone()))
-            });
+            for events in events {
+                let (state, _) = oneshot::channel();
+                let (of, id, wanted) = (of.clone(), id.clone(), wanted.clone());
+                telling.begin(events, &self.outlet, state, move |entry| {
+                    Some(Unasked::Counter(event(&of, &id, &entry)?, wanted.clone()))
+                });
+            }
         }
         Ok(Answer::of(Status::Success))
     }

@@ -2,13 +2,14 @@
 //!
 //! Each is an entry of a cache with two owners, so that it outlives a server, and every change is a conditional write: it
 //! is exact also for weak counters. Clients go to the primary of what they know of a counter's name, and so its segment is
-//! taken from that. As in Infinispan, a counter that was removed has its initial value again and stays defined.
+//! taken from that. Persistent counters are in another cache, which all servers have and which outlives them
+//! ([`crate::data`]). As in Infinispan, a counter that was removed has its initial value again and stays defined.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_cache::{CacheConfig, Change, Condition, Grouper, Grouping, Lifetime, ReadFrom, Write};
+use consort_cache::{CacheConfig, CacheError, Change, Events, Grouper, Grouping, Lifetime, RawCache};
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{ResponseBody, Status, Text};
 
@@ -17,17 +18,23 @@ use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
 use crate::caches::Served;
 use crate::compute::Lanes;
 use crate::counter::{Changed, Counter, OutOfBounds};
+use crate::register::{Keeping, Register};
 
-/// The cache.
-pub(crate) const COUNTERS: &str = "___consort_counters";
+/// The cache of those that no server keeps, and that of persistent ones.
+const COUNTERS: &str = "___consort_counters";
+pub(crate) const KEPT: &str = "___consort_persistent_counters";
 
 /// All counters.
 pub(crate) struct Counters {
+    /// The cache by whose owners clients choose a server.
     pub(crate) served: Arc<Served>,
+    all: Register,
+    /// Whether this server keeps anything.
+    can_keep: bool,
     lanes: Lanes,
 }
 
-/// The cache's settings.
+/// The settings of the cache of those that no server keeps.
 pub(crate) fn config() -> CacheConfig {
     let grouper = Grouper::new("hot-rod-counter", |name| Cow::Owned(known_as(name).to_le_bytes().to_vec()));
     CacheConfig { grouping: Grouping::Custom(grouper), ..CacheConfig::new(COUNTERS) }
@@ -55,8 +62,14 @@ fn unreadable() -> Refusal {
 }
 
 impl Counters {
-    pub(crate) fn new(served: Arc<Served>) -> Self {
-        Self { served, lanes: Lanes::default() }
+    pub(crate) fn new(served: Arc<Served>, kept: RawCache, can_keep: bool) -> Self {
+        let all = Register::new(kept, served.cache.clone());
+        Self { served, all, can_keep, lanes: Lanes::default() }
+    }
+
+    /// Changes of all counters, of which so many may wait.
+    pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
+        self.all.listen(events_max).await
     }
 
     /// Does what is asked, but for listeners.
@@ -101,18 +114,12 @@ impl Counters {
     }
 
     async fn names(&self) -> Result<Vec<Text>, Refusal> {
-        let (mut walk, mut names) = (self.served.cache.keys(), Vec::new());
-        while let Some(name) = walk.next().await.transpose()? {
-            names.extend(Text::from_utf8(name));
-        }
-        names.sort();
-        Ok(names)
+        Ok(self.all.names().await?.into_iter().filter_map(Text::from_utf8).collect())
     }
 
     /// A counter as it is now.
     pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
-        let newest = self.served.cache.with_read_from(ReadFrom::Primary);
-        let Some(value) = newest.get(name).await? else { return Ok(None) };
+        let Some(value) = self.all.newest(name).await? else { return Ok(None) };
         Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
     }
 
@@ -121,8 +128,8 @@ impl Counters {
         let Some(counter) = Counter::new(config) else {
             return refused(format!("counter {}: invalid configuration", String::from_utf8_lossy(&name)));
         };
-        if config.is_persistent {
-            return refused("persistent counters are not supported: none outlives all servers".to_owned());
+        if config.is_persistent && !self.can_keep {
+            return refused("this server keeps no persistent counters: it has no directory for data".to_owned());
         }
         if name.is_empty() || name.len() > COUNTER_NAME_MAX {
             return refused(format!("the name of a counter has 1 to {COUNTER_NAME_MAX} bytes"));
@@ -130,11 +137,11 @@ impl Counters {
         if self.get(&name).await?.is_some() {
             return Ok(Answer::of(Status::NotExecuted));
         }
-        if self.served.cache.size().await? >= COUNTERS_MAX as u64 {
+        if self.all.size().await? >= COUNTERS_MAX as u64 {
             return refused(format!("there are {COUNTERS_MAX} counters already"));
         }
-        let write = Write { condition: Condition::Absent, change: putting(counter), wants_previous: false };
-        let is_new = self.served.cache.write(name, write).await?.is_done;
+        let keeping = if config.is_persistent { Keeping::Lasting } else { Keeping::Passing };
+        let is_new = self.all.add(&name, counter.to_bytes(), keeping).await?;
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
 
@@ -149,7 +156,7 @@ impl Counters {
             let (changed, answer) = change(Counter::from_bytes(seen).ok_or_else(unreadable)?)?;
             Ok((changed.map(putting), value(answer)))
         };
-        self.lanes.compute(&self.served.cache, &name, make).await
+        self.lanes.compute(self.all.home(&name).await?, &name, make).await
     }
 }
 

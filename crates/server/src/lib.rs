@@ -27,6 +27,7 @@ mod connection;
 mod counter;
 mod counter_listeners;
 mod counters;
+mod data;
 mod definition;
 mod filter;
 mod iteration;
@@ -35,6 +36,7 @@ mod listening;
 mod map;
 mod multimap;
 mod pieces;
+mod register;
 mod security;
 mod server;
 mod session;
@@ -45,6 +47,7 @@ mod topology;
 mod transactions;
 mod unasked;
 
+pub use data::DataError;
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{

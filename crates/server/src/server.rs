@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
-use crate::caches::Caches;
+use crate::caches::{AdminError, Caches};
+use crate::data::{Data, DataError};
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
 use crate::security::{Security, SecurityError, Settings, Tokens, Users};
@@ -36,6 +38,9 @@ pub enum ServerError {
     /// It cannot have the caches that all servers share.
     #[error("cannot join the other servers: {0}")]
     Caches(String),
+    /// What it is to keep cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// Who may do what, and how that is known, does not go together.
     #[error(transparent)]
     Security(#[from] SecurityError),
@@ -47,12 +52,21 @@ pub struct ServerBuilder {
     host: String,
     port: u16,
     advertised: Option<String>,
+    data: Option<PathBuf>,
+    alone_after: Option<Duration>,
     security: Settings,
 }
 
 impl Default for ServerBuilder {
     fn default() -> Self {
-        Self { host: "127.0.0.1".to_owned(), port: 11222, advertised: None, security: Settings::default() }
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 11222,
+            advertised: None,
+            data: None,
+            alone_after: None,
+            security: Settings::default(),
+        }
     }
 }
 
@@ -76,6 +90,25 @@ impl ServerBuilder {
     #[must_use]
     pub fn advertised(mut self, host: impl Into<String>) -> Self {
         self.advertised = Some(host.into());
+        self
+    }
+
+    /// Keeps there what is to outlive all servers: definitions of caches that are not volatile, and persistent counters. The
+    /// directory is this server's alone. Without one, nothing outlives the last server.
+    ///
+    /// When all servers have ended, they start to serve again once all are back that were there to the last, because one
+    /// that had gone before may not know what happened then.
+    #[must_use]
+    pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data = Some(directory.into());
+        self
+    }
+
+    /// After this time the server goes on without those that were there to the last and are not back. It waits for them
+    /// unless it is said.
+    #[must_use]
+    pub const fn alone_after(mut self, patience: Duration) -> Self {
+        self.alone_after = Some(patience);
         self
     }
 
@@ -148,8 +181,12 @@ impl ServerBuilder {
         };
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
-        let caches = Caches::open(manager, endpoint).await;
-        let caches = caches.map_err(|error| ServerError::Caches(error.to_string()))?;
+        let alone_after = self.alone_after;
+        let data = self.data.map(|directory| Data { directory, alone_after });
+        let caches = Caches::open(manager, endpoint, data.as_ref()).await.map_err(|error| match error {
+            AdminError::Data(error) => error.into(),
+            error => ServerError::Caches(error.to_string()),
+        })?;
         Ok(Server { listener, address, caches: Arc::new(caches), security })
     }
 }

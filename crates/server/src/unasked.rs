@@ -74,22 +74,20 @@ impl Outlet {
 /// What tells a listener's events. With it they end.
 pub(crate) struct Telling {
     pub(crate) wanted: Wanted,
-    task: Option<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
         self.wanted.0.store(false, Ordering::Release);
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
 impl Telling {
     /// Of a listener that has not begun.
     pub(crate) fn new() -> Self {
-        Self { wanted: Wanted(Arc::new(AtomicBool::new(true))), task: None }
+        Self { wanted: Wanted(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
     /// Whether it is of the same listener.
@@ -97,7 +95,7 @@ impl Telling {
         Arc::ptr_eq(&self.wanted.0, &wanted.0)
     }
 
-    /// Tells these events from now on, as they are made known. `state` is told when what was there has been written.
+    /// Tells these events, too, from now on, as they are made known. `state` is told when what was there has been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,
@@ -105,7 +103,7 @@ impl Telling {
         state: oneshot::Sender<()>,
         told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked> + Send + 'static,
     ) {
-        self.task = Some(tokio::spawn(tell(events, outlet.clone(), state, told)));
+        self.tasks.push(tokio::spawn(tell(events, outlet.clone(), state, told)));
     }
 }
 

@@ -1,0 +1,178 @@
+//! What servers have when all of them have ended and begun again: processes that end in order or are killed.
+
+use std::path::{Path, PathBuf};
+
+use consort_client::{Client, CounterConfig, CounterKind};
+use consort_interop::{Tool, in_own_network};
+
+use super::{cache, done};
+
+/// Removed when the test ends.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("consort-kept-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    fn of(&self, server: &str) -> String {
+        self.0.join(server).display().to_string()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: true, initial: 5 };
+
+fn alone(directory: &str) -> Tool {
+    let mut server = Tool::consort(&["server", "--data", directory]);
+    server.wait_for(&["Hot Rod"]);
+    server
+}
+
+async fn client(port: u16) -> Client {
+    Client::connect(&format!("127.0.0.1:{port}")).await.expect("a connection")
+}
+
+/// What a start that has to fail complains of.
+fn complaint(directory: &str) -> String {
+    let run = Tool::run_consort(&["server", "--data", directory]);
+    assert!(!run.status.success() && run.stdout.is_empty(), "{run:?}");
+    String::from_utf8(run.stderr).expect("text")
+}
+
+#[test]
+fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
+    in_own_network("kept::a_server_has_its_caches_and_counters_again_however_it_has_ended", async {
+        let directory = Directory::new("one");
+        let data = directory.of("data");
+        let server = alone(&data);
+        done(&["create", "shop", r#"{"replicated-cache": {"segments": 8}}"#]);
+        done(&["create", "passing", "--volatile"]);
+        let (_, complaint_of, code) = cache(&["create", "shop", "--volatile"]);
+        assert!(code == 2 && complaint_of.contains("already exists"), "{complaint_of}");
+        let asking = client(11222).await;
+        assert!(asking.counter("sold").create(STRONG).await.unwrap());
+        let volatile = CounterConfig { is_persistent: false, ..STRONG };
+        assert!(asking.counter("today").create(volatile).await.unwrap());
+        assert!(!asking.counter("sold").create(volatile).await.unwrap(), "a name is one counter's");
+        assert!(!asking.counter("today").create(STRONG).await.unwrap(), "a name is one counter's");
+        assert_eq!(asking.counter("sold").add(37).await.unwrap(), 42);
+        assert_eq!(asking.counter("today").add(1).await.unwrap(), 6);
+        assert_eq!(asking.counter_names().await.unwrap(), ["sold", "today"]);
+        asking.close().await;
+        server.terminate();
+
+        let server = alone(&data);
+        assert_eq!(done(&["ls"]).0, "shop\n");
+        let asking = client(11222).await;
+        assert_eq!(asking.counter_names().await.unwrap(), ["sold"]);
+        assert_eq!(asking.counter("sold").config().await.unwrap(), STRONG);
+        assert_eq!(asking.counter("sold").compare_and_swap(42, 50).await.unwrap(), 42);
+        assert!(asking.counter("today").create(volatile).await.unwrap(), "it is gone");
+        done(&["create", "late"]);
+        done(&["drop", "shop"]);
+        asking.close().await;
+        drop(server);
+
+        let server = alone(&data);
+        assert_eq!(done(&["ls"]).0, "late\n");
+        let asking = client(11222).await;
+        assert_eq!(asking.counter("sold").get().await.unwrap(), 50);
+        assert!(!asking.counter("today").is_defined().await.unwrap());
+        asking.close().await;
+        // Two of them do not share a directory.
+        let second = Tool::run_consort(&["server", "--port", "11322", "--data", &data]);
+        let told = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(!second.status.success() && told.contains("open elsewhere") && told.contains(&data), "{told}");
+        drop(server);
+
+        for cache in ["___consort_caches", "___consort_persistent_counters"] {
+            let file = Path::new(&data).join(cache).join("NOTE");
+            let intact = std::fs::read(&file).expect("a note");
+            std::fs::write(&file, b"nonsense").expect("written");
+            let told = complaint(&data);
+            assert!(told.contains(&format!("{data}/{cache}: NOTE is damaged")), "{told}");
+            std::fs::write(&file, intact).expect("written");
+        }
+        let file = Path::new(&data).join("___consort_caches").join("META");
+        let intact = std::fs::read(&file).expect("a description");
+        std::fs::write(&file, b"#!/bin/sh\n").expect("written");
+        assert!(complaint(&data).contains("META is damaged at byte 0: not a store's description"));
+        std::fs::write(&file, intact).expect("written");
+        let foreign = directory.of("file");
+        std::fs::write(&foreign, b"no directory").expect("written");
+        let told = complaint(&foreign);
+        assert!(told.contains(&foreign), "{told}");
+
+        let server = alone(&data);
+        assert_eq!(done(&["ls"]).0, "late\n", "what could not be used was not touched");
+        server.terminate();
+    });
+}
+
+fn member(directory: &Directory, name: &str, port: u16, more: &[&str]) -> Tool {
+    let (port, data) = (port.to_string(), directory.of(name));
+    let all = ["server", "--cluster=kept", "--name", name, "--port", &port, "--data", &data, "--bind=127.0.0.1"];
+    let found = [
+        "-Djgroups.bind_port=7810",
+        "-Djgroups.tcpping.initial_hosts=127.0.0.1[7810]",
+        "-Djgroups.tcp.port_range=5",
+    ];
+    Tool::consort(&[&all[..], &found, more].concat())
+}
+
+#[test]
+fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
+    in_own_network("kept::servers_that_were_all_killed_have_their_caches_and_counters_again", async {
+        let directory = Directory::new("three");
+        let names = [("A", 11222), ("B", 11322), ("C", 11422)];
+        let mut servers = Vec::new();
+        for (name, port) in names {
+            let mut server = member(&directory, name, port, &[]);
+            server.wait_for(&["Hot Rod"]);
+            servers.push(server);
+        }
+        done(&["create", "shop"]);
+        let asking = client(11322).await;
+        assert!(asking.counter("sold").create(STRONG).await.unwrap());
+        for n in 0..20 {
+            assert_eq!(asking.counter("sold").add(1).await.unwrap(), 6 + n);
+        }
+        asking.close().await;
+        drop(servers);
+
+        // Whoever comes first waits for the others.
+        let begin = |(name, port)| member(&directory, name, port, &[]);
+        let mut servers: Vec<Tool> = [names[1], names[2], names[0]].map(begin).into();
+        for server in &mut servers {
+            server.wait_for(&["Hot Rod"]);
+        }
+        let mut late = member(&directory, "D", 11522, &[]);
+        late.wait_for(&["Hot Rod"]);
+        for port in [11222, 11322, 11422, 11522] {
+            assert_eq!(done(&["--at", &format!("127.0.0.1:{port}"), "ls"]).0, "shop\n", "{port}");
+            let asking = client(port).await;
+            assert_eq!(asking.counter("sold").get().await.unwrap(), 25, "{port}");
+            asking.raw("shop").put(&b"apples"[..], &b"3"[..]).await.unwrap();
+            asking.close().await;
+        }
+        drop(servers);
+        drop(late);
+
+        // The others do not come back.
+        let mut last = member(&directory, "C", 11422, &["--alone-after=1"]);
+        last.wait_for(&["Hot Rod"]);
+        assert_eq!(done(&["--at", "127.0.0.1:11422", "ls"]).0, "shop\n");
+        let asking = client(11422).await;
+        assert_eq!(asking.counter("sold").add(1).await.unwrap(), 26);
+        asking.close().await;
+        last.terminate();
+    });
+}

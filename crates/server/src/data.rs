@@ -1,0 +1,76 @@
+//! What a server keeps for the time after all of them have ended: a directory, with one within it for each of the caches
+//! that outlive them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use consort_cache::{CacheConfig, CacheManager, Durability, OpenError, Persistence, RawCache};
+use tokio::time::{Instant, sleep};
+
+use crate::bounds::RESTORE_TOLD_AFTER;
+
+/// What is kept, and for how long others are waited for who have it, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub(crate) directory: PathBuf,
+    /// Without it they are waited for until they are there.
+    pub(crate) alone_after: Option<Duration>,
+}
+
+/// What servers keep cannot be used. Nothing of it was changed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the data {place}: {error}")]
+pub struct DataError {
+    /// Which data: those in a directory, or those of the cluster.
+    place: String,
+    error: String,
+}
+
+impl Data {
+    /// What is wrong, and where.
+    fn error(&self, error: OpenError) -> DataError {
+        let (directory, error) = match error {
+            OpenError::Store { cache, error } => (self.directory.join(&*cache), error.to_string()),
+            error => (self.directory.clone(), error.to_string()),
+        };
+        DataError { place: format!("in {}", directory.display()), error }
+    }
+}
+
+/// Opens a cache that outlives all servers, on those that have a directory for it. Where other servers have had it last, it
+/// is opened when they are there, too.
+pub(crate) async fn open(
+    manager: &CacheManager,
+    config: CacheConfig,
+    data: Option<&Data>,
+    durability: Durability,
+) -> Result<RawCache, DataError> {
+    let name = config.name.clone();
+    let mut opening = manager.open(config).patience(Duration::MAX);
+    if let Some(data) = data {
+        opening = opening.persistence(Persistence::within(&data.directory).durability(durability));
+    }
+    let opening = opening.raw();
+    tokio::pin!(opening);
+    let begun = Instant::now();
+    let opened = loop {
+        let waited = tokio::select! {
+            opened = &mut opening => break opened,
+            () = sleep(RESTORE_TOLD_AFTER) => begun.elapsed(),
+        };
+        match data.and_then(|data| data.alone_after) {
+            Some(patience) if waited >= patience => {
+                tracing::warn!(cache = %name, "goes on without servers that have it, too, and are not there");
+                manager.make_available(&name);
+            }
+            _ => tracing::warn!(
+                cache = %name,
+                "waits for other servers: those that were there to the last have to be there again"
+            ),
+        }
+    };
+    opened.map_err(|error| match data {
+        Some(data) => data.error(error),
+        None => DataError { place: "of the cluster".to_owned(), error: error.to_string() },
+    })
+}
