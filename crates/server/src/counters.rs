@@ -129,7 +129,9 @@ impl Counters {
             return refused(format!("counter {}: invalid configuration", String::from_utf8_lossy(&name)));
         };
         if config.is_persistent && !self.can_keep {
-            return refused("this server keeps no persistent counters: it has no directory for data".to_owned());
+            return refused(
+                "this server keeps no persistent counters: it has no directory for data".to_owned(),
+            );
         }
         if name.is_empty() || name.len() > COUNTER_NAME_MAX {
             return refused(format!("the name of a counter has 1 to {COUNTER_NAME_MAX} bytes"));

@@ -48,12 +48,7 @@ impl Register {
 
     /// Adds a value unless the name has one; whether it has been added. Of two that are added at the same time with
     /// different keeping none may be.
-    pub(crate) async fn add(
-        &self,
-        name: &Bytes,
-        value: Bytes,
-        keeping: Keeping,
-    ) -> Result<bool, CacheError> {
+    pub(crate) async fn add(&self, name: &Bytes, value: Bytes, keeping: Keeping) -> Result<bool, CacheError> {
         let (own, other) = match keeping {
             Keeping::Lasting => (&self.lasting, &self.passing),
             Keeping::Passing => (&self.passing, &self.lasting),

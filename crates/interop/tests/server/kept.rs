@@ -90,7 +90,10 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
         // Two of them do not share a directory.
         let second = Tool::run_consort(&["server", "--port", "11322", "--data", &data]);
         let told = String::from_utf8_lossy(&second.stderr).into_owned();
-        assert!(!second.status.success() && told.contains("open elsewhere") && told.contains(&data), "{told}");
+        assert!(
+            !second.status.success() && told.contains("open elsewhere") && told.contains(&data),
+            "{told}"
+        );
         drop(server);
 
         for cache in ["___consort_caches", "___consort_persistent_counters"] {
@@ -119,7 +122,8 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
 
 fn member(directory: &Directory, name: &str, port: u16, more: &[&str]) -> Tool {
     let (port, data) = (port.to_string(), directory.of(name));
-    let all = ["server", "--cluster=kept", "--name", name, "--port", &port, "--data", &data, "--bind=127.0.0.1"];
+    let all =
+        ["server", "--cluster=kept", "--name", name, "--port", &port, "--data", &data, "--bind=127.0.0.1"];
     let found = [
         "-Djgroups.bind_port=7810",
         "-Djgroups.tcpping.initial_hosts=127.0.0.1[7810]",
