@@ -192,10 +192,11 @@ impl GridHandler {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), ListenError>> {
         let state = self.state();
-        match state.node.as_ref().and_then(|node| node.is_listening(cache, id)) {
-            None => Poll::Ready(Err(OperationError::Closed.into())),
-            Some(true) => Poll::Ready(Ok(())),
-            Some(false) => {
+        let Some(node) = &state.node else { return Poll::Ready(Err(OperationError::Closed.into())) };
+        match node.is_listening(cache, id) {
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
                 self.readers().insert(id, cx.waker().clone());
                 Poll::Pending
             }

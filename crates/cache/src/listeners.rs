@@ -72,7 +72,8 @@ impl<K, V> ListenBuilder<K, V> {
     ///
     /// # Errors
     ///
-    /// [`CacheError::Listener`] if a transform is not known here; if the cache is closed.
+    /// [`CacheError::Listener`] if a transform is not known here; as an operation while primaries are away, or if the
+    /// cache is closed. Nobody listens then.
     pub async fn start(self) -> Result<Events<K, V>, CacheError> {
         let (cache, options) = (self.opened.id, self.options.clone());
         let begun = self.handler.with_node(|node, now| node.listen(now, cache, options));

@@ -107,7 +107,6 @@ async fn every_connection_shows_whose_it_is() {
     let a = Running::secured("every-connection", "A", users()).await;
     let client = to(&a).user("admin", "secret").connect().await.unwrap();
     works(&client).await;
-    // One of two alone would not know whether it is the one that is left.
     let b = Running::secured("every-connection", "B", users()).await;
     let c = Running::secured("every-connection", "C", users()).await;
     let cache = client.raw("c");
@@ -116,6 +115,7 @@ async fn every_connection_shows_whose_it_is() {
         client.servers().len() == 3
     })
     .await;
+    a.shares_with(3).await;
     drop(a);
     let write = async |n: u32| cache.put(&n.to_be_bytes()[..], &b"v"[..]).await;
     eventually("the others serve all", async || {

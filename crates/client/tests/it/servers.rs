@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use consort_cache::{CacheManager, Channel};
+use consort_cache::{CacheManager, Channel, ManagerEvent, Phase};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Server, ServerBuilder};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 /// Nothing in these tests takes a tenth of this.
@@ -25,6 +25,8 @@ pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
 /// A server with threads of its own, so that it can be killed: by dropping it.
 pub(crate) struct Running {
     pub(crate) at: SocketAddr,
+    /// The owners in the newest topology, once each of them has what it is to have.
+    owners: watch::Receiver<usize>,
     runtime: Option<Runtime>,
 }
 
@@ -38,16 +40,36 @@ impl Running {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, tells) = oneshot::channel();
+        let (settled, owners) = watch::channel(0);
         runtime.spawn(async move {
             let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
             let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
             let manager = members.connect(cluster).await.unwrap();
+            let mut events = manager.events();
+            tokio::spawn(async move {
+                while let Some(event) = events.next().await {
+                    if let ManagerEvent::Topology { topology, .. } = event {
+                        let is_stable = topology.phase == Phase::Stable;
+                        settled.send_replace(if is_stable { topology.members.len() } else { 0 });
+                    }
+                }
+            });
             let server = builder.port(0).start(manager).await.unwrap();
             told.send(server.address()).unwrap();
             server.serve_until(std::future::pending()).await.unwrap();
         });
         let at = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
-        Self { at, runtime: Some(runtime) }
+        Self { at, owners, runtime: Some(runtime) }
+    }
+
+    /// Waits until so many servers have what they are to have of the newest cache. Of those that have less, one alone
+    /// would not know whether it is the one that is left.
+    pub(crate) async fn shares_with(&self, owners: usize) {
+        let mut settled = self.owners.clone();
+        timeout(PATIENCE, settled.wait_for(|settled| *settled == owners))
+            .await
+            .unwrap_or_else(|_| panic!("never: {owners} owners"))
+            .expect("it runs");
     }
 
     pub(crate) fn uri(&self) -> String {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_group::Time;
+use consort_group::{Address, Time};
 
 use super::NodeEvent;
 use super::cache::{Cache, Installed};
@@ -173,9 +173,22 @@ impl Cache {
         }
     }
 
-    /// Whether a listener is told of everything; none if it has ended.
-    pub(crate) fn is_listening(&self, id: ListenerId) -> Option<bool> {
-        Some(self.listeners.all.get(&id)?.is_ready)
+    /// Whether a listener is told of everything.
+    pub(crate) fn is_listening(&self, id: ListenerId) -> Result<bool, OperationError> {
+        let listener = self.listeners.all.get(&id).ok_or(OperationError::Closed)?;
+        match self.missing_primary() {
+            Some((segment, away)) if !listener.is_ready => {
+                Err(OperationError::Degraded { segment, away: vec![away.clone()] })
+            }
+            _ => Ok(listener.is_ready),
+        }
+    }
+
+    /// A primary that is away: of its segment nobody can say that everything was told.
+    fn missing_primary(&self) -> Option<(Segment, &Address)> {
+        let away = self.topology()?.away();
+        let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
+        if away.is_empty() { None } else { self.config.all_segments().find_map(is_away) }
     }
 
     /// What a listener has been told since it was asked last, or what is there. Nothing: the reader will be woken.
@@ -333,6 +346,7 @@ impl Cache {
         let segments = (0..self.config.segments).map(Segment);
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
         let is_told = is_local || known.is_some() && is_all();
+        let is_hopeless = self.missing_primary().is_some();
         for (id, listener) in &mut self.listeners.all {
             let is_ready = is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
             if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
@@ -340,6 +354,10 @@ impl Cache {
                     // The walk was given up when it was interrupted.
                     let _ = listener.interrupt();
                 }
+                listener.is_awaited = true;
+                wake(cx, self.config.id(), *id, listener);
+            } else if !listener.is_ready && is_hopeless {
+                // Who has just begun does not wait for a partition's end.
                 listener.is_awaited = true;
                 wake(cx, self.config.id(), *id, listener);
             }

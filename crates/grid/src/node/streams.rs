@@ -59,7 +59,8 @@ impl Node {
         self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
     }
 
-    /// Begins to listen. [`NodeEvent::Told`] says when the listener is told of everything, see [`Node::is_listening`].
+    /// Begins to listen. [`NodeEvent::Told`] says when to ask [`Node::is_listening`] whether the listener is told of
+    /// everything.
     ///
     /// # Errors
     ///
@@ -74,9 +75,15 @@ impl Node {
         Ok(id)
     }
 
-    /// Whether a listener is told of everything that begins from now on; none if it has ended.
-    pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Option<bool> {
-        self.caches.get(&cache)?.is_listening(listener)
+    /// Whether a listener is told of everything that begins from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] if it is not because a primary is away: it
+    /// may be ended, or it will be told once all primaries are there.
+    pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Result<bool, ListenError> {
+        let cache = self.caches.get(&cache).ok_or(OperationError::Closed)?;
+        Ok(cache.is_listening(listener)?)
     }
 
     /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] says when to ask again.

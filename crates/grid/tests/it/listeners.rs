@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Event, EventKind, Listen, ListenError, PartitionHandling,
-    Scope, Transform, Write,
+    Action, CacheConfig, CacheMode, Capacity, Event, EventKind, Listen, ListenError, OperationError,
+    PartitionHandling, Scope, Transform, Write,
 };
 
 use crate::clients::{Clients, TIMEOUT};
@@ -254,6 +254,30 @@ fn a_member_that_has_stopped_holds_up_writes_for_seconds_and_is_told_of_a_gap() 
     reader.poll(&mut cluster);
     reader.check_replica(&cluster);
     reader.check_changes(&cluster);
+}
+
+#[test]
+fn who_begins_while_primaries_are_away_is_told_so_and_may_wait() {
+    let mut cluster = settled(10, 3, 2);
+    write(&mut cluster, 0, 1, put("before", None));
+    cluster.cut(vec![0, 0, 1]);
+    let mut reader = Reader::begin(&mut cluster, 2, with_state());
+    let (cache, id) = (cluster.cache(), reader.id);
+    let is_listening = |cluster: &mut Cluster| cluster.with(2, |node, _| node.is_listening(cache, id)).unwrap();
+    assert_eq!(is_listening(&mut cluster), Ok(false));
+    cluster.run(Duration::from_secs(10));
+    assert!(cluster.members[2].as_ref().unwrap().told.contains(&id), "its reader was woken");
+    let refused = is_listening(&mut cluster);
+    assert!(matches!(refused, Err(ListenError::Operation(OperationError::Degraded { .. }))), "{refused:?}");
+    cluster.heal();
+    for _ in 0..100 {
+        cluster.run(Duration::from_millis(100));
+        reader.poll(&mut cluster);
+    }
+    assert_eq!(is_listening(&mut cluster), Ok(true));
+    write(&mut cluster, 1, 2, put("after", None));
+    reader.poll(&mut cluster);
+    assert_eq!(kinds(&reader), [EventKind::Existing, EventKind::Created]);
 }
 
 /// Clients write, readers listen, members come and go.

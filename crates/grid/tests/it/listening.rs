@@ -51,7 +51,7 @@ impl Reader {
     fn take(&mut self, cluster: &mut Cluster) {
         let (cache, id) = (cluster.cache(), self.id);
         let is_ready = |node: &mut consort_grid::Node, _| node.is_listening(cache, id);
-        if self.ready.is_none() && cluster.with(self.member, is_ready) == Some(Some(true)) {
+        if self.ready.is_none() && cluster.with(self.member, is_ready) == Some(Ok(true)) {
             self.ready = Some(cluster.now);
         }
         // Until there is nothing more, as a stream is polled.
