@@ -1,5 +1,7 @@
 //! Media types of keys and values (facts section 1.3).
 
+use std::fmt;
+
 use crate::error::Result;
 use crate::layout::{Count, Field, Fields};
 use crate::limits::Kind;
@@ -120,6 +122,26 @@ impl MediaType {
             out.text(name);
             out.text(value);
         }
+    }
+}
+
+impl fmt::Display for MediaType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let params = match self {
+            Self::Unspecified => return f.write_str("application/unknown"),
+            Self::Known { id, params } => {
+                match self.name() {
+                    Some(name) => f.write_str(name)?,
+                    None => write!(f, "application/x-{id}")?,
+                }
+                params
+            }
+            Self::Named { name, params } => {
+                f.write_str(name.as_str())?;
+                params
+            }
+        };
+        params.iter().try_for_each(|(name, value)| write!(f, "; {}={}", name.as_str(), value.as_str()))
     }
 }
 

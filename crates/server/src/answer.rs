@@ -3,6 +3,8 @@
 use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
 
+use crate::media::ConversionError;
+
 /// A status and what follows it.
 pub(crate) struct Answer {
     pub(crate) status: Status,
@@ -61,6 +63,18 @@ impl From<CacheError> for Refusal {
             _ => Status::ServerError,
         };
         Self { status, text: error.to_string() }
+    }
+}
+
+impl From<ConversionError> for Refusal {
+    fn from(error: ConversionError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<ConversionError> for Answer {
+    fn from(error: ConversionError) -> Self {
+        Refusal::from(error).into()
     }
 }
 

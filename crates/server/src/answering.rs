@@ -93,8 +93,30 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         Ok(served) => served,
         Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
     };
+    // A near cache knows the key as its client does.
+    let is_told = match &body {
+        RequestBody::Map(map::Request::GetWithMetadata(key)) => {
+            session.listeners.note_read(&header.cache, key)
+        }
+        _ => false,
+    };
+    let conversion = match &served {
+        Some(served) if has_data(&body) => served.encoding.conversion(&header),
+        _ => Ok(None),
+    };
+    let converted = conversion.and_then(|conversion| match conversion {
+        None => Ok((None, body)),
+        Some(conversion) => conversion.request(body).map(|body| (Some(conversion), body)),
+    });
+    let (conversion, body) = match converted {
+        Ok(converted) => converted,
+        Err(error) => {
+            let answer = Answer::from(error);
+            return (asked, Response::new(header.id, answer.status, answer.body));
+        }
+    };
     let answer = match (body, &served) {
-        (RequestBody::Server(server::Request::Ping), _) => pong(),
+        (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {
             admin::answer(caches, name.as_str(), params).await
         }
@@ -103,28 +125,27 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
         }
         (RequestBody::Map(request), Some(served)) => {
-            let is_told = matches!(request, map::Request::GetWithMetadata(_))
-                && session.listeners.note_read(&header.cache, request.key());
             let cache = if is_told { &served.cache.with_read_from(ReadFrom::Primary) } else { &served.cache };
             let answered = crate::map::answer(served, cache, request, header.version, header.flags);
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
-            session.listeners.answer(&served.cache, request, &header).await
+            session.listeners.answer(&served.cache, conversion.as_deref(), request, &header).await
         }
         (RequestBody::Bulk(request), Some(served)) => {
             let answered = bulk::answer(served, request, header.version);
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
-            session.iterations.answer(&served.cache, request).await
+            session.iterations.answer(&served.cache, conversion.as_deref(), request).await
         }
         (RequestBody::Multimap(request), Some(served)) => {
             // What few requests need does not make the state of all of them larger.
             Box::pin(multimap::answer(served, request)).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Stream(request), _) => {
-            let answered = pieces::answer(&session.streams, served.as_ref(), request, &header);
+            let served = served.as_ref();
+            let answered = pieces::answer(&session.streams, served, conversion.as_deref(), request, &header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Transaction(request), _) => {
@@ -147,6 +168,10 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             let text = format!("{} is not supported by this server", body.opcode().name());
             Answer::error(Status::ServerError, text)
         }
+    };
+    let answer = match &conversion {
+        None => answer,
+        Some(conversion) => conversion.answer(answer).unwrap_or_else(Answer::from),
     };
     let topology = served.and_then(|served| caches.topology_for(&served, &header));
     (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })
@@ -190,8 +215,22 @@ async fn served(
     }
 }
 
-fn pong() -> Answer {
+/// Whether something has keys or values that are the client's and may be something else in the cache.
+const fn has_data(body: &RequestBody) -> bool {
+    matches!(
+        body,
+        RequestBody::Map(_)
+            | RequestBody::Bulk(_)
+            | RequestBody::Stream(_)
+            | RequestBody::Iteration(_)
+            | RequestBody::Listener(_)
+            | RequestBody::Transaction(_)
+    )
+}
+
+fn pong(served: Option<&Served>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
-    let pong = server::Pong::untyped(ProtocolVersion::NEWEST.byte(), opcodes);
+    let (key_type, value_type) = served.map(|served| served.encoding.told()).unwrap_or_default();
+    let pong = server::Pong { key_type, value_type, newest: ProtocolVersion::NEWEST.byte(), opcodes };
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

@@ -24,6 +24,7 @@ use crate::compute::Lanes;
 use crate::counters::{self, Counters};
 use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
+use crate::media::Encoding;
 use crate::register::{Keeping, Register};
 use crate::stats::Stats;
 use crate::streams::Unfinished;
@@ -69,6 +70,7 @@ pub(crate) struct Served {
     pub(crate) cache: RawCache,
     pub(crate) stats: Stats,
     pub(crate) lanes: Lanes,
+    pub(crate) encoding: Encoding,
     /// If clients can change several of its keys as one.
     pub(crate) transactions: Option<Arc<Transactions>>,
     topology: Option<watch::Receiver<Option<Topology>>>,
@@ -80,13 +82,14 @@ impl Served {
     async fn open(
         manager: &CacheManager,
         config: CacheConfig,
+        encoding: Encoding,
         transactions: Option<Arc<Transactions>>,
     ) -> Result<Self, OpenError> {
         let is_local = config.mode == CacheMode::Local;
         let cache = multimap::known(filter::known(manager.open(config))).raw().await?;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
         let (stats, lanes) = (Stats::new(), Lanes::default());
-        Ok(Self { cache, stats, lanes, transactions, topology, told: Mutex::default() })
+        Ok(Self { cache, stats, lanes, encoding, transactions, topology, told: Mutex::default() })
     }
 
     /// Writes a key; with transactions when none has it.
@@ -138,7 +141,7 @@ impl Caches {
         let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).raw().await?;
         let definitions = Register::new(definitions, volatile);
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
-        let passing = Arc::new(Served::open(&manager, counters::config(), None).await?);
+        let passing = Arc::new(Served::open(&manager, counters::config(), Encoding::default(), None).await?);
         let counters = Counters::new(passing, counted, data.is_some());
         let caches = Self {
             manager,
@@ -178,7 +181,8 @@ impl Caches {
         let definition = definition::from_text(name, &String::from_utf8_lossy(definition))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let served = Served::open(&self.manager, definition.config, transactions).await?;
+        let Definition { config, encoding, .. } = definition;
+        let served = Served::open(&self.manager, config, encoding, transactions).await?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
     }

@@ -1,19 +1,22 @@
-//! What clients say a cache is to be like: a template's name, JSON or XML (facts section 2.8).
+//! What clients say a cache is to be like: a template's name, JSON, YAML or XML (facts section 2.8).
 //!
 //! A definition that says something that is not done here is refused, so that nobody believes to have what is not there.
 //! What changes nothing that a client could tell is let pass: with transactions for one, whether keys are locked early or
 //! late, as they are locked when a transaction is prepared in any case.
 
 use consort_cache::{CacheConfig, CacheMode};
+use consort_hotrod::MediaType;
 use quick_xml::Reader;
 use quick_xml::events::Event;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use crate::media::{ConversionError, Encoding};
 
 /// A definition that cannot be used. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionError {
-    /// Neither JSON nor XML.
+    /// Neither JSON nor YAML nor XML.
     #[error("cache configuration cannot be read: {0}")]
     Unreadable(String),
     /// A kind of cache that is not there.
@@ -38,6 +41,8 @@ pub(crate) struct Definition {
     pub(crate) config: CacheConfig,
     /// Whether clients can change several keys as one.
     pub(crate) is_transactional: bool,
+    /// What keys and values are kept as.
+    pub(crate) encoding: Encoding,
 }
 
 /// Attributes that change nothing that a client could tell.
@@ -59,7 +64,7 @@ pub(crate) fn from_text(cache: &str, text: &str) -> Result<Definition> {
     match text.trim_start().chars().next() {
         Some('{') => from_json(cache, text),
         Some('<') => from_xml(cache, text),
-        _ => Err(DefinitionError::Unreadable("neither JSON nor XML".to_owned())),
+        _ => from_yaml(cache, text),
     }
 }
 
@@ -73,7 +78,17 @@ fn of_kind(cache: &str, kind: &str) -> Result<Definition> {
     };
     // Bytes as clients send them; what they are is between them.
     let config = CacheConfig { mode, ..CacheConfig::new(cache) };
-    Ok(Definition { config, is_transactional: false })
+    Ok(Definition { config, is_transactional: false, encoding: Encoding::default() })
+}
+
+/// The media type that is meant.
+fn media_type(text: &str) -> Result<MediaType> {
+    let invalid = || DefinitionError::Invalid { attribute: "media-type".to_owned(), value: text.to_owned() };
+    let (kind, subtype) = text.split_once('/').ok_or_else(invalid)?;
+    if kind.trim().is_empty() || subtype.trim().is_empty() {
+        return Err(invalid());
+    }
+    Ok(MediaType::named(text.trim()))
 }
 
 /// Attributes of transactions that change nothing that a client could tell.
@@ -86,8 +101,16 @@ fn set_within(definition: &mut Definition, element: &str, attribute: &str, value
         Err(DefinitionError::Invalid { attribute: attribute.to_owned(), value: value.to_owned() })
     };
     match (element, attribute) {
-        // What keys and values are is between clients.
-        ("encoding" | "key" | "value", _) => {}
+        ("encoding" | "key" | "value", "media-type") => {
+            let media_type = media_type(value)?;
+            let unknown = |error: ConversionError| DefinitionError::Unsupported(error.to_string());
+            if element != "value" {
+                definition.encoding.keep_keys(&media_type).map_err(unknown)?;
+            }
+            if element != "key" {
+                definition.encoding.keep_values(&media_type).map_err(unknown)?;
+            }
+        }
         ("transaction", "mode") => match (value, definition.config.mode) {
             ("NONE", _) => {}
             (
@@ -133,28 +156,62 @@ fn set(config: &mut CacheConfig, attribute: &str, value: &str) -> Result<()> {
 
 fn from_json(cache: &str, text: &str) -> Result<Definition> {
     let unreadable = |error: serde_json::Error| DefinitionError::Unreadable(error.to_string());
-    let value: Value = serde_json::from_str(text).map_err(unreadable)?;
+    from_value(cache, &serde_json::from_str(text).map_err(unreadable)?)
+}
+
+fn from_yaml(cache: &str, text: &str) -> Result<Definition> {
+    let unreadable = |error: serde_saphyr::Error| DefinitionError::Unreadable(error.to_string());
+    from_value(cache, &serde_saphyr::from_str(text).map_err(unreadable)?)
+}
+
+/// A name of YAML, `distributedCache`, as it stands in XML and JSON.
+fn hyphenated(name: &str) -> String {
+    let mut hyphenated = String::with_capacity(name.len() + 2);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            hyphenated.push('-');
+        }
+        hyphenated.push(character.to_ascii_lowercase());
+    }
+    hyphenated
+}
+
+fn from_value(cache: &str, value: &Value) -> Result<Definition> {
     let mut members = value.as_object().into_iter().flatten();
     let (Some((kind, settings)), None) = (members.next(), members.next()) else {
         return Err(DefinitionError::Unreadable("one cache was expected".to_owned()));
     };
     // A definition may be given with the cache's name around it.
     if kind == cache && settings.as_object().is_some_and(|inner| inner.len() == 1) {
-        return from_json(cache, &settings.to_string());
+        return from_value(cache, settings);
     }
-    let mut definition = of_kind(cache, kind)?;
+    if !settings.is_object() && !settings.is_null() {
+        return Err(DefinitionError::Unreadable(format!("{kind} has {settings} instead of settings")));
+    }
+    let mut definition = of_kind(cache, &hyphenated(kind))?;
     for (attribute, value) in settings.as_object().into_iter().flatten() {
+        let attribute = hyphenated(attribute);
         match value {
-            Value::Object(_) | Value::Array(_) if attribute == "encoding" => {}
-            Value::Object(within) if is_known_within(attribute) => {
-                for (name, value) in within {
-                    set_within(&mut definition, attribute, name, &as_text(value, name)?)?;
-                }
+            Value::Object(within) if is_known_within(&attribute) => {
+                set_all_within(&mut definition, &attribute, within)?;
             }
-            value => set(&mut definition.config, attribute, &as_text(value, attribute)?)?,
+            value => set(&mut definition.config, &attribute, &as_text(value, &attribute)?)?,
         }
     }
     Ok(definition)
+}
+
+fn set_all_within(definition: &mut Definition, element: &str, within: &Map<String, Value>) -> Result<()> {
+    for (name, value) in within {
+        let name = hyphenated(name);
+        match value {
+            Value::Object(within) if element == "encoding" && matches!(&name[..], "key" | "value") => {
+                set_all_within(definition, &name, within)?;
+            }
+            value => set_within(definition, element, &name, &as_text(value, &name)?)?,
+        }
+    }
+    Ok(())
 }
 
 /// What an attribute says, in whatever form.
@@ -216,6 +273,11 @@ pub(crate) fn to_text(definition: &Definition) -> String {
     if definition.is_transactional {
         settings["transaction"] = serde_json::json!({"mode": "NON_XA"});
     }
+    for (part, media_type) in ["key", "value"].into_iter().zip(definition.encoding.media_types()) {
+        if let Some(media_type) = media_type {
+            settings["encoding"][part]["media-type"] = media_type.to_string().into();
+        }
+    }
     serde_json::json!({ kind: settings }).to_string()
 }
 
@@ -248,6 +310,12 @@ mod tests {
             r#"{"local-cache": {"memory": {"max-count": 5}}}"#,
             r#"<distributed-cache><memory max-count="5"/></distributed-cache>"#,
             "distributedCache: 1",
+            "distributedCache:\n  mine: 1",
+            "distributedCache: [",
+            "just text",
+            r#"{"distributed-cache": {"encoding": {"media-type": "protostream"}}}"#,
+            r#"{"distributed-cache": {"encoding": {"media-type": "text/plain; charset=klingon"}}}"#,
+            r#"{"distributed-cache": {"encoding": {"mine": "text/plain"}}}"#,
             "{",
             "",
         ];
@@ -264,8 +332,29 @@ mod tests {
             definition.config.segments = 7;
             assert_eq!(from_text("c", &to_text(&definition)), Ok(definition.clone()));
             definition.is_transactional = matches!(kind, "distributed-cache" | "replicated-cache");
+            definition.encoding.keep_values(&MediaType::named("text/plain; charset=UTF-16")).unwrap();
             assert_eq!(from_text("c", &to_text(&definition)), Ok(definition));
         }
+    }
+
+    #[test]
+    fn media_types_are_read_in_each_form() {
+        let (text, json) = (Some(&MediaType::TEXT), Some(&MediaType::named("application/json")).cloned());
+        for definition in [
+            r#"{"distributed-cache": {"encoding": {"key": {"media-type": "text/plain"},
+                "value": {"media-type": "application/json"}}}}"#,
+            "distributedCache:\n  mode: SYNC\n  encoding:\n    key:\n      mediaType: text/plain\n    value:\n      \
+             mediaType: application/json\n",
+            r#"<distributed-cache><encoding><key media-type="text/plain; charset=UTF-8"/>
+               <value media-type="application/json"/></encoding></distributed-cache>"#,
+        ] {
+            let read = from_text("c", definition).unwrap();
+            assert_eq!(read.encoding.media_types(), [text, json.as_ref()], "{definition}");
+        }
+        let both = from_text("c", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).unwrap();
+        assert_eq!(both.encoding.media_types(), [text, text]);
+        let named = from_text("c", "c:\n  replicatedCache:\n    segments: 16\n").unwrap();
+        assert_eq!((named.config.mode, named.config.segments), (CacheMode::Replicated, 16));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use consort_hotrod::{BitSet, ResponseBody, Status, Text};
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
 use crate::filter::Wanted;
+use crate::media::Conversion;
 
 /// The walks of a connection.
 pub(crate) struct Iterations {
@@ -38,6 +39,7 @@ type Entries = Walk<(Bytes, Bytes)>;
 
 struct Progress {
     cache: RawCache,
+    conversion: Option<Conversion>,
     wanted: Wanted,
     batch: usize,
     /// Segments that have not been begun.
@@ -70,9 +72,14 @@ impl Iterations {
     }
 
     /// Does what is asked of this cache.
-    pub(crate) async fn answer(&self, cache: &RawCache, request: Request) -> Answer {
+    pub(crate) async fn answer(
+        &self,
+        cache: &RawCache,
+        conversion: Option<&Conversion>,
+        request: Request,
+    ) -> Answer {
         match request {
-            Request::Start(start) => self.start(cache, &start),
+            Request::Start(start) => self.start(cache, conversion, &start),
             Request::Next(id) => match self.get(&id) {
                 None => {
                     let nothing = Batch { finished: BitSet::default(), projections: 1, entries: Vec::new() };
@@ -97,7 +104,7 @@ impl Iterations {
         }
     }
 
-    fn start(&self, cache: &RawCache, start: &Start) -> Answer {
+    fn start(&self, cache: &RawCache, conversion: Option<&Conversion>, start: &Start) -> Answer {
         let wanted = match Wanted::of(start.filter.as_ref(), start.with_metadata) {
             Ok(wanted) => wanted,
             Err(error) => return Refusal::new(error.to_string()).into(),
@@ -111,6 +118,7 @@ impl Iterations {
             ahead: (0..cache.config().segments).rev().filter(is_asked).map(Segment).collect(),
             now: None,
             cache: cache.clone(),
+            conversion: conversion.cloned(),
         };
         let now = Instant::now();
         let walking = Walking { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
@@ -151,6 +159,11 @@ impl Progress {
                     let Some((metadata, value)) = self.wanted.read(made) else {
                         let text = "an owner of another version says of entries what is not known here";
                         return Err(Refusal::new(text));
+                    };
+                    let (key, value) = match &self.conversion {
+                        None => (key, value),
+                        Some(conversion) if self.wanted.without_values => (conversion.key_out(key)?, value),
+                        Some(conversion) => (conversion.key_out(key)?, conversion.value_out(value)?),
                     };
                     bytes += key.len() + value.len();
                     entries.push(Entry { metadata, key, values: [value].into_iter().collect() });

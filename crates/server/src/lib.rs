@@ -34,6 +34,7 @@ mod iteration;
 mod listeners;
 mod listening;
 mod map;
+mod media;
 mod multimap;
 mod pieces;
 mod register;

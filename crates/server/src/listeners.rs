@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::filter::{Filter, KEY_PREFIX};
+use crate::media::Conversion;
 use crate::unasked::{Outlet, Telling, Unasked};
 
 /// The listeners of a connection.
@@ -43,6 +44,7 @@ struct Sieve {
     filter: Option<Filter>,
     near: Option<Arc<Mutex<BloomFilter>>>,
     version: ProtocolVersion,
+    conversion: Option<Conversion>,
 }
 
 fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
@@ -50,6 +52,14 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 }
 
 impl Sieve {
+    /// A key as the client knows it. What it cannot know it has nothing of.
+    fn known(&self, key: Bytes) -> Option<Bytes> {
+        match &self.conversion {
+            None => Some(key),
+            Some(conversion) => conversion.key_out(key).ok(),
+        }
+    }
+
     fn kind(&self, event: &EntryEvent<Bytes, Bytes>) -> Option<EventKind> {
         let (kind, interest) = match event.kind {
             consort_cache::EventKind::Created | consort_cache::EventKind::Existing => {
@@ -127,7 +137,13 @@ impl Listeners {
     }
 
     /// Does what is asked of this cache.
-    pub(crate) async fn answer(&self, cache: &RawCache, request: Request, header: &RequestHeader) -> Answer {
+    pub(crate) async fn answer(
+        &self,
+        cache: &RawCache,
+        conversion: Option<&Conversion>,
+        request: Request,
+        header: &RequestHeader,
+    ) -> Answer {
         let wish = match request {
             Request::Add(listener) => Wish::of(listener),
             Request::AddBloom(id, bits) => Wish::near(&id, bits),
@@ -144,7 +160,7 @@ impl Listeners {
             }
         };
         match wish {
-            Ok(wish) => self.add(cache, wish, header).await.unwrap_or_else(Answer::from),
+            Ok(wish) => self.add(cache, conversion, wish, header).await.unwrap_or_else(Answer::from),
             Err(refusal) => refusal.into(),
         }
     }
@@ -165,7 +181,13 @@ impl Listeners {
         is_told
     }
 
-    async fn add(&self, cache: &RawCache, wish: Wish, header: &RequestHeader) -> Result<Answer, Refusal> {
+    async fn add(
+        &self,
+        cache: &RawCache,
+        conversion: Option<&Conversion>,
+        wish: Wish,
+        header: &RequestHeader,
+    ) -> Result<Answer, Refusal> {
         let Wish { id, includes_state, filter, interests, near } = wish;
         let near = near.map(|near| Arc::new(Mutex::new(near)));
         let telling = Telling::new();
@@ -201,9 +223,11 @@ impl Listeners {
         let (state, is_told) = oneshot::channel();
         // It may have been removed meanwhile.
         if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
-            let sieve = Sieve { interests, filter, near, version: header.version };
+            let conversion = conversion.cloned();
+            let sieve = Sieve { interests, filter, near, version: header.version, conversion };
             let (request, wanted) = (header.id, wanted.clone());
-            standing.telling.begin(events, &self.outlet, state, move |event| {
+            standing.telling.begin(events, &self.outlet, state, move |mut event| {
+                event.key = sieve.known(event.key)?;
                 let kind = sieve.kind(&event)?;
                 let is_state = event.kind == consort_cache::EventKind::Existing;
                 let event = Event {

@@ -14,6 +14,7 @@ use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
 use crate::answer::{Answer, Refusal};
 use crate::caches::Served;
 use crate::map::of_entry;
+use crate::media::{Conversion, ConversionError};
 use crate::streams::{StreamError, Streams, Writing, Written};
 
 impl From<StreamError> for Refusal {
@@ -40,23 +41,26 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
 pub(crate) async fn answer(
     streams: &Streams,
     served: Option<&Arc<Served>>,
+    conversion: Option<&Conversion>,
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
     let served = || served.ok_or_else(|| Refusal::new("a stream begins with the name of a cache"));
     Ok(match request {
         Request::Get(key, offset) => {
-            let Some((metadata, mut value)) = found(served()?, &key).await? else {
+            let Some((metadata, mut value)) = found(served()?, conversion, &key).await? else {
                 return Ok(Answer::of(Status::NotFound));
             };
             let from = value.len().min(offset as usize);
             told(Response::Value(metadata, value.split_off(from)))
         }
         Request::Put(target, pieces) => {
-            put(served()?, assignment(target, pieces.concat().into()), header).await?
+            let value = pieces.concat().into();
+            let value = converted(conversion, value, Conversion::value_in)?;
+            put(served()?, assignment(target, value), header).await?
         }
         Request::StartGet(key, piece) => {
-            let Some((metadata, value)) = found(served()?, &key).await? else {
+            let Some((metadata, value)) = found(served()?, conversion, &key).await? else {
                 return Ok(Answer::of(Status::NotFound));
             };
             let (stream, bytes) = streams.read(value, piece as usize)?;
@@ -74,7 +78,8 @@ pub(crate) async fn answer(
         }
         Request::StartPut(target) => {
             let served = served()?.clone();
-            let stream = streams.write(Writing { served, target, version: header.version })?;
+            let conversion = conversion.cloned();
+            let stream = streams.write(Writing { served, target, version: header.version, conversion })?;
             told(Response::Started(stream))
         }
         Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
@@ -88,10 +93,28 @@ pub(crate) async fn answer(
     })
 }
 
-async fn found(served: &Served, key: &Bytes) -> Result<Option<(consort_hotrod::Metadata, Bytes)>, Refusal> {
+/// A value in other types, if that is asked for.
+fn converted(
+    conversion: Option<&Conversion>,
+    value: Bytes,
+    convert: fn(&Conversion, Bytes) -> Result<Bytes, ConversionError>,
+) -> Result<Bytes, ConversionError> {
+    match conversion {
+        None => Ok(value),
+        Some(conversion) => convert(conversion, value),
+    }
+}
+
+async fn found(
+    served: &Served,
+    conversion: Option<&Conversion>,
+    key: &Bytes,
+) -> Result<Option<(consort_hotrod::Metadata, Bytes)>, Refusal> {
     let found = served.cache.get_with_metadata(key).await?;
     served.stats.note_read(found.is_some());
-    Ok(found.map(|entry| (of_entry(&entry), entry.value)))
+    let Some(entry) = found else { return Ok(None) };
+    let metadata = of_entry(&entry);
+    Ok(Some((metadata, converted(conversion, entry.value, Conversion::value_out)?)))
 }
 
 /// Puts a value whose pieces were all in one request.
@@ -109,7 +132,8 @@ async fn put(served: &Served, request: map::Request, header: &RequestHeader) -> 
 
 /// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
 async fn finish(written: Written) -> Result<Answer, Refusal> {
-    let Writing { served, target, version } = &written.writing;
-    let request = assignment(target.clone(), written.value.clone());
+    let Writing { served, target, version, conversion } = &written.writing;
+    let value = converted(conversion.as_ref(), written.value.clone(), Conversion::value_in)?;
+    let request = assignment(target.clone(), value);
     Ok(crate::map::answer(served, &served.cache, request, *version, Flags::NONE).await?)
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bounds::{PIECE_BYTES_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX};
 use crate::caches::Served;
+use crate::media::Conversion;
 
 /// Why a stream does not go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -70,6 +71,8 @@ pub(crate) struct Writing {
     pub(crate) target: Target,
     /// The version of the request that began it, which says what its spans mean.
     pub(crate) version: ProtocolVersion,
+    /// How its value becomes the cache's.
+    pub(crate) conversion: Option<Conversion>,
 }
 
 /// What was written, until it is in the cache.

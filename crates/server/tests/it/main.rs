@@ -6,6 +6,7 @@ mod connections;
 mod counters;
 mod iteration;
 mod listeners;
+mod media;
 mod multimaps;
 mod pieces;
 mod roles;

@@ -1,0 +1,161 @@
+//! Requests and answers in the client's types and in the cache's.
+
+use bytes::Bytes;
+use consort_hotrod::ops::{bulk, map, stream, transaction};
+use consort_hotrod::{Previous, RequestBody, ResponseBody};
+
+use super::format::{ConversionError, Format};
+use crate::answer::Answer;
+
+type Result<T> = std::result::Result<T, ConversionError>;
+
+/// What a client takes keys or values for, and what they are kept as, if that is something else.
+type Way = Option<(Format, Format)>;
+
+/// How a client's keys and values become the cache's, and back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Conversion {
+    key: Way,
+    value: Way,
+}
+
+fn into_cache(way: &Way, bytes: Bytes) -> Result<Bytes> {
+    match way {
+        None => Ok(bytes),
+        Some((asked, kept)) => asked.convert(bytes, kept),
+    }
+}
+
+fn out_of_cache(way: &Way, bytes: Bytes) -> Result<Bytes> {
+    match way {
+        None => Ok(bytes),
+        Some((asked, kept)) => kept.convert(bytes, asked),
+    }
+}
+
+impl Conversion {
+    pub(super) const fn new(key: Way, value: Way) -> Self {
+        Self { key, value }
+    }
+
+    /// A client's key as the cache has it.
+    pub(crate) fn key_in(&self, key: Bytes) -> Result<Bytes> {
+        into_cache(&self.key, key)
+    }
+
+    /// A client's value as the cache has it.
+    pub(crate) fn value_in(&self, value: Bytes) -> Result<Bytes> {
+        into_cache(&self.value, value)
+    }
+
+    /// A key of the cache as the client wants it.
+    pub(crate) fn key_out(&self, key: Bytes) -> Result<Bytes> {
+        out_of_cache(&self.key, key)
+    }
+
+    /// A value of the cache as the client wants it.
+    pub(crate) fn value_out(&self, value: Bytes) -> Result<Bytes> {
+        out_of_cache(&self.value, value)
+    }
+
+    fn entries_out(&self, entries: Vec<(Bytes, Bytes)>) -> Result<Vec<(Bytes, Bytes)>> {
+        entries.into_iter().map(|(key, value)| Ok((self.key_out(key)?, self.value_out(value)?))).collect()
+    }
+
+    /// A request as the cache is asked. What comes in pieces is converted when it is whole, and multimaps keep what they
+    /// are given, as in Infinispan.
+    pub(crate) fn request(&self, body: RequestBody) -> Result<RequestBody> {
+        Ok(match body {
+            RequestBody::Map(request) => RequestBody::Map(self.map(request)?),
+            RequestBody::Bulk(bulk::Request::PutAll(expiration, entries)) => {
+                let entries =
+                    entries.into_iter().map(|(key, value)| Ok((self.key_in(key)?, self.value_in(value)?)));
+                RequestBody::Bulk(bulk::Request::PutAll(expiration, entries.collect::<Result<_>>()?))
+            }
+            RequestBody::Bulk(bulk::Request::GetAll(keys)) => {
+                let keys = keys.into_iter().map(|key| self.key_in(key)).collect::<Result<_>>()?;
+                RequestBody::Bulk(bulk::Request::GetAll(keys))
+            }
+            RequestBody::Stream(request) => RequestBody::Stream(self.stream(request)?),
+            RequestBody::Transaction(transaction::Request::Prepare(mut prepare, recovery)) => {
+                for modification in &mut prepare.modifications {
+                    modification.key = self.key_in(std::mem::take(&mut modification.key))?;
+                    if let Some((_, value)) = &mut modification.change {
+                        *value = self.value_in(std::mem::take(value))?;
+                    }
+                }
+                RequestBody::Transaction(transaction::Request::Prepare(prepare, recovery))
+            }
+            body => body,
+        })
+    }
+
+    fn map(&self, request: map::Request) -> Result<map::Request> {
+        use map::Request::{
+            ContainsKey, Get, GetWithMetadata, GetWithVersion, Put, PutIfAbsent, Remove, RemoveIfUnmodified,
+            Replace, ReplaceIfUnmodified,
+        };
+        let assignment = |to: map::Assignment| {
+            Ok(map::Assignment { key: self.key_in(to.key)?, value: self.value_in(to.value)?, ..to })
+        };
+        Ok(match request {
+            Get(key) => Get(self.key_in(key)?),
+            ContainsKey(key) => ContainsKey(self.key_in(key)?),
+            GetWithVersion(key) => GetWithVersion(self.key_in(key)?),
+            GetWithMetadata(key) => GetWithMetadata(self.key_in(key)?),
+            Put(to) => Put(assignment(to)?),
+            PutIfAbsent(to) => PutIfAbsent(assignment(to)?),
+            Replace(to) => Replace(assignment(to)?),
+            ReplaceIfUnmodified(to, version) => ReplaceIfUnmodified(assignment(to)?, version),
+            Remove(key) => Remove(self.key_in(key)?),
+            RemoveIfUnmodified(key, version) => RemoveIfUnmodified(self.key_in(key)?, version),
+        })
+    }
+
+    fn stream(&self, request: stream::Request) -> Result<stream::Request> {
+        use stream::Request::{Get, Put, StartGet, StartPut};
+        let target = |to: stream::Target| Ok(stream::Target { key: self.key_in(to.key)?, ..to });
+        Ok(match request {
+            Get(key, from) => Get(self.key_in(key)?, from),
+            Put(to, pieces) => Put(target(to)?, pieces),
+            StartGet(key, piece) => StartGet(self.key_in(key)?, piece),
+            StartPut(to) => StartPut(target(to)?),
+            request => request,
+        })
+    }
+
+    /// An answer of the cache as the client wants it.
+    pub(crate) fn answer(&self, answer: Answer) -> Result<Answer> {
+        let body = match answer.body {
+            ResponseBody::Map(response) => ResponseBody::Map(match response {
+                map::Response::Value(value) => map::Response::Value(self.value_out(value)?),
+                map::Response::WithVersion(version, value) => {
+                    map::Response::WithVersion(version, self.value_out(value)?)
+                }
+                map::Response::WithMetadata(metadata, value) => {
+                    map::Response::WithMetadata(metadata, self.value_out(value)?)
+                }
+                map::Response::Previous(previous) => map::Response::Previous(self.previous(previous)?),
+            }),
+            ResponseBody::Bulk(response) => ResponseBody::Bulk(match response {
+                bulk::Response::Size(size) => bulk::Response::Size(size),
+                bulk::Response::Entries(entries) => bulk::Response::Entries(self.entries_out(entries)?),
+                bulk::Response::Found(entries) => bulk::Response::Found(self.entries_out(entries)?),
+                bulk::Response::Keys(keys) => {
+                    let keys = keys.into_iter().map(|key| self.key_out(key)).collect::<Result<_>>()?;
+                    bulk::Response::Keys(keys)
+                }
+            }),
+            ResponseBody::Stream(stream::Response::Previous(previous)) => {
+                ResponseBody::Stream(stream::Response::Previous(self.previous(previous)?))
+            }
+            body => body,
+        };
+        Ok(Answer { body, ..answer })
+    }
+
+    fn previous(&self, previous: Option<Previous>) -> Result<Option<Previous>> {
+        let converted = |before: Previous| Ok(Previous { value: self.value_out(before.value)?, ..before });
+        previous.map(converted).transpose()
+    }
+}

@@ -1,0 +1,262 @@
+//! What bytes are, by their media type, and how they become what another media type has of them: as Infinispan's
+//! transcoders do it.
+
+use bytes::Bytes;
+use consort_hotrod::MediaType;
+use serde::de::IgnoredAny;
+
+use super::charset::Charset;
+use super::wrapped::Wrapped;
+
+/// What keys or values are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// `application/octet-stream`: where it is taken for text, in UTF-8.
+    Octets,
+    /// `text/plain`.
+    Text(Charset),
+    /// `application/json`.
+    Json(Charset),
+    /// `application/x-protostream`.
+    Protostream,
+    /// Something that becomes nothing else.
+    Other(Box<str>),
+}
+
+/// Bytes cannot become what is wanted. Nothing was changed. The texts begin as Infinispan's do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum ConversionError {
+    #[error(
+        "org.infinispan.commons.dataconversion.EncodingException: ISPN000492: Cannot find transcoder between \
+         '{from}' to '{to}'"
+    )]
+    NoWay { from: String, to: String },
+    #[error(
+        "org.infinispan.commons.dataconversion.EncodingException: cannot convert from '{from}' to '{to}': {why}"
+    )]
+    Content { from: String, to: String, why: String },
+    #[error("org.infinispan.commons.dataconversion.EncodingException: there is no charset '{0}'")]
+    Charset(String),
+}
+
+impl Format {
+    /// What a media type stands for; nothing for those that leave bytes as they are.
+    pub(crate) fn of(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
+        let (id, params) = match media_type {
+            MediaType::Unspecified => return Ok(None),
+            MediaType::Known { id, params } => (*id, params),
+            MediaType::Named { params, .. } => (0, params),
+        };
+        let name = media_type.name().map_or_else(|| id.to_string(), str::to_ascii_lowercase);
+        let charset = || {
+            let stated = params.iter().find(|(param, _)| param.as_str().eq_ignore_ascii_case("charset"));
+            let stated = stated.map(|(_, value)| value.as_str()).or_else(|| charset_in(media_type));
+            let Some(stated) = stated else { return Ok(Charset::default()) };
+            let name = stated.trim().trim_matches('"');
+            Charset::named(name).ok_or_else(|| ConversionError::Charset(name.to_owned()))
+        };
+        Ok(Some(match &name[..] {
+            "application/unknown" | "*/*" => return Ok(None),
+            "application/octet-stream" => Self::Octets,
+            "text/plain" => Self::Text(charset()?),
+            "application/json" => Self::Json(charset()?),
+            "application/x-protostream" => Self::Protostream,
+            _ => Self::Other(name.into()),
+        }))
+    }
+
+    const fn name(&self) -> &str {
+        match self {
+            Self::Octets => "application/octet-stream",
+            Self::Text(_) => "text/plain",
+            Self::Json(_) => "application/json",
+            Self::Protostream => "application/x-protostream",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether there is a way from the one to the other.
+    pub(crate) fn check(&self, to: &Self) -> Result<(), ConversionError> {
+        let is_other = matches!(self, Self::Other(_)) || matches!(to, Self::Other(_));
+        if is_other && self != to {
+            return Err(ConversionError::NoWay { from: self.name().to_owned(), to: to.name().to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Bytes of this format as those of another.
+    pub(crate) fn convert(&self, bytes: Bytes, to: &Self) -> Result<Bytes, ConversionError> {
+        self.check(to)?;
+        if self == to {
+            return Ok(bytes);
+        }
+        let failed = |why: String| {
+            let (from, to) = (self.name().to_owned(), to.name().to_owned());
+            ConversionError::Content { from, to, why }
+        };
+        let own = match self {
+            Self::Octets | Self::Other(_) => Charset::Utf8,
+            Self::Text(charset) | Self::Json(charset) => *charset,
+            Self::Protostream => return unwrap(bytes, to).map_err(failed),
+        };
+        Ok(match to {
+            Self::Octets | Self::Other(_) => own.recode(bytes, Charset::Utf8),
+            Self::Text(charset) => own.recode(bytes, *charset),
+            Self::Json(charset) if matches!(self, Self::Json(_)) => own.recode(bytes, *charset),
+            Self::Json(charset) => {
+                let text = own.decode(&bytes);
+                if !text.is_empty() {
+                    let checked: Result<IgnoredAny, _> = serde_json::from_str(&text);
+                    checked.map_err(|error| failed(format!("no JSON: {error}")))?;
+                }
+                own.recode(bytes, *charset)
+            }
+            Self::Protostream => match self {
+                Self::Text(_) => Wrapped::Text(own.decode(&bytes).into_owned()).write(),
+                Self::Json(_) => Wrapped::from_json(&own.decode(&bytes)).map_err(failed)?.write(),
+                _ => Wrapped::Bytes(bytes).write(),
+            },
+        })
+    }
+}
+
+/// What is in a wrapped number, text or array of bytes. Clients that ask for bytes get what is no such array as it is.
+fn unwrap(bytes: Bytes, to: &Format) -> Result<Bytes, String> {
+    const UNKNOWN: &str = "it is neither a number nor a text, and what it is stands in a schema";
+    // That is how nothing is wrapped.
+    if bytes.is_empty() {
+        return Ok(bytes);
+    }
+    let read = Wrapped::read(bytes.clone());
+    match (to, read) {
+        (Format::Octets, Some(Wrapped::Bytes(bytes))) => Ok(bytes),
+        (Format::Text(charset), Some(wrapped)) => {
+            let text = wrapped.to_text().ok_or("bytes have no text of their own")?;
+            Ok(charset.encode(&text))
+        }
+        (Format::Json(charset), Some(wrapped)) => {
+            let text = wrapped.to_json().ok_or("JSON has no such number")?;
+            Ok(charset.encode(&text))
+        }
+        (Format::Text(_) | Format::Json(_), None) => Err(UNKNOWN.to_owned()),
+        _ => Ok(bytes),
+    }
+}
+
+/// The charset in a media type's name, as `text/plain; charset=UTF-8`.
+fn charset_in(media_type: &MediaType) -> Option<&str> {
+    let MediaType::Named { name, .. } = media_type else { return None };
+    name.as_str().split(';').skip(1).find_map(|param| {
+        let (name, value) = param.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then_some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: Format = Format::Text(Charset::Utf8);
+    const JSON: Format = Format::Json(Charset::Utf8);
+
+    fn of(name: &str) -> Result<Option<Format>, ConversionError> {
+        Format::of(&MediaType::Named { name: name.into(), params: Vec::new() })
+    }
+
+    #[test]
+    fn media_types_are_known_with_and_without_parameters() {
+        assert_eq!(of("text/plain; charset=ISO-8859-1"), Ok(Some(Format::Text(Charset::Latin1))));
+        assert_eq!(of("TEXT/plain"), Ok(Some(TEXT)));
+        assert_eq!(of("text/plain;charset=nothing"), Err(ConversionError::Charset("nothing".to_owned())));
+        let param = vec![("charset".into(), "utf-16".into())];
+        let known = MediaType::Known { id: 2, params: param };
+        assert_eq!(Format::of(&known), Ok(Some(Format::Json(Charset::Utf16))));
+        for none in ["application/unknown", "*/*"] {
+            assert_eq!(of(none), Ok(None));
+        }
+        assert_eq!(Format::of(&MediaType::Unspecified), Ok(None));
+        assert_eq!(
+            of("application/x-java-object"),
+            Ok(Some(Format::Other("application/x-java-object".into())))
+        );
+        assert_eq!(
+            Format::of(&MediaType::Known { id: 16, params: Vec::new() }),
+            Ok(Some(Format::Other("16".into())))
+        );
+    }
+
+    /// From, what, to, and what it becomes there.
+    #[test]
+    fn what_is_the_same_is_converted() {
+        let latin = Format::Text(Charset::Latin1);
+        for (from, bytes, to, converted) in [
+            (&TEXT, &b"\xc3\xa9"[..], &Format::Octets, &b"\xc3\xa9"[..]),
+            (&latin, b"\xe9", &Format::Octets, b"\xc3\xa9"),
+            (&Format::Octets, b"\xc3\xa9", &latin, b"\xe9"),
+            (&latin, b"\xe9", &TEXT, b"\xc3\xa9"),
+            (&TEXT, b"{\"a\": [1]}", &JSON, b"{\"a\": [1]}"),
+            (&Format::Octets, b"", &JSON, b""),
+            (&JSON, b"[1]", &TEXT, b"[1]"),
+            (&JSON, b"[1]", &Format::Octets, b"[1]"),
+            (&TEXT, b"key1", &Format::Protostream, b"\x4a\x04key1"),
+            (&latin, b"\xe9", &Format::Protostream, b"\x4a\x02\xc3\xa9"),
+            (&Format::Octets, b"\x01\x02", &Format::Protostream, b"\x52\x02\x01\x02"),
+            (&JSON, b"{\"_type\":\"int32\",\"_value\":42}", &Format::Protostream, b"\x28\x2a"),
+            (&Format::Protostream, b"\x4a\x04key1", &TEXT, b"key1"),
+            (&Format::Protostream, b"\x4a\x02\xc3\xa9", &latin, b"\xe9"),
+            (&Format::Protostream, b"\x28\x2a", &TEXT, b"42"),
+            (&Format::Protostream, b"\x28\x2a", &JSON, b"{\"_type\":\"int32\",\"_value\":42}"),
+            (&Format::Protostream, b"\x52\x02\x01\x02", &Format::Octets, b"\x01\x02"),
+            (&Format::Protostream, b"\x4a\x04key1", &Format::Octets, b"\x4a\x04key1"),
+            (&Format::Protostream, b"", &TEXT, b""),
+        ] {
+            let done = from.convert(Bytes::copy_from_slice(bytes), to);
+            assert_eq!(done.as_deref(), Ok(converted), "{from:?} {bytes:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_comes_is_converted_or_refused() {
+        let formats = [
+            Format::Octets,
+            TEXT,
+            Format::Text(Charset::Utf16),
+            Format::Text(Charset::Ascii),
+            JSON,
+            Format::Protostream,
+        ];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for length in (0..24).cycle().take(20_000) {
+            let mut bytes = Vec::new();
+            for _ in 0..length {
+                // Half of them are bytes that mean something to one of the formats.
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let byte = (state >> 56) as u8;
+                let meaning = b"\x4a\x52\x28\x09\x15\x98\x01{}[]\"_type:,\xff\x80";
+                bytes.push(if byte & 1 == 0 { meaning[usize::from(byte) % meaning.len()] } else { byte });
+            }
+            for (from, to) in formats.iter().flat_map(|from| formats.iter().map(move |to| (from, to))) {
+                let _ = from.convert(Bytes::from(bytes.clone()), to);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_told_with_both_types() {
+        let message = b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08\x01";
+        let image = Format::Other("image/png".into());
+        for (from, bytes, to) in [
+            (&TEXT, &b"no json"[..], &JSON),
+            (&JSON, b"[1]", &Format::Protostream),
+            (&Format::Protostream, message, &TEXT),
+            (&Format::Protostream, message, &JSON),
+            (&Format::Protostream, b"\x52\x02\x01\x02", &TEXT),
+            (&Format::Octets, b"", &image),
+            (&image, b"", &TEXT),
+        ] {
+            let error = from.convert(Bytes::copy_from_slice(bytes), to).unwrap_err().to_string();
+            assert!(error.contains(from.name()) && error.contains(to.name()), "{error}");
+        }
+        assert_eq!(image.convert(Bytes::from_static(b"x"), &image).as_deref(), Ok(&b"x"[..]));
+    }
+}

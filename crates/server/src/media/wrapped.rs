@@ -1,0 +1,395 @@
+//! Numbers, texts and bytes as Java's clients wrap them (`application/x-protostream`, facts section 6.1): a message with
+//! one field, whose number says what it is. As text, and as the JSON that Infinispan has for them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde_json::{Value, json};
+
+/// What is wrapped.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Wrapped {
+    Double(f64),
+    Float(f32),
+    /// With the number of its field, which says how it is written.
+    Integer(u32, i64),
+    Unsigned(u32, u64),
+    Bool(bool),
+    Text(String),
+    Bytes(Bytes),
+    Char(char),
+}
+
+const DOUBLE: u32 = 1;
+const FLOAT: u32 = 2;
+const INT64: u32 = 3;
+const UINT64: u32 = 4;
+const INT32: u32 = 5;
+const FIXED64: u32 = 6;
+const FIXED32: u32 = 7;
+const BOOL: u32 = 8;
+const TEXT: u32 = 9;
+const BYTES: u32 = 10;
+const UINT32: u32 = 11;
+const SFIXED32: u32 = 12;
+const SFIXED64: u32 = 13;
+const SINT32: u32 = 14;
+const SINT64: u32 = 15;
+const CHAR: u32 = 20;
+const SHORT: u32 = 21;
+const BYTE: u32 = 22;
+
+/// The names of protobuf's types, which JSON has.
+const TYPES: &[(u32, &str)] = &[
+    (DOUBLE, "double"),
+    (FLOAT, "float"),
+    (INT64, "int64"),
+    (UINT64, "uint64"),
+    (INT32, "int32"),
+    (FIXED64, "fixed64"),
+    (FIXED32, "fixed32"),
+    (BOOL, "bool"),
+    (TEXT, "string"),
+    (BYTES, "bytes"),
+    (UINT32, "uint32"),
+    (SFIXED32, "sfixed32"),
+    (SFIXED64, "sfixed64"),
+    (SINT32, "sint32"),
+    (SINT64, "sint64"),
+];
+
+/// How a field's value is written.
+#[derive(PartialEq, Eq)]
+enum Wire {
+    Varint,
+    Eight,
+    Length,
+    Four,
+}
+
+const fn wire(field: u32) -> Option<Wire> {
+    Some(match field {
+        INT64 | UINT64 | INT32 | BOOL | UINT32 | SINT32 | SINT64 | CHAR | SHORT | BYTE => Wire::Varint,
+        DOUBLE | FIXED64 | SFIXED64 => Wire::Eight,
+        TEXT | BYTES => Wire::Length,
+        FLOAT | FIXED32 | SFIXED32 => Wire::Four,
+        _ => return None,
+    })
+}
+
+/// A number of at most ten bytes; nothing if it does not end.
+fn varint(from: &mut Bytes) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..70).step_by(7) {
+        let byte = from.try_get_u8().ok()?;
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn put_varint(out: &mut BytesMut, mut number: u64) {
+    while number >= 0x80 {
+        out.put_u8(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.put_u8(number as u8);
+}
+
+const fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+const fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
+}
+
+impl Wrapped {
+    /// What these bytes wrap; nothing if that is something else, a message above all.
+    pub(crate) fn read(mut from: Bytes) -> Option<Self> {
+        let tag = varint(&mut from)?;
+        let field = u32::try_from(tag >> 3).ok()?;
+        let wire = wire(field)?;
+        let is_written_so = tag & 7
+            == match wire {
+                Wire::Varint => 0,
+                Wire::Eight => 1,
+                Wire::Length => 2,
+                Wire::Four => 5,
+            };
+        if !is_written_so {
+            return None;
+        }
+        let read = match wire {
+            Wire::Varint => {
+                let number = varint(&mut from)?;
+                match field {
+                    BOOL => Self::Bool(number != 0),
+                    UINT64 => Self::Unsigned(field, number),
+                    UINT32 => Self::Unsigned(field, u64::from(number as u32)),
+                    SINT32 | SINT64 => Self::Integer(field, unzigzag(number)),
+                    CHAR => Self::Char(char::from_u32(u32::try_from(number).ok()?)?),
+                    INT64 => Self::Integer(field, number.cast_signed()),
+                    _ => Self::Integer(field, i64::from(number as i32)),
+                }
+            }
+            Wire::Eight => match (field, from.try_get_u64_le().ok()?) {
+                (DOUBLE, bits) => Self::Double(f64::from_bits(bits)),
+                (SFIXED64, bits) => Self::Integer(field, bits.cast_signed()),
+                (_, bits) => Self::Unsigned(field, bits),
+            },
+            Wire::Four => match (field, from.try_get_u32_le().ok()?) {
+                (FLOAT, bits) => Self::Float(f32::from_bits(bits)),
+                (SFIXED32, bits) => Self::Integer(field, i64::from(bits.cast_signed())),
+                (_, bits) => Self::Unsigned(field, bits.into()),
+            },
+            Wire::Length => {
+                let length = usize::try_from(varint(&mut from)?).ok()?;
+                if from.len() != length {
+                    return None;
+                }
+                let bytes = std::mem::take(&mut from);
+                if field == TEXT {
+                    Self::Text(String::from_utf8(bytes.into()).ok()?)
+                } else {
+                    Self::Bytes(bytes)
+                }
+            }
+        };
+        from.is_empty().then_some(read)
+    }
+
+    const fn field(&self) -> u32 {
+        match self {
+            Self::Double(_) => DOUBLE,
+            Self::Float(_) => FLOAT,
+            Self::Integer(field, _) | Self::Unsigned(field, _) => *field,
+            Self::Bool(_) => BOOL,
+            Self::Text(_) => TEXT,
+            Self::Bytes(_) => BYTES,
+            Self::Char(_) => CHAR,
+        }
+    }
+
+    /// As clients send it.
+    pub(crate) fn write(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        let field = self.field();
+        let wire = match wire(field) {
+            Some(Wire::Eight) => 1,
+            Some(Wire::Length) => 2,
+            Some(Wire::Four) => 5,
+            Some(Wire::Varint) | None => 0,
+        };
+        put_varint(&mut out, u64::from(field << 3 | wire));
+        match self {
+            Self::Double(number) => out.put_f64_le(*number),
+            Self::Float(number) => out.put_f32_le(*number),
+            Self::Integer(SFIXED32, number) => out.put_i32_le(*number as i32),
+            Self::Integer(SFIXED64, number) => out.put_i64_le(*number),
+            Self::Integer(SINT32 | SINT64, number) => put_varint(&mut out, zigzag(*number)),
+            Self::Integer(_, number) => put_varint(&mut out, number.cast_unsigned()),
+            Self::Unsigned(FIXED32, number) => out.put_u32_le(*number as u32),
+            Self::Unsigned(FIXED64, number) => out.put_u64_le(*number),
+            Self::Unsigned(_, number) => put_varint(&mut out, *number),
+            Self::Bool(is) => out.put_u8((*is).into()),
+            Self::Text(text) => put_bytes(&mut out, text.as_bytes()),
+            Self::Bytes(bytes) => put_bytes(&mut out, bytes),
+            Self::Char(one) => put_varint(&mut out, u64::from(u32::from(*one))),
+        }
+        out.freeze()
+    }
+
+    /// As Java has it as text; nothing for bytes, of which it has none.
+    pub(crate) fn to_text(&self) -> Option<String> {
+        Some(match self {
+            Self::Double(number) => java_number(&format!("{number:e}")),
+            Self::Float(number) => java_number(&format!("{number:e}")),
+            Self::Integer(_, number) => number.to_string(),
+            // Java knows no numbers without a sign.
+            Self::Unsigned(UINT32 | FIXED32, number) => (*number as u32).cast_signed().to_string(),
+            Self::Unsigned(_, number) => number.cast_signed().to_string(),
+            Self::Bool(is) => is.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::Char(one) => one.to_string(),
+            Self::Bytes(_) => return None,
+        })
+    }
+
+    /// As Infinispan's JSON has it: `{"_type":"string","_value":"…"}`. Nothing for numbers that JSON does not have.
+    pub(crate) fn to_json(&self) -> Option<String> {
+        // What is smaller than a number of 32 bits is one there.
+        let name = TYPES.iter().find(|(field, _)| *field == self.field()).map_or("int32", |(_, name)| *name);
+        let value = match self {
+            Self::Double(number) => json!(number),
+            Self::Float(number) => number.to_string().parse().map(Value::Number).ok()?,
+            Self::Integer(_, number) => json!(number),
+            Self::Unsigned(_, number) => json!(number),
+            Self::Bool(is) => json!(is),
+            Self::Text(text) => json!(text),
+            Self::Bytes(bytes) => json!(STANDARD.encode(bytes)),
+            Self::Char(one) => json!(u32::from(*one)),
+        };
+        (!value.is_null()).then(|| format!(r#"{{"_type":"{name}","_value":{value}}}"#))
+    }
+
+    /// What such JSON says; else why it is none.
+    pub(crate) fn from_json(text: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let name = value.get("_type").and_then(Value::as_str).ok_or("it has no _type")?;
+        let known = TYPES.iter().find(|(_, known)| *known == name);
+        let (field, _) = *known.ok_or_else(|| format!("there is no schema for _type '{name}'"))?;
+        let value = value.get("_value").ok_or("it has no _value")?;
+        let wrong = || format!("_value {value} is no {name}");
+        // Numbers may be given as text.
+        let text = match value {
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        let ranged = |low: i64, high: i64| {
+            text.parse().ok().filter(|number| (low..=high).contains(number)).ok_or_else(wrong)
+        };
+        Ok(match field {
+            DOUBLE => Self::Double(text.parse().map_err(|_| wrong())?),
+            FLOAT => Self::Float(text.parse().map_err(|_| wrong())?),
+            BOOL => Self::Bool(text.parse().map_err(|_| wrong())?),
+            TEXT => Self::Text(text),
+            BYTES => Self::Bytes(STANDARD.decode(&text).map_err(|_| wrong())?.into()),
+            UINT32 | FIXED32 => Self::Unsigned(field, ranged(0, u32::MAX.into())?.cast_unsigned()),
+            UINT64 | FIXED64 => Self::Unsigned(field, text.parse().map_err(|_| wrong())?),
+            INT64 | SFIXED64 | SINT64 => Self::Integer(field, ranged(i64::MIN, i64::MAX)?),
+            _ => Self::Integer(field, ranged(i32::MIN.into(), i32::MAX.into())?),
+        })
+    }
+}
+
+fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.put_slice(bytes);
+}
+
+/// A number in scientific notation, as Java writes it: plain from a thousandth to ten millions, with a digit after the
+/// point in any case.
+fn java_number(scientific: &str) -> String {
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return match scientific {
+            "inf" => "Infinity".to_owned(),
+            "-inf" => "-Infinity".to_owned(),
+            other => other.to_owned(),
+        };
+    };
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let of = |digits: &str| if digits.is_empty() { "0".to_owned() } else { digits.to_owned() };
+    match exponent {
+        0..7 => {
+            let whole = exponent as usize + 1;
+            let padded = format!("{digits:0<whole$}");
+            let (before, after) = padded.split_at(whole);
+            format!("{sign}{before}.{}", of(after))
+        }
+        -3..0 => format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize)),
+        _ => format!("{sign}{}.{}E{exponent}", &digits[..1], of(&digits[1..])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes are those of the facts, which Java's clients have sent.
+    #[test]
+    fn what_clients_wrap_is_read_and_written() {
+        for (bytes, wrapped, text, json) in [
+            (
+                &b"\x4a\x04key1"[..],
+                Wrapped::Text("key1".into()),
+                "key1",
+                r#"{"_type":"string","_value":"key1"}"#,
+            ),
+            (b"\x28\x2a", Wrapped::Integer(INT32, 42), "42", r#"{"_type":"int32","_value":42}"#),
+            (
+                b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+                Wrapped::Integer(INT32, -1),
+                "-1",
+                r#"{"_type":"int32","_value":-1}"#,
+            ),
+            (b"\x18\x2a", Wrapped::Integer(INT64, 42), "42", r#"{"_type":"int64","_value":42}"#),
+            (b"\x40\x01", Wrapped::Bool(true), "true", r#"{"_type":"bool","_value":true}"#),
+            (b"\x09\0\0\0\0\0\0\xf8\x3f", Wrapped::Double(1.5), "1.5", r#"{"_type":"double","_value":1.5}"#),
+            (b"\x15\0\0\xc0\x3f", Wrapped::Float(1.5), "1.5", r#"{"_type":"float","_value":1.5}"#),
+            (b"\x78\x03", Wrapped::Integer(SINT64, -2), "-2", r#"{"_type":"sint64","_value":-2}"#),
+            (b"\x3d\x01\0\0\0", Wrapped::Unsigned(FIXED32, 1), "1", r#"{"_type":"fixed32","_value":1}"#),
+        ] {
+            assert_eq!(Wrapped::read(Bytes::from_static(bytes)), Some(wrapped.clone()));
+            assert_eq!(&wrapped.write()[..], bytes, "{wrapped:?}");
+            assert_eq!(wrapped.to_text().as_deref(), Some(text));
+            assert_eq!(wrapped.to_json().as_deref(), Some(json));
+            assert_eq!(Wrapped::from_json(json), Ok(wrapped));
+        }
+        let bytes = Wrapped::read(Bytes::from_static(b"\x52\x02\x01\x02")).unwrap();
+        assert_eq!(bytes, Wrapped::Bytes(Bytes::from_static(&[1, 2])));
+        assert_eq!(bytes.to_text(), None);
+        assert_eq!(bytes.to_json().as_deref(), Some(r#"{"_type":"bytes","_value":"AQI="}"#));
+        assert_eq!(Wrapped::read(Bytes::from_static(b"\xa0\x01A")), Some(Wrapped::Char('A')));
+    }
+
+    #[test]
+    fn what_is_no_number_and_no_text_is_nothing() {
+        // A message with a type id, the same cut at every byte, and what follows something whole.
+        let message = Bytes::from_static(b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08\x01");
+        for length in 0..=message.len() {
+            assert_eq!(Wrapped::read(message.slice(..length)), None, "{length}");
+        }
+        for bytes in [
+            &b"\x4a\x05key1"[..],
+            b"\x4a\x03key1",
+            b"\x4a\x01\xff",
+            b"\x4a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x2a\x01",
+            b"\x28",
+            b"\x28\x2a\x28\x2a",
+        ] {
+            assert_eq!(Wrapped::read(Bytes::from_static(bytes)), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_java_writes_them() {
+        for (number, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (-120.25, "-120.25"),
+            (1e6, "1000000.0"),
+            (1e7, "1.0E7"),
+            (1.25e10, "1.25E10"),
+            (0.001, "0.001"),
+            (0.00099, "9.9E-4"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(Wrapped::Double(number).to_text().as_deref(), Some(text));
+        }
+        assert_eq!(Wrapped::Double(f64::NAN).to_json(), None);
+    }
+
+    #[test]
+    fn json_that_says_nothing_known_is_refused() {
+        for text in [
+            "",
+            "7",
+            "{}",
+            r#"{"_type":"string"}"#,
+            r#"{"_type":"shop.Book","title":"x"}"#,
+            r#"{"_type":"int32","_value":2147483648}"#,
+            r#"{"_type":"bool","_value":7}"#,
+            r#"{"_type":"bytes","_value":"?"}"#,
+        ] {
+            assert!(Wrapped::from_json(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Caches that say what their keys and values are, and clients that take them for something else.
+
+use bytes::Bytes;
+use consort_hotrod::ops::event::EventData;
+use consort_hotrod::ops::listener::{Interests, Listener};
+use consort_hotrod::ops::map::{self, Assignment};
+use consort_hotrod::ops::stream::{self, Target};
+use consort_hotrod::ops::{bulk, iteration, listener, server};
+use consort_hotrod::{
+    Expiration, Flags, Incoming, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    ResponseBody, Status,
+};
+
+use crate::client::{Client, Running, error, get, put, request};
+
+const WRAPPED: &str = r#"{"replicated-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
+
+/// What a client takes keys and values for.
+#[derive(Clone)]
+struct As(MediaType, MediaType);
+
+impl As {
+    fn both(media_type: &str) -> Self {
+        Self(MediaType::named(media_type), MediaType::named(media_type))
+    }
+
+    fn request(&self, cache: &str, body: RequestBody) -> Request {
+        let mut request = request(1, cache, body);
+        request.header.key_type = self.0.clone();
+        request.header.value_type = self.1.clone();
+        request
+    }
+
+    async fn ask(&self, client: &mut Client, cache: &str, body: RequestBody) -> Response {
+        client.ask_so(self.request(cache, body)).await
+    }
+
+    async fn get(&self, client: &mut Client, cache: &str, key: &'static str) -> Bytes {
+        let response = self.ask(client, cache, get(key)).await;
+        match response.body {
+            ResponseBody::Map(map::Response::Value(value)) => value,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn value(of: &Response) -> &[u8] {
+    match &of.body {
+        ResponseBody::Map(map::Response::Previous(Some(previous))) => &previous.value,
+        ResponseBody::Map(map::Response::WithVersion(_, value)) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_one_client_writes_as_text_others_read_as_what_they_take_it_for() {
+    let running = Running::start("media").await;
+    let mut client = running.client().await;
+    client.create_so("c", WRAPPED).await;
+    let pong = client.ask("c", RequestBody::Server(server::Request::Ping)).await.body;
+    let ResponseBody::Server(server::Response::Pong(pong)) = pong else { panic!("{pong:?}") };
+    assert_eq!((pong.key_type, pong.value_type), (MediaType::PROTOSTREAM, MediaType::PROTOSTREAM));
+
+    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    assert_eq!(text.ask(&mut client, "c", put("key1", "value1")).await.status, Status::Success);
+    assert_eq!(java.get(&mut client, "c", "\x4a\x04key1").await, "\x4a\x06value1");
+    assert_eq!(text.get(&mut client, "c", "key1").await, "value1");
+    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    assert_eq!(json.get(&mut client, "c", "key1").await, r#"{"_type":"string","_value":"value1"}"#);
+    let number = r#"{"_type": "int32", "_value": 42}"#;
+    assert_eq!(json.ask(&mut client, "c", put("n", number)).await.status, Status::Success);
+    assert_eq!(java.get(&mut client, "c", "\x4a\x01n").await, "\x28\x2a");
+    assert_eq!(text.get(&mut client, "c", "n").await, "42");
+    let utf16 = As(MediaType::TEXT, MediaType::named("text/plain; charset=UTF-16BE"));
+    assert_eq!(utf16.get(&mut client, "c", "n").await, "\u{0}4\u{0}2");
+    let bytes = As(MediaType::TEXT, MediaType::OCTET_STREAM);
+    assert_eq!(bytes.ask(&mut client, "c", put("b", "\x01\x02")).await.status, Status::Success);
+    assert_eq!(java.get(&mut client, "c", "\x4a\x01b").await, "\x52\x02\x01\x02");
+    assert_eq!(bytes.get(&mut client, "c", "b").await, "\x01\x02");
+
+    // What was there before, and many at once.
+    let mut swap = text.request("c", put("key1", "value2"));
+    swap.header.flags = Flags::FORCE_RETURN_PREVIOUS;
+    assert_eq!(value(&client.ask_so(swap).await), b"value1");
+    let with_version = RequestBody::Map(map::Request::GetWithVersion("key1".into()));
+    assert_eq!(value(&text.ask(&mut client, "c", with_version).await), b"value2");
+    let entries = vec![("x".into(), "1".into()), ("y".into(), "2".into())];
+    let put_all = RequestBody::Bulk(bulk::Request::PutAll(Expiration::INFINITE, entries.clone()));
+    assert_eq!(text.ask(&mut client, "c", put_all).await.status, Status::Success);
+    let get_all = RequestBody::Bulk(bulk::Request::GetAll(vec!["y".into(), "x".into(), "none".into()]));
+    let found = text.ask(&mut client, "c", get_all).await.body;
+    let ResponseBody::Bulk(bulk::Response::Found(mut found)) = found else { panic!("{found:?}") };
+    found.sort();
+    assert_eq!(found, entries);
+    let removed = text.ask(&mut client, "c", RequestBody::Map(map::Request::Remove("y".into()))).await;
+    assert_eq!(removed.status, Status::Success);
+}
+
+#[tokio::test]
+async fn walks_listeners_and_streams_are_converted_too() {
+    let running = Running::start("media-walks").await;
+    let (mut client, mut other) = (running.client().await, running.client().await);
+    client.create_so("c", WRAPPED).await;
+    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let wanted = Listener {
+        id: "id".into(),
+        includes_state: false,
+        filter: None,
+        converter: None,
+        is_raw: false,
+        interests: Interests::ALL,
+    };
+    let add = text.request("c", RequestBody::Listener(listener::Request::Add(wanted)));
+    assert_eq!(client.ask_so(add).await.status, Status::Success);
+    assert_eq!(java.ask(&mut other, "c", put("\x4a\x03key", "\x4a\x05value")).await.status, Status::Success);
+    let Some(Incoming::Event(event)) = client.incoming(|_| None).await else { panic!("no event") };
+    assert!(matches!(&event.data, EventData::Key(key, Some(_)) if key == "key"), "{event:?}");
+
+    let start = iteration::Start { segments: None, filter: None, batch: 10, with_metadata: false };
+    let started =
+        text.ask(&mut other, "c", RequestBody::Iteration(iteration::Request::Start(start))).await.body;
+    let ResponseBody::Iteration(iteration::Response::Started(id)) = started else { panic!("{started:?}") };
+    let next = RequestBody::Iteration(iteration::Request::Next(id));
+    let ResponseBody::Iteration(iteration::Response::Batch(batch)) =
+        text.ask(&mut other, "c", next).await.body
+    else {
+        panic!("no batch")
+    };
+    let [entry] = &batch.entries[..] else { panic!("{batch:?}") };
+    assert_eq!((&entry.key[..], &entry.values[0][..]), (&b"key"[..], &b"value"[..]));
+
+    let target = Target { key: "large".into(), expiration: Expiration::INFINITE, version: 0 };
+    let began = text.ask(&mut other, "c", RequestBody::Stream(stream::Request::StartPut(target))).await.body;
+    let ResponseBody::Stream(stream::Response::Started(stream)) = began else { panic!("{began:?}") };
+    for (piece, is_last) in [("in ", false), ("pieces", true)] {
+        let piece = RequestBody::Stream(stream::Request::NextPut(stream, is_last, piece.into()));
+        assert_eq!(text.ask(&mut other, "c", piece).await.status, Status::Success);
+    }
+    assert_eq!(java.get(&mut other, "c", "\x4a\x05large").await, "\x4a\x09in pieces");
+    let read = RequestBody::Stream(stream::Request::StartGet("large".into(), 5));
+    let ResponseBody::Stream(stream::Response::Piece(piece)) = text.ask(&mut other, "c", read).await.body
+    else {
+        panic!("no piece")
+    };
+    assert_eq!((&piece.bytes[..], piece.is_last), (&b"in pi"[..], false));
+}
+
+#[tokio::test]
+async fn what_cannot_be_converted_is_told_and_changes_nothing() {
+    let running = Running::start("media-errors").await;
+    let mut client = running.client().await;
+    client.create_so("c", WRAPPED).await;
+    client.create_so("j", r#"{"local-cache": {"encoding": {"media-type": "application/json"}}}"#).await;
+    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let refused = As::both("image/png").ask(&mut client, "c", put("k", "v")).await;
+    assert_eq!(refused.status, Status::ServerError);
+    let told = "ISPN000492: Cannot find transcoder between 'image/png' to 'application/x-protostream'";
+    assert!(error(&refused).contains(told), "{refused:?}");
+    let refused = text.ask(&mut client, "j", put("\"k\"", "no json")).await;
+    assert!(refused.status == Status::ServerError && error(&refused).contains("no JSON"), "{refused:?}");
+    // An entity, which only its schema explains.
+    let entity = "\u{1}";
+    let message = [&b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08"[..], entity.as_bytes()].concat();
+    assert_eq!(java.ask(&mut client, "c", put("\x4a\x01e", message)).await.status, Status::Success);
+    let refused = text.ask(&mut client, "c", get("e")).await;
+    assert!(error(&refused).contains("'application/x-protostream' to 'text/plain'"), "{refused:?}");
+    let size = client.ask("j", RequestBody::Bulk(bulk::Request::Size)).await.body;
+    assert_eq!(size, ResponseBody::Bulk(bulk::Response::Size(0)));
+}
+
+/// A cache that says nothing, and clients that say nothing, leave bytes as they are.
+#[tokio::test]
+async fn nothing_is_converted_where_nobody_says_what_it_is() {
+    let (_running, mut client) = Running::with_cache("media-none", "c").await;
+    client.create_so("w", WRAPPED).await;
+    assert_eq!(As::both("image/png").ask(&mut client, "c", put("k", "\u{1}")).await.status, Status::Success);
+    assert_eq!(As::both("text/plain").get(&mut client, "c", "k").await, "\u{1}");
+    for unspecified in [As(MediaType::Unspecified, MediaType::Unspecified), As::both("application/unknown")] {
+        assert_eq!(unspecified.ask(&mut client, "w", put("k", "as it is")).await.status, Status::Success);
+        assert_eq!(unspecified.get(&mut client, "w", "k").await, "as it is");
+    }
+    let header = RequestHeader { cache: "w".into(), ..RequestHeader::new(1, ProtocolVersion::V2_5) };
+    let old = Request { header, body: get("k") };
+    let assigned = Assignment { key: "o".into(), expiration: Expiration::INFINITE, value: "old".into() };
+    let write = Request { header: old.header.clone(), body: RequestBody::Map(map::Request::Put(assigned)) };
+    assert_eq!(client.ask_so(write).await.status, Status::Success);
+    let ResponseBody::Map(map::Response::Value(value)) = client.ask_so(old).await.body else {
+        panic!("no value")
+    };
+    assert_eq!(value, "as it is");
+}
