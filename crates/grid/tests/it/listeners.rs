@@ -263,7 +263,8 @@ fn who_begins_while_primaries_are_away_is_told_so_and_may_wait() {
     cluster.cut(vec![0, 0, 1]);
     let mut reader = Reader::begin(&mut cluster, 2, with_state());
     let (cache, id) = (cluster.cache(), reader.id);
-    let is_listening = |cluster: &mut Cluster| cluster.with(2, |node, _| node.is_listening(cache, id)).unwrap();
+    let is_listening =
+        |cluster: &mut Cluster| cluster.with(2, |node, _| node.is_listening(cache, id)).unwrap();
     assert_eq!(is_listening(&mut cluster), Ok(false));
     cluster.run(Duration::from_secs(10));
     assert!(cluster.members[2].as_ref().unwrap().told.contains(&id), "its reader was woken");
