@@ -166,6 +166,11 @@ impl CacheManager {
         self.member.channel.name()
     }
 
+    /// The cluster's name.
+    pub fn cluster(&self) -> &str {
+        self.member.channel.cluster()
+    }
+
     /// A member's logical name, or its address where no name is known.
     pub fn name_of(&self, member: &Address) -> String {
         self.member.channel.name_of(member)

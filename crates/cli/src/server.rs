@@ -27,6 +27,8 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
     --token-key by a JSON Web Token whose sub is the user's name (OAUTHBEARER). Without TLS, passwords and tokens as they\n\
     are are refused unless --allow-cleartext says that nobody can read along.\n\n\
+    On the same port it answers in HTTP: /health, /health/live, /health/ready and /health/started to everybody, and /metrics,\n\
+    as Prometheus reads them, to users who may see how things are (--open-metrics: to everybody).\n\n\
     SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
 pub(crate) struct Server {
     /// The port for clients.
@@ -78,6 +80,9 @@ pub(crate) struct Server {
     /// Only tokens of this issuer (iss) are good.
     #[arg(long, value_name = "NAME", requires = "token_key")]
     token_issuer: Option<String>,
+    /// Everybody may read /metrics, also where there are users.
+    #[arg(long)]
+    open_metrics: bool,
     /// Speaks TLS only, with the certificate in this PEM file and those that vouch for it.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -154,6 +159,9 @@ impl Server {
         }
         if self.allow_cleartext {
             builder = builder.allow_secrets_in_the_open();
+        }
+        if self.open_metrics {
+            builder = builder.open_metrics();
         }
         if let (Some(key), Some(audience)) = (&self.token_key, &self.token_audience) {
             let tokens = Tokens::from_file(key, audience)?;

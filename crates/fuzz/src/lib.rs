@@ -22,6 +22,7 @@ mod grid;
 mod hotrod;
 mod rounds;
 mod sasl;
+mod server;
 mod texts;
 mod tools;
 mod wire;

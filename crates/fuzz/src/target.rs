@@ -1,7 +1,7 @@
 //! The table of targets.
 
 use crate::mutate::Shape;
-use crate::{edges, grid, hotrod, rounds, sasl, texts, tools, wire};
+use crate::{edges, grid, hotrod, rounds, sasl, server, texts, tools, wire};
 
 /// What a target saw in one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -118,6 +118,8 @@ pub const TARGETS: &[Target] = &[
         hotrod::response,
         hotrod::responses,
     ),
+    reads("http", "requests in HTTP on a server's port", server::http, server::requests).shaped(Shape::Text),
+    reads("bucket", "the values of a multimap's key", server::bucket, server::buckets),
     reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
         .shaped(Shape::Text),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)

@@ -61,6 +61,8 @@ targets! {
     frames_of_the_grid_hold: "grid-frame", INPUTS / 4;
     requests_of_hot_rod_hold: "hotrod-request", INPUTS;
     responses_of_hot_rod_hold: "hotrod-response", INPUTS;
+    requests_in_http_hold: "http", INPUTS;
+    values_of_multimaps_hold: "bucket", INPUTS;
     messages_of_sasl_hold: "sasl", INPUTS;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;

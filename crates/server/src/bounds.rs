@@ -20,6 +20,16 @@ pub const STRANGER_TIME_MAX: Duration = Duration::from_secs(10);
 /// of HTTP. With what is read ahead, with the answer and with a record of TLS that is less than [`STRANGER_BYTES_MAX`].
 pub const CREDENTIALS_BYTES_MAX: usize = 16 * 1024;
 
+/// Fields in the head of a request in HTTP. Programs that watch servers send ten.
+pub const HTTP_HEADERS_MAX: usize = 64;
+
+/// How long a connection in HTTP may take from one answer to the next request. Prometheus asks once in a minute unless it is
+/// told otherwise.
+pub const HTTP_IDLE_MAX: Duration = Duration::from_secs(75);
+
+/// How long it is waited for a client in HTTP to hang up that was told to.
+pub const HTTP_LINGER_MAX: Duration = Duration::from_secs(1);
+
 /// How often a connection's client may fail to show who it is. People mistype a password; a program is not wrong in another
 /// way each time.
 pub const AUTH_FAILURES_MAX: usize = 3;

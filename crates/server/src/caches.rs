@@ -28,6 +28,7 @@ use crate::media::Encoding;
 use crate::register::{Keeping, Register};
 use crate::stats::Stats;
 use crate::streams::Unfinished;
+use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
 use crate::transactions::Transactions;
 use crate::{filter, multimap};
@@ -92,6 +93,16 @@ impl Served {
         Ok(Self { cache, stats, lanes, encoding, transactions, topology, told: Mutex::default() })
     }
 
+    /// Whether only this server has it.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.topology.is_none()
+    }
+
+    /// A look at the topology that is installed here, if one is.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
+        self.topology.as_ref()?.borrow().as_ref().map(look)
+    }
+
     /// Writes a key; with transactions when none has it.
     pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
         match &self.transactions {
@@ -108,6 +119,7 @@ pub(crate) struct Caches {
     definitions: Register,
     servers: RawCache,
     pub(crate) counters: Counters,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// What clients have begun to write in pieces.
     pub(crate) unfinished: Unfinished,
     /// What servers share of transactions, as soon as a cache has any.
@@ -147,6 +159,7 @@ impl Caches {
             manager,
             endpoint,
             counters,
+            telemetry: Arc::default(),
             definitions,
             servers,
             unfinished: Unfinished::default(),
@@ -161,6 +174,17 @@ impl Caches {
     /// Where clients reach this member, as others read it.
     fn told_as(&self) -> String {
         format!("{} {}", self.endpoint.host, self.endpoint.port)
+    }
+
+    /// What this server is a member of.
+    pub(crate) const fn manager(&self) -> &CacheManager {
+        &self.manager
+    }
+
+    /// All that are open here, by their names.
+    pub(crate) fn all(&self) -> Vec<(String, Arc<Served>)> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
     /// A cache that is open here.

@@ -19,11 +19,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::answering::answer;
 use crate::bounds::{CREDENTIALS_BYTES_MAX, READ_AT_ONCE, STRANGER_BYTES_MAX, UNWRITTEN_MAX, WAITING_MAX};
 use crate::caches::Caches;
+use crate::http::{self, Visitor};
 use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
 use crate::session::Session;
 use crate::stream::{Incoming, Outgoing};
+use crate::telemetry::Tally;
 use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
@@ -36,12 +38,26 @@ pub(crate) async fn serve(
     mut ending: watch::Receiver<bool>,
 ) {
     let (peer, known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
+    let tally = Tally::of_next(&caches.telemetry);
     let opened = before(known_by, &mut ending, security.open(stream)).await;
     let Some((mut stream, certificate)) = opened else { return };
+    let (mut from, to) = stream.split();
+    let mut input = BytesMut::new();
+    let Some(first) = before(known_by, &mut ending, first_byte(&mut from, &mut input)).await else { return };
+    if http::begins_with(first) {
+        let (caches, security) = (&*caches, &*security);
+        let visitor = Visitor { caches, security, peer, certificate, from, to, input, is_known: false };
+        // What few connections need does not make the state of all of them larger.
+        if let Err(error) = Box::pin(visitor.serve(known_by, &mut ending)).await {
+            tracing::debug!(%error, "a connection in HTTP has ended");
+        }
+        return;
+    }
+    tally.received(input.len());
     let admission = |of: &Arc<_>| Admission::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
     let access = Access::new(security.authenticator.clone());
-    let mut connection = Connection::new(Session::new(caches, access), admission, stream.split());
+    let mut connection = Connection::new(Session::new(caches, access), admission, (from, to), input, &tally);
     if before(known_by, &mut ending, connection.meet()).await.is_none() {
         return;
     }
@@ -62,7 +78,20 @@ async fn before<T>(
     }
 }
 
+/// Waits for the first bytes, which are left where they are. Says what they begin with.
+async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result<u8> {
+    loop {
+        if let Some(first) = input.first() {
+            return Ok(*first);
+        }
+        if !from.take(input, CREDENTIALS_BYTES_MAX).await? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
 struct Connection<'a> {
+    tally: &'a Tally,
     session: Arc<Session>,
     unasked: mpsc::Receiver<Unasked>,
     from: Incoming<'a>,
@@ -83,16 +112,19 @@ impl<'a> Connection<'a> {
         (session, unasked): (Session, mpsc::Receiver<Unasked>),
         admission: Option<Admission>,
         (from, to): (Incoming<'a>, Outgoing<'a>),
+        input: BytesMut,
+        tally: &'a Tally,
     ) -> Self {
         let message = if admission.is_some() { CREDENTIALS_BYTES_MAX } else { STRANGER_BYTES_MAX };
         Self {
+            tally,
             session: Arc::new(session),
             unasked,
             from,
             to,
             admission,
             decoder: RequestDecoder::new(Limits { message, ..Limits::default() }),
-            input: BytesMut::new(),
+            input,
             output: Output::new(),
             waiting: JoinSet::new(),
             is_lost: false,
@@ -110,7 +142,10 @@ impl<'a> Connection<'a> {
                     }
                 }
                 Ok(None) => {
-                    if !self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
+                    let before = self.input.len();
+                    let goes_on = self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await?;
+                    self.tally.received(self.input.len() - before);
+                    if !goes_on {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
@@ -128,8 +163,10 @@ impl<'a> Connection<'a> {
             self.begin(request).await;
             return Ok(true);
         };
+        self.tally.request(request.body.opcode());
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
-        response.encode(asked, &mut self.output);
+        self.encode(asked, &response);
+        self.tally.sent(self.output.len());
         while self.to.has_to_write(&self.output) {
             self.to.write(&mut self.output).await?;
         }
@@ -158,6 +195,7 @@ impl<'a> Connection<'a> {
                 return self.to.shutdown().await;
             }
             let reads = !is_ending && self.has_room();
+            let (received, unsent) = (self.input.len(), self.output.len());
             // Whatever there is always more of, requests or events, leaves the others their turn.
             tokio::select! {
                 Some(answered) = self.waiting.join_next(), if !self.waiting.is_empty() => self.tell(answered),
@@ -174,12 +212,16 @@ impl<'a> Connection<'a> {
                 }
                 written = self.to.write(&mut self.output), if self.to.has_to_write(&self.output) => {
                     written?;
+                    self.tally.sent(unsent - self.output.len());
                     if self.output.is_empty() {
                         self.output = Output::new();
                     }
                 }
                 // A client that says no more may still want its answers.
-                goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => is_ending = !goes_on?,
+                goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => {
+                    is_ending = !goes_on?;
+                    self.tally.received(self.input.len() - received);
+                }
                 () = ended(ending), if !is_ending => is_ending = true,
             }
         }
@@ -210,19 +252,25 @@ impl<'a> Connection<'a> {
 
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
     async fn begin(&mut self, request: Request) {
+        self.tally.request(request.body.opcode());
         let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
         let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
         match at_once {
-            Poll::Ready((asked, response)) => response.encode(asked, &mut self.output),
+            Poll::Ready((asked, response)) => self.encode(asked, &response),
             Poll::Pending => {
                 self.waiting.spawn(answering);
             }
         }
     }
 
+    fn encode(&mut self, asked: Asked, response: &Response) {
+        self.tally.answer(response.status);
+        response.encode(asked, &mut self.output);
+    }
+
     fn tell(&mut self, answered: Result<(Asked, Response), tokio::task::JoinError>) {
         match answered {
-            Ok((asked, response)) => response.encode(asked, &mut self.output),
+            Ok((asked, response)) => self.encode(asked, &response),
             // Its client would wait for ever.
             Err(error) => {
                 tracing::error!(%error, "a request has panicked");
@@ -233,7 +281,7 @@ impl<'a> Connection<'a> {
 }
 
 /// Until the server ends.
-async fn ended(ending: &mut watch::Receiver<bool>) {
+pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     // Without a sender there is no server.
     let _ = ending.wait_for(|is_ending| *is_ending).await;
 }

@@ -8,6 +8,9 @@
 //! With users every client has to show who it is ([`ServerBuilder::users`]), and is held to what its roles permit; with
 //! certificates everything is within TLS ([`ServerBuilder::tls`]).
 //!
+//! What begins with a word in capitals is HTTP: on the same port a server tells of its health, and its metrics in the form that
+//! Prometheus reads ([`ServerBuilder::open_metrics`]).
+//!
 //! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
 //! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
 //! what has to wait for other members waits beside the connection. A client that does not read is not read from.
@@ -30,6 +33,9 @@ mod counters;
 mod data;
 mod definition;
 mod filter;
+#[doc(hidden)]
+pub mod foreign;
+mod http;
 mod iteration;
 mod listeners;
 mod listening;
@@ -44,6 +50,7 @@ mod session;
 mod stats;
 mod stream;
 mod streams;
+mod telemetry;
 mod topology;
 mod transactions;
 mod unasked;

@@ -149,6 +149,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Everybody may read the metrics, as the health. Unless it is said and there are users, only those may who may see how
+    /// things are.
+    #[must_use]
+    pub const fn open_metrics(mut self) -> Self {
+        self.security.metrics_are_open = true;
+        self
+    }
+
     /// How long a client may take from its connection to its first request, or until it has shown who it is. 10 s unless it
     /// is said: clients do so at once, and others are not to hold what they could need.
     #[must_use]
@@ -235,7 +243,10 @@ impl Server {
                         let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
                         connections.spawn(connection::serve(stream, caches, security, ending));
                     }
-                    Ok(_) => tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections"),
+                    Ok(_) => {
+                        caches.telemetry.turned_away.one();
+                        tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections");
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "a client cannot be accepted");
                         // Out of descriptors, as a rule: that passes as others go.

@@ -19,7 +19,7 @@ impl Count {
         self.add(1);
     }
 
-    fn get(&self) -> i64 {
+    pub(crate) fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use consort_hotrod::Output;
 use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -87,12 +86,12 @@ impl Incoming<'_> {
 
 impl Outgoing<'_> {
     /// Whether there is something to write, of this or of what it has taken.
-    pub(crate) fn has_to_write(&self, output: &Output) -> bool {
-        !output.is_empty() || matches!(self, Self::Tls(_, true))
+    pub(crate) fn has_to_write(&self, output: &impl Buf) -> bool {
+        output.has_remaining() || matches!(self, Self::Tls(_, true))
     }
 
     /// Writes some of it. It can be given up while it waits: what is not in the output any more is written later.
-    pub(crate) async fn write(&mut self, output: &mut Output) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, output: &mut impl Buf) -> io::Result<()> {
         match self {
             Self::Plain(stream) => match stream.write_buf(output).await? {
                 0 => Err(io::ErrorKind::WriteZero.into()),
@@ -115,7 +114,7 @@ impl Outgoing<'_> {
 
 fn write_within(
     mut stream: Pin<&mut Tls>,
-    output: &mut Output,
+    output: &mut impl Buf,
     is_within: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {

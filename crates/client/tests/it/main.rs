@@ -4,6 +4,7 @@ mod certificates;
 mod counters;
 mod failover;
 mod foreign;
+mod http;
 mod iteration;
 mod listeners;
 mod multimaps;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
@@ -87,10 +86,8 @@ impl Admission {
             }
             Err(rejection) => {
                 self.failures += 1;
-                if let Some(attempts) = self.authenticator.complaints.count(Instant::now()) {
-                    let peer = self.peer;
-                    tracing::warn!(attempts, ?peer, %rejection, "clients have not shown who they are");
-                }
+                session.caches.telemetry.rejections.one();
+                self.authenticator.note(&rejection, self.peer);
                 let is_last = self.failures >= AUTH_FAILURES_MAX;
                 let verdict = if is_last { Verdict::TurnedAway } else { Verdict::Unknown };
                 (Answer::error(Status::ServerError, rejection.to_string()), verdict)

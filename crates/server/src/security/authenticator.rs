@@ -4,6 +4,7 @@
 //! words after the same work. SCRAM costs a server some hashes, PLAIN as many as the password's iterations: that is done off
 //! the runtime's threads, for few at a time.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -85,7 +86,7 @@ pub(crate) struct Authenticator {
     random: SystemRandom,
     /// Passwords that may be hashed at a time.
     hashing: Arc<Semaphore>,
-    pub(crate) complaints: Complaints,
+    complaints: Complaints,
 }
 
 impl Authenticator {
@@ -99,6 +100,13 @@ impl Authenticator {
             random: SystemRandom::new(),
             hashing,
             complaints: Complaints::default(),
+        }
+    }
+
+    /// Tells of a client that has not shown who it is, now or with the next ones.
+    pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
+        if let Some(attempts) = self.complaints.count(Instant::now()) {
+            tracing::warn!(attempts, ?peer, %rejection, "clients have not shown who they are");
         }
     }
 

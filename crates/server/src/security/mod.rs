@@ -69,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
     /// Secrets may be on the line without TLS.
     pub(crate) allows_secrets_in_the_open: bool,
+    /// Metrics are for everybody.
+    pub(crate) metrics_are_open: bool,
     /// How long a client may take until it is known.
     pub(crate) patience: Option<Duration>,
 }
@@ -77,18 +79,27 @@ pub(crate) struct Settings {
 pub(crate) struct Security {
     tls: Option<Tls>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
+    pub(crate) metrics_are_open: bool,
     pub(crate) patience: Duration,
 }
 
 impl Security {
     pub(crate) fn new(settings: Settings) -> Result<Self, SecurityError> {
-        let Settings { tls, users, tokens, mechanisms, allows_secrets_in_the_open, patience } = settings;
+        let Settings {
+            tls,
+            users,
+            tokens,
+            mechanisms,
+            allows_secrets_in_the_open,
+            metrics_are_open,
+            patience,
+        } = settings;
         let patience = patience.unwrap_or(STRANGER_TIME_MAX);
         let tls = tls.map(Tls::new).transpose()?;
         let Some(users) = users else {
             return match (mechanisms, tokens) {
                 (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),
-                (None, None) => Ok(Self { tls, authenticator: None, patience }),
+                (None, None) => Ok(Self { tls, authenticator: None, metrics_are_open, patience }),
             };
         };
         let has_certificates = tls.as_ref().is_some_and(|tls| tls.asks_clients);
@@ -116,7 +127,7 @@ impl Security {
             return Err(SecurityError::NoMechanism);
         }
         let authenticator = Some(Arc::new(Authenticator::new(users, offered, tokens)));
-        Ok(Self { tls, authenticator, patience })
+        Ok(Self { tls, authenticator, metrics_are_open, patience })
     }
 
     /// A client's stream, and the name in the certificate that it has shown.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use consort_hotrod::{Asked, Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, Response, Status};
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::io::AsyncWriteExt;
@@ -10,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::parse_x509_certificate;
 
+use crate::http;
 use crate::stream::Stream;
 
 /// What a server shows, and what it asks its clients for.
@@ -36,8 +38,13 @@ impl Tls {
     /// The stream within TLS, and the name in the certificate that the client has shown.
     pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
         let mut first = [0];
-        if stream.peek(&mut first).await? == 1 && first == [REQUEST_MAGIC] {
-            return Err(refuse(&mut stream).await);
+        if stream.peek(&mut first).await? == 1 {
+            if first == [REQUEST_MAGIC] {
+                return Err(refuse(&mut stream, &hot_rod_only_tls()).await);
+            }
+            if http::begins_with(first[0]) {
+                return Err(refuse(&mut stream, &http::only_tls()).await);
+            }
         }
         let stream = self.acceptor.accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -47,15 +54,19 @@ impl Tls {
 }
 
 /// A client that does not know of TLS is told so in a way that it understands.
-async fn refuse(stream: &mut TcpStream) -> io::Error {
+async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
+    let _ = stream.write_all(answer).await;
+    let _ = stream.shutdown().await;
+    io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
+}
+
+fn hot_rod_only_tls() -> Bytes {
     let asked =
         Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
     let mut output = Output::new();
     let text = "this server speaks TLS only: connect with hotrods:// or use_ssl";
     Response::error(0, Status::InvalidMagic, text).encode(asked, &mut output);
-    let _ = stream.write_all(&output.into_bytes()).await;
-    let _ = stream.shutdown().await;
-    io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
+    output.into_bytes()
 }
 
 /// The common name of a certificate's subject, if it has just one.

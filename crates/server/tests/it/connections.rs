@@ -92,7 +92,7 @@ async fn a_cache_that_is_not_there_is_told_so_that_clients_know() {
 async fn what_cannot_be_read_is_answered_and_ends_the_connection() {
     let server = Running::start("nonsense").await;
     let cases: [(&[u8], Status); 4] = [
-        (b"GET / HTTP/1.1\r\n\r\n", Status::InvalidMagic),
+        (b"\xa1\x07\x29\x17", Status::InvalidMagic),
         (b"\xa0\x07\x63\x03", Status::UnknownVersion),
         (b"\xa0\x07\x29\x02", Status::UnknownOpcode),
         (b"\xa0\x07\x14\x03\x00\x00\x01\x00\xff\xff\xff\xff\x07", Status::ParseError),

@@ -4,6 +4,7 @@ mod authentication;
 mod client;
 mod connections;
 mod counters;
+mod http;
 mod iteration;
 mod listeners;
 mod media;

@@ -1,0 +1,72 @@
+//! How a server and its caches are, in Infinispan's words.
+
+use std::sync::Arc;
+
+use consort_cache::{Availability, Phase, Topology};
+use serde_json::json;
+
+use crate::caches::{Caches, Served};
+
+/// How something is, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Health {
+    /// All owners of everything are there.
+    Healthy,
+    /// It can be used, and entries are on their way to new owners.
+    Rebalancing,
+    /// Nothing can be said of it yet.
+    Initializing,
+    /// Too many owners are away: some of it cannot be used.
+    Degraded,
+}
+
+impl Health {
+    /// As Infinispan has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "HEALTHY",
+            Self::Rebalancing => "HEALTHY_REBALANCING",
+            Self::Initializing => "INITIALIZING",
+            Self::Degraded => "DEGRADED",
+        }
+    }
+
+    /// That of a cache.
+    pub(crate) fn of(served: &Served) -> Self {
+        let of = |topology: &Topology| match (&topology.availability, topology.phase) {
+            (Availability::Degraded { .. }, _) => Self::Degraded,
+            (Availability::Available, Phase::Stable) => Self::Healthy,
+            (Availability::Available, Phase::Restoring) => Self::Initializing,
+            (Availability::Available, Phase::ReadOldWriteAll | Phase::ReadNewWriteAll) => Self::Rebalancing,
+        };
+        // A cache of this server alone has no owners elsewhere.
+        let without = if served.is_local() { Self::Healthy } else { Self::Initializing };
+        served.look(of).unwrap_or(without)
+    }
+
+    /// That of all caches together, those of the servers' own included.
+    pub(crate) fn of_all(caches: &Caches) -> Self {
+        let all = caches.all();
+        let worst = all.iter().map(|(_, served)| Self::of(served)).max();
+        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served))
+    }
+}
+
+/// The same in detail, as a client of Infinispan's reads it.
+pub(crate) fn in_detail(caches: &Caches) -> String {
+    let manager = caches.manager();
+    let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();
+    let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
+    let of = |(name, served): &(String, Arc<Served>)| json!({"status": Health::of(served).name(), "cache_name": name});
+    let each: Vec<serde_json::Value> = caches.all().iter().map(of).collect();
+    json!({
+        "cluster_health": {
+            "cluster_name": manager.cluster(),
+            "health_status": Health::of_all(caches).name(),
+            "number_of_nodes": names.len(),
+            "node_names": names,
+        },
+        "cache_health": each,
+    })
+    .to_string()
+}

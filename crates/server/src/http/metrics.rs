@@ -1,0 +1,166 @@
+//! What a server tells of itself in numbers. It is collected when it is asked for; nothing here costs clients of caches more
+//! than the counts that [`crate::telemetry`] and [`crate::stats`] keep.
+
+use consort_cache::{Availability, Phase};
+
+use crate::caches::{Caches, Served};
+use crate::http::exposition::{Exposition, Kind};
+use crate::http::process;
+use crate::stats::Stats;
+
+/// A number of a cache, and what it is.
+type OfCache = (Kind, &'static str, &'static str, fn(&Caches, &Served) -> Option<u64>);
+
+const OF_CACHES: &[OfCache] = &[
+    (Kind::Counter, "consort_cache_hits", "Reads on this server that found something.", |_, it| {
+        stat(it, |it| it.hits.get())
+    }),
+    (Kind::Counter, "consort_cache_misses", "Reads on this server that found nothing.", |_, it| {
+        stat(it, |it| it.misses.get())
+    }),
+    (Kind::Counter, "consort_cache_stores", "Writes on this server.", |_, it| stat(it, |it| it.stores.get())),
+    (Kind::Counter, "consort_cache_remove_hits", "Removals on this server that found something.", |_, it| {
+        stat(it, |it| it.remove_hits.get())
+    }),
+    (Kind::Counter, "consort_cache_remove_misses", "Removals on this server that found nothing.", |_, it| {
+        stat(it, |it| it.remove_misses.get())
+    }),
+    (
+        Kind::Gauge,
+        "consort_cache_entries",
+        "Entries in this server's memory, copies for others included.",
+        |_, it| Some(it.cache.local_len()),
+    ),
+    (Kind::Gauge, "consort_cache_bytes", "Bytes of the keys and values of these.", |_, it| {
+        Some(it.cache.local_bytes())
+    }),
+    (
+        Kind::Gauge,
+        "consort_cache_passive_entries",
+        "Entries that are only in this server's store.",
+        |_, it| Some(it.cache.passive_len()),
+    ),
+    (Kind::Gauge, "consort_cache_members", "Servers that have the cache open.", |_, it| {
+        it.look(|topology| topology.members.len() as u64)
+    }),
+    (
+        Kind::Gauge,
+        "consort_cache_topology",
+        "The topology's number, which grows with every change.",
+        |_, it| it.look(|topology| topology.id.into()),
+    ),
+    (Kind::Gauge, "consort_cache_available", "Whether all of the cache can be used.", |_, it| {
+        it.look(|topology| u64::from(topology.availability == Availability::Available))
+    }),
+    (Kind::Gauge, "consort_cache_rebalancing", "Whether entries are on their way to new owners.", |_, it| {
+        it.look(|topology| u64::from(topology.phase != Phase::Stable))
+    }),
+    (
+        Kind::Gauge,
+        "consort_cache_segments_to_come",
+        "Segments that are on their way to this server.",
+        |caches, it| Some(caches.manager().rebalance_progress(it.cache.name()).segments_left as u64),
+    ),
+    (
+        Kind::Gauge,
+        "consort_cache_bytes_to_come",
+        "Bytes of entries on their way to this server, about.",
+        |caches, it| Some(caches.manager().rebalance_progress(it.cache.name()).bytes_left),
+    ),
+];
+
+fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
+    u64::try_from(of(&served.stats)).ok()
+}
+
+/// All of it, in the form that a client with this field `Accept` wants, with that form's name.
+pub(crate) fn told(caches: &Caches, accept: &str) -> (&'static str, String) {
+    let mut told = Exposition::for_client(accept);
+    let content_type = told.content_type();
+    told.family(Kind::Gauge, "consort_build", "The version of the server.")
+        .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    clients(&mut told, caches);
+    cluster(&mut told, caches);
+    let all = caches.all();
+    for (kind, name, help, of) in OF_CACHES {
+        told.family(*kind, name, help);
+        for (cache, served) in &all {
+            if let Some(value) = of(caches, served) {
+                told.value(&[("cache", cache)], value);
+            }
+        }
+    }
+    process::tell(&mut told);
+    (content_type, told.finish())
+}
+
+fn clients(told: &mut Exposition, caches: &Caches) {
+    let telemetry = &caches.telemetry;
+    let sums = telemetry.sums();
+    told.family(Kind::Gauge, "consort_connections", "Clients' connections, this one included.")
+        .value(&[], telemetry.connections());
+    told.family(Kind::Counter, "consort_connections_accepted", "Connections that were accepted.")
+        .value(&[], telemetry.accepted.get());
+    told.family(Kind::Counter, "consort_connections_refused", "Connections that were one too many.")
+        .value(&[], telemetry.turned_away.get());
+    told.family(Kind::Counter, "consort_rejections", "Times that a client has not shown who it is.")
+        .value(&[], telemetry.rejections.get());
+    told.family(Kind::Counter, "consort_requests", "Requests of Hot Rod clients.");
+    for (opcode, count) in sums.requests.iter().filter(|(_, count)| *count > 0) {
+        told.value(&[("operation", opcode.name())], count);
+    }
+    told.family(
+        Kind::Counter,
+        "consort_errors",
+        "Requests of Hot Rod clients that were answered with an error.",
+    )
+    .value(&[], sums.errors);
+    told.family(Kind::Counter, "consort_received_bytes", "Bytes from Hot Rod clients, without TLS.")
+        .value(&[], sums.received);
+    told.family(Kind::Counter, "consort_sent_bytes", "Bytes to Hot Rod clients, without TLS.")
+        .value(&[], sums.sent);
+    told.family(Kind::Counter, "consort_http_requests", "Requests in HTTP, this one included.")
+        .value(&[], telemetry.http_requests.get());
+}
+
+fn cluster(told: &mut Exposition, caches: &Caches) {
+    let manager = caches.manager();
+    if let Some(view) = manager.view() {
+        let is_first = view.coordinator() == Some(manager.address());
+        told.family(Kind::Gauge, "consort_cluster_members", "Members of the cluster.").value(&[], view.len());
+        told.family(Kind::Gauge, "consort_cluster_view", "The view's number.").value(&[], view.id().id);
+        told.family(
+            Kind::Gauge,
+            "consort_cluster_coordinator",
+            "Whether this server is the cluster's coordinator.",
+        )
+        .value(&[], u8::from(is_first));
+    }
+    let traffic = manager.traffic();
+    for (name, help, value) in [
+        ("consort_cluster_sent_messages", "Messages to other members.", traffic.messages_sent),
+        ("consort_cluster_sent_bytes", "Bytes of messages to other members.", traffic.bytes_sent),
+        ("consort_cluster_received_messages", "Messages from other members.", traffic.messages_received),
+        ("consort_cluster_received_bytes", "Bytes of messages from other members.", traffic.bytes_received),
+    ] {
+        told.family(Kind::Counter, name, help).value(&[], value);
+    }
+    let unusual = manager.counters();
+    told.family(
+        Kind::Counter,
+        "consort_cluster_unusual",
+        "Commands of members that did not go their usual way.",
+    );
+    for (what, count) in [
+        ("deferred", unusual.deferred),
+        ("overflowed", unusual.overflowed),
+        ("repeated", unusual.repeated),
+        ("outdated", unusual.outdated),
+        ("malformed", unusual.malformed),
+        ("unknown", unusual.unknown),
+        ("adopted", unusual.adopted),
+        ("unsaved", unusual.unsaved),
+    ] {
+        told.value(&[("what", what)], count);
+    }
+}

@@ -1,0 +1,286 @@
+//! Health and metrics in HTTP, on the port of Hot Rod's clients.
+//!
+//! Health is for everybody, as in Infinispan: what watches a server has no password. Metrics and health in detail are for who
+//! may see how things are, unless the server's owner has it otherwise.
+
+mod credentials;
+mod exposition;
+mod head;
+mod health;
+mod metrics;
+mod process;
+mod reply;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use consort_sasl::Mechanism;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use self::credentials::Shown;
+use self::head::{Head, Method, Unreadable};
+use self::health::Health;
+use self::reply::{Code, JSON, Reply, TEXT};
+use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
+use crate::caches::Caches;
+use crate::connection::ended;
+use crate::security::authenticator::Step;
+use crate::security::{Permission, Security};
+use crate::stream::{Incoming, Outgoing};
+
+/// Whether what begins with this byte is HTTP: methods are words in capitals, and requests of Hot Rod begin with 0xA0.
+pub(crate) const fn begins_with(byte: u8) -> bool {
+    byte.is_ascii_uppercase()
+}
+
+/// Everything that is read of a request, as a text, and its head's length.
+pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
+    let Some((head, length)) = Head::read(bytes).map_err(|unreadable| unreadable.to_string())? else {
+        return Ok(None);
+    };
+    let shown = head.authorization.as_deref().map(credentials::shown);
+    let resource = Resource::at(&head.path);
+    Ok(Some((format!("{head:?} {shown:?} {resource:?}"), length)))
+}
+
+/// What a client that speaks HTTP is told where only TLS is spoken.
+pub(crate) fn only_tls() -> bytes::Bytes {
+    Reply::text(Code::BadRequest, "this server speaks TLS only: ask with https://").into_bytes(true, true)
+}
+
+/// A client that speaks HTTP.
+pub(crate) struct Visitor<'a> {
+    pub(crate) caches: &'a Caches,
+    pub(crate) security: &'a Security,
+    pub(crate) peer: Option<SocketAddr>,
+    /// The name in the certificate that it has shown.
+    pub(crate) certificate: Option<Arc<str>>,
+    pub(crate) from: Incoming<'a>,
+    pub(crate) to: Outgoing<'a>,
+    /// What has come and was not looked at.
+    pub(crate) input: BytesMut,
+    /// It has shown who it is.
+    pub(crate) is_known: bool,
+}
+
+impl Visitor<'_> {
+    /// Answers until its client goes, has to go, or takes longer than it may.
+    pub(crate) async fn serve(
+        mut self,
+        known_by: Instant,
+        ending: &mut watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        let mut until = known_by;
+        loop {
+            let visited = tokio::select! {
+                visited = timeout_at(until, self.visit()) => visited,
+                () = ended(ending) => return self.to.shutdown().await,
+            };
+            let Ok(Some((mut output, is_last))) = visited.unwrap_or(Ok(None)) else { return Ok(()) };
+            let writing = async {
+                while self.to.has_to_write(&output) {
+                    self.to.write(&mut output).await?;
+                }
+                io::Result::Ok(())
+            };
+            timeout(UNTAKEN_TIME_MAX, writing).await.map_err(io::Error::from)??;
+            if is_last {
+                self.to.shutdown().await?;
+                // With something unread the connection would be reset, and the answer might not arrive.
+                let _ = timeout(HTTP_LINGER_MAX, self.rest()).await;
+                return Ok(());
+            }
+            // Strangers stay no longer for asking again.
+            if self.is_known || self.security.authenticator.is_none() {
+                until = Instant::now() + HTTP_IDLE_MAX;
+            }
+        }
+    }
+
+    /// Waits for the next request. Returns its answer and whether it is the last one; nothing if none comes.
+    async fn visit(&mut self) -> io::Result<Option<(bytes::Bytes, bool)>> {
+        let head = loop {
+            match Head::read(&self.input) {
+                Ok(Some((head, length))) => {
+                    self.input.advance(length);
+                    break head;
+                }
+                Ok(None) => {
+                    if !self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
+                        return Ok(None);
+                    }
+                }
+                Err(unreadable) => {
+                    let code = match unreadable {
+                        Unreadable::Malformed(_) | Unreadable::NoHost => Code::BadRequest,
+                        Unreadable::TooLarge => Code::HeadTooLarge,
+                        Unreadable::Version => Code::OtherVersion,
+                    };
+                    return Ok(Some((Reply::text(code, unreadable).into_bytes(true, true), true)));
+                }
+            }
+        };
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+        self.caches.telemetry.http_requests.one();
+        let reply = self.answer(&head).await;
+        // Who guesses has to connect again for each guess.
+        let is_last = head.is_last || reply.code == Code::Unauthorized && head.authorization.is_some();
+        Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), is_last)))
+    }
+
+    async fn answer(&mut self, head: &Head) -> Reply {
+        let Some(resource) = Resource::at(&head.path) else {
+            return Reply::text(
+                Code::NotFound,
+                "there are /health, /health/live, /health/ready, /health/started and /metrics",
+            );
+        };
+        if head.method == Method::Other {
+            return Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD");
+        }
+        let is_open = match resource {
+            Resource::Live | Resource::Ready | Resource::Status => true,
+            Resource::Detail => false,
+            Resource::Metrics => self.security.metrics_are_open,
+        };
+        if !is_open && let Err(refusal) = self.permit(head).await {
+            return refusal;
+        }
+        match resource {
+            Resource::Live => Reply::text(Code::Ok, "live"),
+            Resource::Ready => match Health::of_all(self.caches) {
+                Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
+                health => Reply::text(Code::Ok, health.name()),
+            },
+            Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(self.caches).name()),
+            Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(self.caches)),
+            Resource::Metrics => {
+                let (content_type, told) = metrics::told(self.caches, &head.accept);
+                Reply::new(Code::Ok, content_type, told)
+            }
+        }
+    }
+
+    /// Whether its client may see how things are, or else what it is told.
+    async fn permit(&mut self, head: &Head) -> Result<(), Reply> {
+        let Some(authenticator) = &self.security.authenticator else { return Ok(()) };
+        let offered = authenticator.mechanisms();
+        let unauthorized = |text: &str| match credentials::challenge(offered) {
+            Some(schemes) => Reply::text(Code::Unauthorized, text).with("WWW-Authenticate", schemes),
+            None => Reply::text(
+                Code::Forbidden,
+                "a user has to ask for this, and passwords and tokens are not taken here: that needs TLS",
+            ),
+        };
+        let shown = match (&head.authorization, &self.certificate) {
+            (Some(authorization), _) => credentials::shown(authorization),
+            (None, Some(_)) if offered.contains(&Mechanism::External) => {
+                Some(Shown { mechanism: Mechanism::External, message: Vec::new() })
+            }
+            (None, _) => None,
+        };
+        let Some(Shown { mechanism, message }) = shown else {
+            return Err(unauthorized("who asks for this has to say who it is"));
+        };
+        let certificate = self.certificate.as_deref();
+        match authenticator.step(&mut None, mechanism.name(), &message, certificate).await {
+            Ok(Step::Admitted(user, _)) if user.permissions.contain(Permission::Monitor) => {
+                self.is_known = true;
+                Ok(())
+            }
+            Ok(Step::Admitted(user, _)) => {
+                let text = format!(
+                    "ISPN000287: Unauthorized access: user '{}' lacks 'MONITOR' permission",
+                    user.name
+                );
+                Err(Reply::text(Code::Forbidden, text))
+            }
+            Ok(Step::Challenge(_)) => Err(unauthorized("this cannot be shown in HTTP")),
+            Err(rejection) => {
+                self.caches.telemetry.rejections.one();
+                authenticator.note(&rejection, self.peer);
+                Err(unauthorized(&rejection.to_string()))
+            }
+        }
+    }
+
+    /// What its client still sends, which nobody reads.
+    async fn rest(&mut self) -> io::Result<()> {
+        while self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
+            self.input.clear();
+        }
+        Ok(())
+    }
+}
+
+/// What there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resource {
+    /// That the process serves; nothing is looked at.
+    Live,
+    /// Whether clients are well served here.
+    Ready,
+    /// How the cluster is, in a word.
+    Status,
+    /// The same with members and caches.
+    Detail,
+    Metrics,
+}
+
+impl Resource {
+    /// By our paths and by those of Infinispan 16, where all caches are in a container, which had a name before.
+    fn at(path: &str) -> Option<Self> {
+        let container = path.strip_prefix("/rest/v2/container");
+        let in_container = container.or_else(|| {
+            let rest = path.strip_prefix("/rest/v2/cache-managers/")?;
+            rest.find('/').map(|at| &rest[at..])
+        });
+        match (in_container, path) {
+            (Some("/health/status"), _) | (None, "/health") => Some(Self::Status),
+            (Some("/health"), _) => Some(Self::Detail),
+            // A server that listens has started.
+            (None, "/health/live" | "/health/started") => Some(Self::Live),
+            (None, "/health/ready") => Some(Self::Ready),
+            (None, "/metrics") => Some(Self::Metrics),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_ours_and_those_of_infinispan() {
+        for (path, resource) in [
+            ("/health", Some(Resource::Status)),
+            ("/rest/v2/container/health/status", Some(Resource::Status)),
+            ("/rest/v2/cache-managers/default/health/status", Some(Resource::Status)),
+            ("/rest/v2/cache-managers/a%20b/health", Some(Resource::Detail)),
+            ("/rest/v2/container/health", Some(Resource::Detail)),
+            ("/health/live", Some(Resource::Live)),
+            ("/health/started", Some(Resource::Live)),
+            ("/health/ready", Some(Resource::Ready)),
+            ("/metrics", Some(Resource::Metrics)),
+            ("/", None),
+            ("/metrics/", None),
+            ("/rest/v2/cache-managers/health", None),
+            ("/rest/v2/containers/health", None),
+            ("health", None),
+        ] {
+            assert_eq!(Resource::at(path), resource, "{path}");
+        }
+    }
+
+    #[test]
+    fn hot_rod_is_not_taken_for_http() {
+        assert!(begins_with(b'G') && begins_with(b'H') && !begins_with(consort_hotrod::REQUEST_MAGIC));
+        assert!(!begins_with(0x16), "a handshake of TLS");
+    }
+}

@@ -1,0 +1,161 @@
+//! What all connections of a server together have done.
+//!
+//! Connections count into one of several shards, each with memory lines of its own, so that threads that serve different
+//! clients seldom write the same line. They are added up when somebody asks.
+
+use std::sync::Arc;
+
+use consort_hotrod::{Opcode, Status};
+
+use crate::stats::Count;
+
+/// As many as threads serve clients on most machines.
+const SHARDS: usize = 16;
+
+/// An operation is a byte.
+const OPERATIONS: usize = 256;
+
+#[repr(align(128))]
+struct Shard {
+    requests: [Count; OPERATIONS],
+    errors: Count,
+    received: Count,
+    sent: Count,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            requests: std::array::from_fn(|_| Count::default()),
+            errors: Count::default(),
+            received: Count::default(),
+            sent: Count::default(),
+        }
+    }
+}
+
+/// A server's counts.
+#[derive(Default)]
+pub(crate) struct Telemetry {
+    shards: [Shard; SHARDS],
+    /// Connections that were accepted.
+    pub(crate) accepted: Count,
+    /// Those that have ended.
+    pub(crate) ended: Count,
+    /// Those that were turned away because there were too many.
+    pub(crate) turned_away: Count,
+    /// Attempts to show who one is that have failed.
+    pub(crate) rejections: Count,
+    /// Requests in HTTP.
+    pub(crate) http_requests: Count,
+}
+
+/// What is known of all connections.
+#[derive(Default)]
+pub(crate) struct Sums {
+    pub(crate) requests: Vec<(Opcode, i64)>,
+    pub(crate) errors: i64,
+    pub(crate) received: i64,
+    pub(crate) sent: i64,
+}
+
+impl Telemetry {
+    pub(crate) fn sums(&self) -> Sums {
+        let sum = |part: fn(&Shard) -> &Count| self.shards.iter().map(|shard| part(shard).get()).sum();
+        let of = |opcode: &Opcode| self.shards.iter().map(|shard| shard.requests[place(*opcode)].get()).sum();
+        Sums {
+            requests: Opcode::ALL.iter().map(|opcode| (*opcode, of(opcode))).collect(),
+            errors: sum(|shard| &shard.errors),
+            received: sum(|shard| &shard.received),
+            sent: sum(|shard| &shard.sent),
+        }
+    }
+
+    /// Connections that are there.
+    pub(crate) fn connections(&self) -> i64 {
+        // In this order, so that none has ended before it has come.
+        let ended = self.ended.get();
+        self.accepted.get() - ended
+    }
+}
+
+const fn place(opcode: Opcode) -> usize {
+    opcode.request() as usize
+}
+
+/// Where a connection counts; its end is counted when it is dropped.
+pub(crate) struct Tally {
+    telemetry: Arc<Telemetry>,
+    shard: usize,
+}
+
+impl Tally {
+    /// That of a connection that is accepted.
+    pub(crate) fn of_next(telemetry: &Arc<Telemetry>) -> Self {
+        let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
+        telemetry.accepted.one();
+        Self { telemetry: telemetry.clone(), shard }
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.telemetry.shards[self.shard]
+    }
+
+    pub(crate) fn request(&self, opcode: Opcode) {
+        self.shard().requests[place(opcode)].one();
+    }
+
+    pub(crate) fn answer(&self, status: Status) {
+        if status.is_error() {
+            self.shard().errors.one();
+        }
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.shard().received.add(bytes);
+    }
+
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.shard().sent.add(bytes);
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.telemetry.ended.one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_count_of_its_own() {
+        let mut places: Vec<usize> = Opcode::ALL.iter().map(|opcode| place(*opcode)).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), Opcode::ALL.len());
+    }
+
+    #[test]
+    fn connections_are_added_up() {
+        let telemetry = Arc::new(Telemetry::default());
+        let tallies: Vec<Tally> = (0..SHARDS + 1).map(|_| Tally::of_next(&telemetry)).collect();
+        for tally in &tallies {
+            tally.request(Opcode::Get);
+            tally.answer(Status::Success);
+            tally.answer(Status::ServerError);
+            tally.received(10);
+            tally.sent(20);
+        }
+        let sums = telemetry.sums();
+        let count = i64::try_from(tallies.len()).unwrap();
+        let gets = sums.requests.iter().find(|(opcode, _)| *opcode == Opcode::Get);
+        assert_eq!(gets, Some(&(Opcode::Get, count)));
+        assert_eq!((sums.errors, sums.received, sums.sent), (count, count * 10, count * 20));
+        assert_eq!(telemetry.connections(), count);
+        drop(tallies);
+        assert_eq!(telemetry.connections(), 0);
+    }
+}
