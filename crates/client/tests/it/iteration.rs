@@ -117,7 +117,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
             1_000 => drop(servers.remove("B")),
             2_000 => drop(servers.insert("D", Running::start("walk-failover", "D").await)),
             3_500 => {
-                servers["A"].shares_with(3).await;
+                servers["D"].shares_with(3).await;
                 drop(servers.remove("C"));
             }
             _ => {}

@@ -25,7 +25,7 @@ pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
 /// A server with threads of its own, so that it can be killed: by dropping it.
 pub(crate) struct Running {
     pub(crate) at: SocketAddr,
-    /// The owners in the newest topology, once each of them has what it is to have.
+    /// The owners in the newest topology of the cache "c", once each of them has what it is to have.
     owners: watch::Receiver<usize>,
     runtime: Option<Runtime>,
 }
@@ -48,7 +48,9 @@ impl Running {
             let mut events = manager.events();
             tokio::spawn(async move {
                 while let Some(event) = events.next().await {
-                    if let ManagerEvent::Topology { topology, .. } = event {
+                    if let ManagerEvent::Topology { cache, topology, .. } = event
+                        && &cache[..] == "c"
+                    {
                         let is_stable = topology.phase == Phase::Stable;
                         settled.send_replace(if is_stable { topology.members.len() } else { 0 });
                     }
@@ -62,8 +64,8 @@ impl Running {
         Self { at, owners, runtime: Some(runtime) }
     }
 
-    /// Waits until so many servers have what they are to have of the newest cache. Of those that have less, one alone
-    /// would not know whether it is the one that is left.
+    /// Waits until so many servers, this one among them, have what they are to have of the cache "c". While the newest
+    /// does not, those that have may be too few without one of them to know that they are the ones that are left.
     pub(crate) async fn shares_with(&self, owners: usize) {
         let mut settled = self.owners.clone();
         timeout(PATIENCE, settled.wait_for(|settled| *settled == owners))

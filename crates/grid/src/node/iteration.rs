@@ -364,7 +364,9 @@ impl Cache {
             let mut nth = 0;
             while nth < iteration.lanes.len() {
                 let lane = &iteration.lanes[nth];
-                let is_gone = Self::is_caller_gone(topology, &lane.member);
+                // Who is away may be back some time: others have the same, or nobody may read it.
+                let is_gone =
+                    Self::is_caller_gone(topology, &lane.member) || topology.away().contains(&lane.member);
                 match lane.state {
                     LaneState::Asked { .. } if is_gone => {
                         let lane = iteration.lanes.remove(nth);

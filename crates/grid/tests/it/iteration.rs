@@ -9,8 +9,8 @@ use crate::cluster::Cluster;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Guarantee, IterationId, Lifetime, Next, Publication,
-    What, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Guarantee, IterationError, IterationId, Lifetime,
+    Next, OperationError, PartitionHandling, Publication, What, Write,
 };
 
 fn put(value: &'static str) -> Action {
@@ -24,9 +24,12 @@ fn remove() -> Action {
 
 /// A settled cluster with entries.
 fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
-    let mut config = CacheConfig::new("iterated");
-    config.segments = 16;
-    config.mode = CacheMode::Distributed { owners: 2 };
+    populated_as(2, PartitionHandling::default(), seed, members, keys)
+}
+
+fn populated_as(owners: u16, partitions: PartitionHandling, seed: u64, members: usize, keys: u64) -> Cluster {
+    let mode = CacheMode::Distributed { owners };
+    let config = CacheConfig { segments: 16, mode, partitions, ..CacheConfig::new("iterated") };
     let mut cluster = Cluster::settled(seed, config, members);
     for n in 0..keys {
         let at = (n % members as u64) as usize;
@@ -260,6 +263,40 @@ fn what_was_asked_for_and_lost_is_asked_for_again() {
     cluster.run(Duration::from_secs(3));
     assert_eq!(cluster.members[0].as_ref().unwrap().woken, before + 1);
     assert!(matches!(next(&mut cluster, 0, id), Next::Items(_)));
+}
+
+#[test]
+fn a_walk_ends_where_those_who_are_away_have_what_is_left() {
+    for seed in 0..20 {
+        let mut cluster = populated(seed, 3, 300);
+        let publication = Publication { batch: 12, ..Publication::default() };
+        let id = begin(&mut cluster, 2, publication);
+        assert!(matches!(next(&mut cluster, 2, id), Next::Items(_)), "its own");
+        cluster.cut(vec![0, 0, 1]);
+        let cache = cluster.cache();
+        let failed = (0..10_000).find_map(|_| {
+            cluster.run(Duration::from_millis(1));
+            cluster.with(2, |node, now| node.take(now, cache, id)).unwrap().err()
+        });
+        let is_degraded = matches!(failed, Some(IterationError::Operation(OperationError::Degraded { .. })));
+        assert!(is_degraded, "{failed:?}\n{}", cluster.state());
+    }
+}
+
+#[test]
+fn a_walk_goes_on_with_owners_who_are_here_where_both_sides_may_read() {
+    for seed in 0..20 {
+        let mut cluster = populated_as(3, PartitionHandling::AllowReads, seed, 4, 300);
+        let publication = Publication { batch: 12, ..Publication::default() };
+        let id = begin(&mut cluster, 0, publication);
+        let Next::Items(items) = next(&mut cluster, 0, id) else { panic!("it owns most") };
+        cluster.cut(vec![0, 0, 1, 1]);
+        let (mut found, count) = drain(&mut cluster, 0, id);
+        items.into_iter().for_each(|item| *found.entry(item.key).or_default() += 1);
+        assert_eq!(count, 300);
+        assert_eq!(found.len(), 300);
+        assert!(found.values().all(|times| *times == 1));
+    }
 }
 
 #[test]
