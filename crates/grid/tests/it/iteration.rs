@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clients::TIMEOUT;
 use crate::cluster::Cluster;
+use crate::faults::Faults;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
@@ -297,6 +298,76 @@ fn a_walk_goes_on_with_owners_who_are_here_where_both_sides_may_read() {
         assert_eq!(found.len(), 300);
         assert!(found.values().all(|times| *times == 1));
     }
+}
+
+/// Somebody goes through everything again and again while members come, go and are parted. How often that was complete, and
+/// how often it ended because owners were away.
+fn walk_again_and_again(seed: u64) -> (usize, usize) {
+    let keys = 200;
+    let of = [PartitionHandling::DenyReadWrites, PartitionHandling::AllowReads][(seed % 2) as usize];
+    let mut cluster = populated_as(2, of, seed, 3 + (seed % 3) as usize, keys);
+    let mut faults = Faults::new(&cluster, 6, true);
+    let (mut complete, mut ended) = (0, 0);
+    let end = cluster.now + Duration::from_secs(6);
+    let mut found = BTreeSet::new();
+    let mut walk = None;
+    loop {
+        if cluster.now >= end {
+            faults.end(&mut cluster);
+            if walk.is_none() && cluster.is_settled() {
+                return (complete, ended);
+            }
+            assert!(cluster.now < end + Duration::from_secs(60), "no end:\n{}", cluster.state());
+        }
+        faults.strike(&mut cluster);
+        let (cache, alive) = (cluster.cache(), cluster.alive());
+        let (reader, id) = *walk.get_or_insert_with(|| {
+            found.clear();
+            let reader = alive[cluster.rng.below(alive.len() as u64) as usize];
+            let batch = 1 + cluster.rng.below(60) as usize;
+            let publication = Publication { batch, what: What::Keys, ..Publication::default() };
+            (reader, cluster.with(reader, |node, _| node.iterate(cache, publication)).and_then(Result::ok))
+        });
+        let Some(id) = id else {
+            // It has not opened the cache yet, or has left it.
+            cluster.run(Duration::from_millis(5));
+            walk = None;
+            continue;
+        };
+        match cluster.with(reader, |node, now| node.take(now, cache, id)) {
+            Some(Ok(Next::Items(items))) => {
+                for item in items {
+                    assert!(found.insert(item.key.to_vec()), "{:?} comes twice", item.key);
+                }
+                let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(20));
+                cluster.run(pause);
+            }
+            Some(Ok(Next::Nothing)) => cluster.run(Duration::from_millis(1)),
+            Some(Ok(Next::End { .. })) => {
+                assert_eq!(found.len() as u64, keys, "M{reader}\n{}", cluster.state());
+                complete += 1;
+                walk = None;
+                cluster.run(Duration::from_millis(10));
+            }
+            Some(Err(IterationError::Operation(OperationError::Degraded { .. }))) => {
+                ended += 1;
+                walk = None;
+                cluster.run(Duration::from_millis(50));
+            }
+            // It has left or crashed.
+            None | Some(Err(IterationError::Operation(OperationError::Closed))) => walk = None,
+            Some(Err(error)) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn walks_are_complete_or_say_that_owners_are_away_whoever_is_parted() {
+    let all = every_seed(60, |seed, _| walk_again_and_again(seed));
+    let (complete, ended): (Vec<usize>, Vec<usize>) = all.into_iter().unzip();
+    let (walks, complete, ended) =
+        (complete.len(), complete.iter().sum::<usize>(), ended.iter().sum::<usize>());
+    assert!(complete > walks && ended > 0 || walks < 60, "{complete} complete, {ended} ended");
 }
 
 #[test]
