@@ -3,7 +3,9 @@
 mod allocator;
 mod cache;
 mod chat;
+mod completion;
 mod demo;
+mod doctor;
 mod ending;
 mod join;
 mod live;
@@ -17,7 +19,7 @@ mod user;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
@@ -41,6 +43,8 @@ enum Command {
     Demo(demo::Demo),
     /// Serves caches to Hot Rod clients, alone or with the other servers of a cluster.
     Server(Box<server::Server>),
+    /// Looks why a member is alone or a client cannot connect, and says what to do about it.
+    Doctor(doctor::Doctor),
     /// Makes lines for the file with a server's users, from names and passwords.
     User(user::User),
     /// Reads and writes caches of Hot Rod servers, and makes and removes them.
@@ -63,6 +67,8 @@ enum Command {
     Probe(probe::Probe),
     /// Shows the JGroups messages in a capture, one per line.
     Parse(parse::Parse),
+    /// Prints a script by which a shell completes commands and options.
+    Completion(completion::Completion),
     /// Simulates whole clusters in virtual time, with faults from a seed.
     Sim(sim::Sim),
 }
@@ -89,6 +95,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),
         Command::Server(server) => on_all_threads(server.run()),
+        Command::Doctor(doctor) => on_one_thread(doctor.run()),
         Command::User(user) => user.run(),
         Command::Cache(cache) => on_one_thread(cache.run()),
         Command::Perf(perf) => on_one_thread(perf.run()),
@@ -99,6 +106,7 @@ fn main() -> ExitCode {
         Command::Chat(chat) => on_one_thread(chat.run()),
         Command::Probe(probe) => probe.run(),
         Command::Parse(parse) => parse.run(),
+        Command::Completion(completion) => completion.run(Arguments::command()),
         Command::Sim(sim) => sim.run(),
     };
     match result {

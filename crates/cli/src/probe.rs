@@ -11,6 +11,9 @@ use clap::Args;
 use consort_channel::probe::{GROUPS, passcode_prefix};
 use socket2::{Domain, Protocol, Socket, Type};
 
+/// Where members listen for it unless their transports say otherwise.
+const PORT: u16 = 7500;
+
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  consort probe                                      who is there?\n  \
@@ -26,7 +29,7 @@ pub(crate) struct Probe {
     #[arg(long, visible_alias = "address", value_name = "HOST")]
     addr: Option<String>,
     /// The port at which members listen for it.
-    #[arg(long, value_name = "PORT", default_value_t = 7500)]
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
     /// The multicast group, if not 224.0.75.75 and ff0e::75:75.
     #[arg(long, value_name = "GROUP")]
@@ -48,6 +51,25 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
+    /// Asks everybody for nothing but the view, and waits as long.
+    pub(crate) const fn for_views(timeout: Duration) -> Self {
+        Self {
+            addr: None,
+            port: PORT,
+            group: None,
+            timeout: timeout.as_millis() as u64,
+            matching: None,
+            cluster: None,
+            passcode: None,
+            keys: Vec::new(),
+        }
+    }
+
+    /// The port at which the first member of a host listens.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut text = self.keys.join(" ");
         if let Some(cluster) = &self.cluster {
@@ -55,7 +77,7 @@ impl Probe {
         }
         let answers = match &self.addr {
             Some(host) => self.one_by_one(host, &text)?,
-            None => self.by_multicast(&text)?,
+            None => self.by_multicast(&text, |to| println!("-- sending probe request to {to}"))?,
         };
         print!("{}", shown(&answers, self.matching.as_deref()));
         Ok(if answers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -73,7 +95,8 @@ impl Probe {
         bytes
     }
 
-    fn by_multicast(&self, text: &str) -> anyhow::Result<Vec<String>> {
+    /// Asks over multicast. `tell` hears of the groups.
+    pub(crate) fn by_multicast(&self, text: &str, tell: impl Fn(SocketAddr)) -> anyhow::Result<Vec<String>> {
         let request = self.request(text);
         let interfaces = if_addrs::get_if_addrs().context("this host's interfaces")?;
         let groups = self.group.map_or_else(|| GROUPS.to_vec(), |group| vec![group]);
@@ -85,7 +108,7 @@ impl Probe {
             };
             let sent = interfaces.iter().filter(|interface| send_through(&socket, interface, &request, to));
             if sent.count() > 0 {
-                println!("-- sending probe request to {to}");
+                tell(to);
                 asked.push(socket.into());
             }
         }
@@ -130,7 +153,8 @@ impl Probe {
         Ok(answers)
     }
 
-    fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
+    /// Asks one member over TCP.
+    pub(crate) fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(Duration::from_millis(self.timeout.max(1_000))))?;
         let mut request = self.request(text);

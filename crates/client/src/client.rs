@@ -103,6 +103,25 @@ impl ClientBuilder {
         self
     }
 
+    /// As [`Client::connect`] understands it, to be looked at or changed before it connects.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Uri`], or [`ConnectError::Tls`] for files that are not what they should be.
+    pub fn from_uri(uri: &str) -> Result<Self, ConnectError> {
+        uri::parse(uri)
+    }
+
+    /// The servers that it is given.
+    pub fn servers(&self) -> &[ServerAddress] {
+        &self.servers
+    }
+
+    /// Whether it speaks TLS.
+    pub const fn is_within_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Connects. Returns as soon as one of the servers can be used.
     ///
     /// # Errors
@@ -196,6 +215,16 @@ impl Client {
         &self.inner
     }
 
+    /// The servers that it was given and those that these have named, and how it stands with each.
+    pub fn states(&self) -> Vec<ServerState> {
+        let of = |server: &Arc<Server>| ServerState {
+            address: server.address.clone(),
+            is_connected: server.link().is_some(),
+            trouble: server.trouble(),
+        };
+        self.inner.all().iter().map(of).collect()
+    }
+
     /// Servers that can be used at present.
     pub fn servers(&self) -> Vec<String> {
         let servers = self.inner.all();
@@ -223,6 +252,17 @@ impl Client {
         tasks.shutdown().await;
         self.inner.changed.notify_waiters();
     }
+}
+
+/// How it stands with a server.
+#[derive(Clone, Debug)]
+pub struct ServerState {
+    /// Where it is.
+    pub address: ServerAddress,
+    /// Whether it can be used at present.
+    pub is_connected: bool,
+    /// Why not, unless the client is just connecting.
+    pub trouble: Option<ConnectionError>,
 }
 
 /// What the client knows of a cache.

@@ -106,7 +106,7 @@ mod writer;
 pub use admin::Administration;
 pub use bounds::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
-pub use client::{Client, ClientBuilder};
+pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};

@@ -1,0 +1,122 @@
+//! What was checked, what was found, and what to do about it.
+
+use serde::Serialize;
+
+/// How something is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Good,
+    /// It works, and may not later or under load.
+    Warning,
+    /// It explains why something does not work.
+    Bad,
+}
+
+/// Something that was checked.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Finding {
+    checked: String,
+    pub(super) verdict: Verdict,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+/// All of it, told as it is found or together at the end.
+#[derive(Default, Serialize)]
+pub(super) struct Findings {
+    /// Whether nothing is bad.
+    is_well: bool,
+    findings: Vec<Finding>,
+    #[serde(skip)]
+    is_told_at_once: bool,
+}
+
+impl Findings {
+    pub(super) fn new(is_told_at_once: bool) -> Self {
+        Self { is_told_at_once, ..Self::default() }
+    }
+
+    pub(super) fn good(&mut self, checked: impl Into<String>, found: impl Into<String>) {
+        self.add(Finding {
+            checked: checked.into(),
+            verdict: Verdict::Good,
+            found: found.into(),
+            advice: None,
+        });
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        checked: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let advice = Some(advice.into());
+        self.add(Finding { checked: checked.into(), verdict: Verdict::Warning, found: found.into(), advice });
+    }
+
+    pub(super) fn bad(
+        &mut self,
+        checked: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let advice = Some(advice.into());
+        self.add(Finding { checked: checked.into(), verdict: Verdict::Bad, found: found.into(), advice });
+    }
+
+    fn add(&mut self, finding: Finding) {
+        if self.is_told_at_once {
+            print!("{}", finding.text());
+        }
+        self.findings.push(finding);
+    }
+
+    pub(super) fn count(&self, verdict: Verdict) -> usize {
+        self.findings.iter().filter(|finding| finding.verdict == verdict).count()
+    }
+
+    pub(super) fn json(mut self) -> serde_json::Result<String> {
+        self.is_well = self.count(Verdict::Bad) == 0;
+        serde_json::to_string(&self)
+    }
+}
+
+impl Finding {
+    fn text(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Good => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Bad => "BAD",
+        };
+        let mut text = format!("{verdict:<8}{}: {}\n", self.checked, self.found);
+        if let Some(advice) = &self.advice {
+            text += &format!("        -> {advice}\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_told_in_lines_and_in_json() {
+        let mut findings = Findings::new(false);
+        findings.good("name", "a is 10.0.0.1");
+        findings.warning("buffers", "small", "enlarge them");
+        assert_eq!(findings.findings[1].text(), "warning buffers: small\n        -> enlarge them\n");
+        assert_eq!(findings.findings[0].text(), "ok      name: a is 10.0.0.1\n");
+        assert_eq!(findings.count(Verdict::Bad), 0);
+        let json: serde_json::Value = serde_json::from_str(&findings.json().unwrap()).unwrap();
+        let good = serde_json::json!({"checked": "name", "verdict": "good", "found": "a is 10.0.0.1"});
+        assert_eq!((&json["is_well"], &json["findings"][0]), (&true.into(), &good));
+        let mut findings = Findings::new(false);
+        findings.bad("port", "refused", "start it");
+        let json: serde_json::Value = serde_json::from_str(&findings.json().unwrap()).unwrap();
+        assert_eq!((&json["is_well"], &json["findings"][0]["advice"]), (&false.into(), &"start it".into()));
+    }
+}

@@ -1,0 +1,185 @@
+//! Members that answer, and what they are members of: they are asked as `consort probe` asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::findings::Findings;
+use crate::probe::Probe;
+
+/// Members of one host that are asked over TCP: each has the next port.
+const MEMBERS_PER_HOST: u16 = 4;
+
+/// A member that has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Member {
+    pub(super) name: String,
+    /// Where others reach it.
+    pub(super) address: String,
+    pub(super) cluster: String,
+    view: String,
+    version: String,
+}
+
+impl Member {
+    /// Reads the answer to a probe without keys (facts section 25).
+    fn read(answer: &str) -> Option<Self> {
+        let first = answer.lines().next()?;
+        let (name, rest) = first.split_once(" (ip=")?;
+        let line = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some(Self {
+            name: name.trim().to_owned(),
+            address: rest.trim_end().trim_end_matches(')').trim_start_matches('/').to_owned(),
+            cluster: line("cluster=")?.to_owned(),
+            view: line("view=").unwrap_or("null").to_owned(),
+            version: line("version=").unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Major and minor of the version that it speaks.
+    fn wire(&self) -> Option<(u16, u16)> {
+        let mut parts = self.version.split(['.', ' ']);
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+}
+
+/// Everybody who answers within this time: over multicast, and over TCP on these hosts.
+pub(super) async fn around(hosts: Vec<IpAddr>, patience: Duration) -> Vec<Member> {
+    let asking = tokio::task::spawn_blocking(move || {
+        let probe = Probe::for_views(patience);
+        let mut answers = probe.by_multicast("", |_| ()).unwrap_or_default();
+        for host in hosts {
+            for nth in 0..MEMBERS_PER_HOST {
+                let Ok(answer) = probe.ask((&host.to_string(), probe.port() + nth), "") else { break };
+                answers.push(answer);
+            }
+        }
+        newest(&answers)
+    });
+    asking.await.unwrap_or_default()
+}
+
+/// The members in these answers, each as it has answered last: views change meanwhile.
+fn newest(answers: &[String]) -> Vec<Member> {
+    let members = answers.iter().filter_map(|answer| Member::read(answer));
+    let by_place: BTreeMap<(String, String), Member> =
+        members.map(|member| ((member.name.clone(), member.address.clone()), member)).collect();
+    by_place.into_values().collect()
+}
+
+/// What the members that have answered mean to one that is to join this cluster. `is_expected` says that some should be there.
+pub(super) fn judge(
+    members: &[Member],
+    cluster: &str,
+    own: (u16, u16),
+    is_expected: bool,
+    findings: &mut Findings,
+) {
+    let checked = format!("members of cluster {cluster}");
+    let ours: Vec<&Member> = members.iter().filter(|member| member.cluster == cluster).collect();
+    let listed = |members: &[&Member]| {
+        members
+            .iter()
+            .map(|member| format!("{} at {}", member.name, member.address))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if ours.is_empty() {
+        let others: BTreeSet<&str> = members.iter().map(|member| &*member.cluster).collect();
+        let others: Vec<&str> = others.into_iter().collect();
+        let all: Vec<&Member> = members.iter().collect();
+        if !others.is_empty() {
+            findings.bad(
+                checked,
+                format!(
+                    "none answers; those that answer ({}) are of cluster {}",
+                    listed(&all),
+                    others.join(", ")
+                ),
+                format!("members find only those with the same name: --cluster {}", others[0]),
+            );
+        } else if is_expected {
+            findings.warning(
+                checked,
+                "nobody answers probe, although somebody listens",
+                "their transports may have diag.enabled=\"false\", or what listens there is no member",
+            );
+        } else {
+            findings.bad(
+                checked,
+                "nobody answers: a member that starts now is alone",
+                "that is right for the first one; otherwise look at what is bad above",
+            );
+        }
+        return;
+    }
+    findings.good(checked, listed(&ours));
+    let views: BTreeSet<&str> = ours.iter().map(|member| &*member.view).collect();
+    if views.len() > 1 {
+        findings.bad(
+            format!("view of cluster {cluster}"),
+            format!("members have {} views: {}", views.len(), views.into_iter().collect::<Vec<_>>().join("; ")),
+            "they do not find each other: each has to reach the others' addresses, and hosts to ask have to name one of each view; \
+             MERGE3 then makes one of them within a minute",
+        );
+    } else {
+        findings.good(format!("view of cluster {cluster}"), views.into_iter().next().unwrap_or_default());
+    }
+    for member in ours.iter().filter(|member| member.wire().is_some_and(|wire| wire != own)) {
+        findings.bad(
+            format!("version of {}", member.name),
+            format!("{}, and this is {}.{}", member.version, own.0, own.1),
+            "members of one cluster have the same major and minor version, unless the transport has accept_any_version=\"true\"",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::Verdict;
+    use super::*;
+
+    const CONSORT: &str =
+        "A (ip=127.0.0.1:7800)\nview=[A|0] (1) [A]\ncluster=shop\nversion=5.5.7 (Consort 0.1.0)\n";
+    const JAVA: &str = "host-123 (ip=/10.0.0.1:7800)\nview=[host-123|1] (2) [host-123, B]\ncluster=shop\n\
+                        version=5.4.2.Final (Schiener Berg) (java 21)\n";
+
+    fn judged(members: &[Member], cluster: &str, is_expected: bool) -> (usize, usize, String) {
+        let mut findings = Findings::new(false);
+        judge(members, cluster, (5, 5), is_expected, &mut findings);
+        let counts = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));
+        (counts.0, counts.1, findings.json().unwrap())
+    }
+
+    #[test]
+    fn answers_of_both_kinds_are_read() {
+        let consort = Member::read(CONSORT).unwrap();
+        assert_eq!(
+            (&*consort.name, &*consort.address, consort.wire()),
+            ("A", "127.0.0.1:7800", Some((5, 5)))
+        );
+        let java = Member::read(JAVA).unwrap();
+        assert_eq!((&*java.address, &*java.cluster, java.wire()), ("10.0.0.1:7800", "shop", Some((5, 4))));
+        assert_eq!(Member::read("local_addr=A\n"), None);
+    }
+
+    #[test]
+    fn a_member_that_answers_twice_is_one() {
+        let later = CONSORT.replace("[A|0] (1) [A]", "[B|1] (2) [B, A]");
+        let members = newest(&[CONSORT.to_owned(), JAVA.to_owned(), later]);
+        let views: Vec<&str> = members.iter().map(|member| &*member.view).collect();
+        assert_eq!(views, ["[B|1] (2) [B, A]", "[host-123|1] (2) [host-123, B]"]);
+    }
+
+    #[test]
+    fn another_name_another_view_and_another_version_are_told_apart() {
+        let (a, java) = (Member::read(CONSORT).unwrap(), Member::read(JAVA).unwrap());
+        assert_eq!(judged(&[], "shop", true).1, 1);
+        assert!(judged(&[], "shop", false).2.contains("is alone"));
+        let (bad, _, text) = judged(std::slice::from_ref(&a), "stop", true);
+        assert!(bad == 1 && text.contains("--cluster shop"), "{text}");
+        assert_eq!(judged(std::slice::from_ref(&a), "shop", true).0, 0);
+        let (bad, _, text) = judged(&[a, java], "shop", true);
+        assert!(bad == 2 && text.contains("2 views") && text.contains("5.4.2.Final"), "{text}");
+    }
+}

@@ -1,0 +1,104 @@
+//! `consort doctor`: why a member is alone, or a client cannot connect.
+
+mod findings;
+mod host;
+mod members;
+mod multicast;
+mod pinged;
+mod server;
+mod stack;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::findings::{Findings, Verdict};
+use self::host::Clocks;
+use crate::join::Join;
+
+/// Looks why a member is alone or a client cannot connect, and says what to do about it.
+///
+/// It looks at this host, and at a server, or at a member's stack, or at both. Nothing is changed and nobody is joined.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  consort doctor                                      the server of this host\n  \
+    consort doctor shop.example:11222                   why can I not connect?\n  \
+    consort doctor 'hotrods://alice:PASSWORD@shop.example?trust_store_file_name=ca.pem'\n  \
+    consort doctor --config tcp.xml --cluster shop -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
+    A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the next one says what to do.\n\
+    Members answer whose transport has diag.enabled, as in the stock stacks: they are asked as consort probe asks.\n\
+    The exit code is 1 if something is bad, and 2 for errors."
+)]
+pub(crate) struct Doctor {
+    /// A server, as clients connect to it: HOST[:PORT], or hotrod[s]://[USER:PASSWORD@]HOST[:PORT]. Without it and
+    /// --config, 127.0.0.1:11222.
+    #[arg(value_name = "SERVER")]
+    at: Option<String>,
+    #[command(flatten)]
+    stack: Stack,
+    /// How long anything may take to answer, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    timeout: f64,
+    /// Prints one line of JSON instead of lines for people.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A member that is alone, or is to be started.
+#[derive(Args)]
+struct Stack {
+    /// A member's stack: a file, or a stock one such as tcp.xml. Looks why it finds nobody.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    config: Option<String>,
+    /// The cluster that it is to join.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    cluster: Option<String>,
+    /// Where it binds: an address, a pattern of one, or loopback, site_local and the like.
+    #[arg(long, value_name = "ADDRESS", requires = "config")]
+    bind: Option<String>,
+    /// Sets a variable of the configuration, such as jgroups.bind_port.
+    #[arg(short = 'D', value_name = "NAME=VALUE", requires = "config")]
+    define: Vec<String>,
+}
+
+impl Doctor {
+    /// Errors have an exit code of their own, because 1 is an answer.
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        Ok(self.look().await.unwrap_or_else(|error| {
+            eprintln!("consort: {error:#}");
+            ExitCode::from(2)
+        }))
+    }
+
+    async fn look(self) -> anyhow::Result<ExitCode> {
+        let patience = Duration::try_from_secs_f64(self.timeout.max(0.1))?;
+        let (clocks, mut findings) = (Clocks::now(), Findings::new(!self.json));
+        host::descriptors(&mut findings);
+        let at = match (&self.at, &self.stack.config) {
+            (None, None) => Some("127.0.0.1:11222"),
+            (at, _) => at.as_deref(),
+        };
+        if let Some(at) = at {
+            server::look(at, patience, &mut findings).await?;
+        }
+        if let Some(config) = self.stack.config {
+            let join = Join {
+                config,
+                cluster: self.stack.cluster.unwrap_or_default(),
+                name: None,
+                bind: self.stack.bind,
+                define: self.stack.define,
+            };
+            stack::look(&join, patience, &mut findings).await?;
+        }
+        clocks.compare(&mut findings);
+        let (bad, warnings) = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));
+        if self.json {
+            println!("{}", findings.json()?);
+        } else {
+            println!("\n{bad} bad, {warnings} to be warned of.");
+        }
+        Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,75 @@
+//! Whether multicasts work on an interface: one is sent, and has to come back.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use consort_net::Interface;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::findings::Findings;
+
+/// What is sent. Nobody else listens at its port.
+const WORDS: &[u8] = b"consort doctor";
+
+/// Tells whether members that use this group can hear each other by it on this interface.
+pub(super) fn look(group: IpAddr, interface: &Interface, patience: Duration, findings: &mut Findings) {
+    let checked = format!("multicast to {group} on {}", interface.name);
+    let advice = format!(
+        "allow it (ip link set {0} multicast on; ip route add 224.0.0.0/4 dev {0}), or use a stack with a list of hosts (tcp.xml): \
+         most clouds have no multicast",
+        interface.name
+    );
+    match come_back(group, interface, patience) {
+        Ok(true) => findings.good(checked, "it comes back"),
+        Ok(false) => findings.bad(checked, format!("it does not come back within {patience:?}"), advice),
+        Err(error) => findings.bad(checked, error.to_string(), advice),
+    }
+}
+
+fn come_back(group: IpAddr, interface: &Interface, patience: Duration) -> io::Result<bool> {
+    let any =
+        SocketAddr::new(if group.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) }, 0);
+    let socket = Socket::new(Domain::for_address(any), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&any.into())?;
+    match (group, interface.ip) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => {
+            socket.join_multicast_v4(&group, &own)?;
+            socket.set_multicast_if_v4(&own)?;
+            socket.set_multicast_loop_v4(true)?;
+        }
+        (IpAddr::V6(group), IpAddr::V6(_)) => {
+            socket.join_multicast_v6(&group, interface.index)?;
+            socket.set_multicast_if_v6(interface.index)?;
+            socket.set_multicast_loop_v6(true)?;
+        }
+        (group, own) => {
+            let text = format!("the group {group} and the address {own} are not of one family, IPv4 or IPv6");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    }
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(patience))?;
+    socket.send_to(WORDS, (group, socket.local_addr()?.port()))?;
+    let mut buffer = [0; 64];
+    match socket.recv_from(&mut buffer) {
+        Ok((length, _)) => Ok(&buffer[..length] == WORDS),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_of_another_family_is_an_error() {
+        let interface = Interface { name: "lo".to_owned(), ip: IpAddr::from([127, 0, 0, 1]), index: 1 };
+        let group = "ff0e::8:8:8".parse().unwrap();
+        let error = come_back(group, &interface, Duration::from_millis(10)).unwrap_err();
+        assert!(error.to_string().contains("not of one family"), "{error}");
+    }
+}

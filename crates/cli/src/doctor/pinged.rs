@@ -1,0 +1,186 @@
+//! What answers at a port: the first words of Hot Rod, and of HTTP.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use bytes::BytesMut;
+use consort_hotrod::ops::{auth, server};
+use consort_hotrod::{
+    Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
+    ResponseDecoder, Status,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What a port has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Answered {
+    /// A server.
+    HotRod {
+        /// The newest version that it speaks, in tenths.
+        newest: u8,
+        /// How clients can show who they are, if they have to.
+        mechanisms: Option<Vec<String>>,
+    },
+    /// A server that does not want us, and says why.
+    Refusal(String),
+    /// Something that speaks TLS.
+    Tls,
+    /// A server of HTTP.
+    Http,
+    /// Nothing, for as long as we had patience.
+    Silence,
+    /// Nothing, and no connection any more.
+    Closed,
+    /// Something else.
+    Other,
+}
+
+/// Bytes that are read of an answer in HTTP.
+const HTTP_BYTES_MAX: u64 = 16 * 1024;
+
+/// The least version that tells what else a server speaks.
+const VERSION: ProtocolVersion = ProtocolVersion::V3_0;
+
+struct Conversation {
+    stream: TcpStream,
+    input: BytesMut,
+    decoder: ResponseDecoder,
+}
+
+impl Conversation {
+    /// Asks, and says what is answered; an error is what it looks like instead.
+    async fn ask(&mut self, body: RequestBody) -> Result<Response, Answered> {
+        let request = Request { header: RequestHeader::new(1, VERSION), body };
+        let mut output = Output::new();
+        request.encode(&mut output);
+        if self.stream.write_all(&output.into_bytes()).await.is_err() {
+            return Err(Answered::Closed);
+        }
+        loop {
+            match self.decoder.decode(&mut self.input, |_| Some(request.asked())) {
+                Ok(Some(Incoming::Response(response))) => return Ok(response),
+                Ok(Some(_)) => return Err(Answered::Other),
+                Ok(None) => {}
+                Err(_) => return Err(recognized(&self.input)),
+            }
+            if self.input.starts_with(b"H") && self.input.len() >= 5 {
+                return Err(recognized(&self.input));
+            }
+            match self.stream.read_buf(&mut self.input).await {
+                Ok(0) | Err(_) if self.input.is_empty() => return Err(Answered::Closed),
+                Ok(0) | Err(_) => return Err(recognized(&self.input)),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// What begins so and is not Hot Rod.
+fn recognized(bytes: &[u8]) -> Answered {
+    match bytes {
+        // An alert or a handshake, of any version.
+        [0x15 | 0x16, 3, ..] => Answered::Tls,
+        [b'H', b'T', b'T', b'P', b'/', ..] => Answered::Http,
+        _ => Answered::Other,
+    }
+}
+
+/// Connects and asks who is there, without TLS.
+pub(super) async fn ping(at: SocketAddr, patience: Duration) -> Answered {
+    let conversing = async {
+        let Ok(stream) = TcpStream::connect(at).await else { return Answered::Closed };
+        let mut conversation =
+            Conversation { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() };
+        let pong = match conversation.ask(RequestBody::Server(server::Request::Ping)).await {
+            Ok(pong) => pong,
+            Err(answered) => return answered,
+        };
+        let newest = match pong.body {
+            ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
+            // As Consort's servers say it.
+            ResponseBody::Error(text)
+                if pong.status == Status::InvalidMagic && text.as_str().contains("TLS") =>
+            {
+                return Answered::Tls;
+            }
+            ResponseBody::Error(text) => return Answered::Refusal(text.as_str().to_owned()),
+            _ => return Answered::Other,
+        };
+        let mechanisms = match conversation.ask(RequestBody::Auth(auth::Request::Mechanisms)).await {
+            Ok(Response { body: ResponseBody::Auth(auth::Response::Mechanisms(names)), .. })
+                if !names.is_empty() =>
+            {
+                Some(names.iter().map(|name| name.as_str().to_owned()).collect())
+            }
+            _ => None,
+        };
+        Answered::HotRod { newest, mechanisms }
+    };
+    timeout(patience, conversing).await.unwrap_or(Answered::Silence)
+}
+
+/// What a server says of itself in HTTP.
+pub(super) struct Told {
+    pub(super) health: String,
+    pub(super) date: Option<SystemTime>,
+}
+
+/// Asks for a server's health; nothing if it does not tell.
+pub(super) async fn health(at: SocketAddr, host: &str, patience: Duration) -> Option<Told> {
+    let asking = async {
+        let mut stream = TcpStream::connect(at).await.ok()?;
+        let request = format!(
+            "GET /rest/v2/container/health/status HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n",
+            at.port()
+        );
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        stream.take(HTTP_BYTES_MAX).read_to_end(&mut answer).await.ok()?;
+        String::from_utf8(answer).ok()
+    };
+    told(&timeout(patience, asking).await.ok()??)
+}
+
+fn told(answer: &str) -> Option<Told> {
+    let (head, content) = answer.split_once("\r\n\r\n")?;
+    let mut lines = head.split("\r\n");
+    if !lines.next()?.strip_prefix("HTTP/1.")?.get(1..)?.starts_with(" 200") {
+        return None;
+    }
+    let date = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("date"))
+        .and_then(|(_, date)| httpdate::parse_http_date(date.trim()).ok());
+    // Infinispan's answers may come in one chunk, whose length stands before it.
+    let health = content.lines().find(|line| line.contains(|one: char| one.is_ascii_uppercase()))?;
+    Some(Told { health: health.trim().to_owned(), date })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_hot_rod_is_recognized_by_its_beginning() {
+        assert_eq!(recognized(b"\x15\x03\x03\x00\x02\x02\x46"), Answered::Tls);
+        assert_eq!(recognized(b"HTTP/1.1 400 Bad Request\r\n"), Answered::Http);
+        assert_eq!(recognized(b"SSH-2.0-OpenSSH_9.6\r\n"), Answered::Other);
+        assert_eq!(recognized(b""), Answered::Other);
+    }
+
+    #[test]
+    fn health_and_date_are_read_from_an_answer() {
+        let answer =
+            "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 7\r\n\r\nHEALTHY";
+        let read = told(answer).unwrap();
+        assert_eq!(read.health, "HEALTHY");
+        let since = read.date.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(since.as_secs(), 784_111_777);
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\nDEGRADED\r\n0\r\n\r\n";
+        let read = told(chunked).unwrap();
+        assert_eq!((&*read.health, read.date), ("DEGRADED", None));
+        assert!(told("HTTP/1.1 404 Not Found\r\n\r\nHEALTHY").is_none() && told("HEALTHY").is_none());
+    }
+}

@@ -1,0 +1,286 @@
+//! A server, as a client comes to it: by name, port, protocol, TLS, user, and by the servers that it is sent on to.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use consort_client::{
+    Client, ClientBuilder, ClientError, ConnectError, ConnectionError, LoginError, ServerAddress, ServerState,
+};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
+
+use super::findings::Findings;
+use super::pinged::{self, Answered};
+
+/// Clocks may differ by so much: seconds are told in whole, and answers take a moment.
+const SKEW_MAX: Duration = Duration::from_secs(3);
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Looks at the servers that a client is given, and at those that these name.
+pub(super) async fn look(at: &str, patience: Duration, findings: &mut Findings) -> anyhow::Result<()> {
+    let builder = ClientBuilder::from_uri(at)?;
+    let mut can_connect = false;
+    for server in builder.servers().to_vec() {
+        let Some(address) = reach(&server, patience, findings).await else { continue };
+        can_connect |= converse(address, &server, builder.is_within_tls(), patience, findings).await;
+    }
+    if can_connect {
+        connect(builder, patience, findings).await;
+    }
+    Ok(())
+}
+
+/// Finds the server's name and connects. Returns the first of its addresses at which somebody listens.
+async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findings) -> Option<SocketAddr> {
+    let host = server.host.as_str();
+    let checked = format!("name {host}");
+    let found = match timeout(patience, lookup_host((host, server.port))).await {
+        Ok(Ok(found)) => found.take(ADDRESSES_MAX).collect::<Vec<_>>(),
+        Ok(Err(error)) => {
+            findings.bad(
+                checked,
+                format!("it has no address: {error}"),
+                "name the host in DNS or in /etc/hosts, or give its address",
+            );
+            return None;
+        }
+        Err(_) => {
+            findings.bad(
+                checked,
+                format!("the name service says nothing for {patience:?}"),
+                "look at /etc/resolv.conf, or give the host's address",
+            );
+            return None;
+        }
+    };
+    let addresses: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
+    findings.good(checked, format!("is {}", addresses.join(", ")));
+    let (mut reached, mut failures) = (None, Vec::new());
+    for address in found {
+        match timeout(patience, TcpStream::connect(address)).await {
+            Ok(Ok(_)) => {
+                findings.good(format!("port {address}"), "somebody listens");
+                reached = reached.or(Some(address));
+            }
+            Ok(Err(error)) => failures.push((address, error.kind(), error.to_string())),
+            Err(_) => failures.push((address, ErrorKind::TimedOut, format!("no answer within {patience:?}"))),
+        }
+    }
+    for (address, kind, why) in failures {
+        let checked = format!("port {address}");
+        if let Some(reached) = reached {
+            let advice = format!(
+                "clients that try this address first lose time: have the server listen there, too, or name {}",
+                reached.ip()
+            );
+            findings.warning(checked, why, advice);
+        } else {
+            findings.bad(checked, why, remedy(kind));
+        }
+    }
+    reached
+}
+
+/// What to do about a connection that is not had.
+fn remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ConnectionRefused => {
+            "nobody listens there: start a server (consort server), or name the port of one; without --host a server listens \
+             on 127.0.0.1 only"
+        }
+        ErrorKind::TimedOut => "the host is down, or a firewall drops what comes for this port",
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
+            "there is no way to this address: look at the routes (ip route get ADDRESS), and whether both hosts have IPv4 or IPv6"
+        }
+        _ => "look at the network between the hosts",
+    }
+}
+
+/// What answers there. Whether a client can be expected to connect.
+async fn converse(
+    address: SocketAddr,
+    server: &ServerAddress,
+    is_within_tls: bool,
+    patience: Duration,
+    findings: &mut Findings,
+) -> bool {
+    let checked = format!("protocol of {address}");
+    match (pinged::ping(address, patience).await, is_within_tls) {
+        (Answered::HotRod { newest, mechanisms }, false) => {
+            findings.good(
+                checked,
+                format!("Hot Rod, up to version {}.{}, without TLS", newest / 10, newest % 10),
+            );
+            let checked = format!("authentication of {address}");
+            match mechanisms {
+                Some(mechanisms) => findings.good(checked, format!("by {}", mechanisms.join(", "))),
+                None => findings.good(checked, "nobody has to say who it is"),
+            }
+            health(address, server, patience, findings).await;
+            true
+        }
+        (Answered::HotRod { .. }, true) => {
+            findings.bad(checked, "Hot Rod without TLS, and TLS is expected", "connect with hotrod:// or without use_ssl, or start the server with --tls-cert and --tls-key");
+            false
+        }
+        (Answered::Tls, true) => {
+            findings.good(checked, "TLS");
+            true
+        }
+        (Answered::Tls, false) => {
+            findings.bad(
+                checked,
+                "TLS only, and the client comes without",
+                "connect with hotrods:// (in Java use_ssl=true), and with the certificate to trust",
+            );
+            false
+        }
+        (Answered::Http, _) => {
+            findings.bad(
+                checked,
+                "HTTP, and no Hot Rod",
+                "another program listens there: name the port of a server",
+            );
+            false
+        }
+        (Answered::Silence, _) => {
+            findings.bad(
+                checked,
+                format!("it takes connections, and does not answer for {patience:?}"),
+                "this may be a member's port for other members (7800 as a rule), or a server that is stopped or overloaded",
+            );
+            false
+        }
+        (Answered::Closed, is_within_tls) => {
+            // Who expects a handshake may close without a word.
+            if is_within_tls {
+                findings.good(checked, "it closes connections without TLS");
+            } else {
+                let advice = "it may be a member's port for other members (7800 as a rule), want TLS (hotrods://), or have all the clients that it takes";
+                findings.bad(checked, "it closes connections without an answer", advice);
+            }
+            is_within_tls
+        }
+        (Answered::Refusal(why), _) => {
+            findings.bad(checked, format!("Hot Rod, and it refuses: {why}"), "look into the server's log");
+            false
+        }
+        (Answered::Other, _) => {
+            findings.bad(
+                checked,
+                "something that is neither Hot Rod nor TLS",
+                "another program listens there: name the port of a server",
+            );
+            false
+        }
+    }
+}
+
+/// What a server says of itself in HTTP on the same port, and its clock beside ours.
+async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration, findings: &mut Findings) {
+    // A server that does not know HTTP has no health to tell.
+    let Some(told) = pinged::health(address, server.host.as_str(), patience).await else { return };
+    let checked = format!("health of {address}");
+    match &*told.health {
+        "HEALTHY" | "HEALTHY_REBALANCING" => findings.good(checked, &*told.health),
+        "DEGRADED" => findings.bad(
+            checked,
+            "DEGRADED: owners of some keys are away",
+            "start the members again that have gone, or heal the network between them",
+        ),
+        other => findings.warning(checked, other, "wait until it is HEALTHY"),
+    }
+    let Some(date) = told.date else { return };
+    let now = SystemTime::now();
+    let skew = now.duration_since(date).unwrap_or_else(|later| later.duration());
+    let checked = format!("clock of {address}");
+    if skew > SKEW_MAX {
+        let advice = "set both hosts' clocks by the same service: tokens and certificates are good from and until a time";
+        findings.warning(checked, format!("{} s apart from ours", skew.as_secs()), advice);
+    } else {
+        findings.good(checked, "as ours");
+    }
+}
+
+/// Connects as a client does, and goes to the servers that are named to it.
+async fn connect(builder: ClientBuilder, patience: Duration, findings: &mut Findings) {
+    let client = match builder.connect().await {
+        Ok(client) => client,
+        Err(ConnectError::Unreachable(causes)) => {
+            for (server, cause) in causes {
+                let advice = advice_on(&cause);
+                findings.bad(format!("client at {server}"), cause.to_string(), advice);
+            }
+            return;
+        }
+        Err(error) => return findings.bad("client", error.to_string(), "look at what it was given"),
+    };
+    findings.good("client", "connected, and admitted as who it says it is");
+    match client.administration().names().await {
+        Ok(names) if names.is_empty() => findings.good("caches", "none, so that clients are sent to no other server"),
+        Ok(names) => {
+            findings.good("caches", names.join(", "));
+            topology(&client, &names[0], patience, findings).await;
+        }
+        Err(ClientError::Denied { message, .. }) => findings.bad(
+            "caches",
+            message,
+            "say who you are (hotrod://USER:PASSWORD@HOST), or give the user a role: monitor sees names, observer reads, application writes",
+        ),
+        Err(error) => findings.bad("caches", error.to_string(), "look into the server's log"),
+    }
+    client.close().await;
+}
+
+fn advice_on(cause: &ConnectionError) -> &'static str {
+    match cause {
+        ConnectionError::Login(LoginError::Rejected { .. }) => {
+            "look at the user's name and password, and at the file with the server's users (consort user makes its lines)"
+        }
+        ConnectionError::Login(LoginError::NotAsked(_)) => "leave the user out: this server knows none",
+        ConnectionError::Login(LoginError::NoMechanism { .. }) => {
+            "without TLS passwords are sent in no mechanism that shows them: use hotrods://, or give the user a verifier of SCRAM"
+        }
+        ConnectionError::Login(_) => "the server may not be the one that it seems to be",
+        ConnectionError::Tls(_) => {
+            "give the certificate to trust (trust_store_file_name=FILE), connect by the name that is in the server's certificate \
+             (or give it as sni_host_name), and show one if it is asked for"
+        }
+        ConnectionError::TooOld { .. } => "this server is too old for this client",
+        _ => "look into the server's log",
+    }
+}
+
+/// Whether the servers can be reached that clients of this cache are sent to.
+async fn topology(client: &Client, cache: &str, patience: Duration, findings: &mut Findings) {
+    // Any answer brings them, also one that says no.
+    if let Err(error) = client.raw(cache).contains(&b"consort doctor"[..]).await {
+        findings.warning(
+            format!("cache {cache}"),
+            error.to_string(),
+            "the user may not read it, or it is degraded",
+        );
+    }
+    let until = Instant::now() + patience;
+    let is_open = |state: &ServerState| !state.is_connected && state.trouble.is_none();
+    let mut states = client.states();
+    while states.iter().any(is_open) && Instant::now() < until {
+        tokio::time::sleep(patience / 20).await;
+        states = client.states();
+    }
+    for ServerState { address, is_connected, trouble } in states {
+        let checked = format!("server {}:{} that clients are sent to", address.host, address.port);
+        if is_connected {
+            findings.good(checked, "connected");
+            continue;
+        }
+        let why = trouble
+            .map_or_else(|| format!("no connection within {patience:?}"), |trouble| trouble.to_string());
+        let advice = "have it tell clients a name that they can reach (consort server --advertise HOST), or use clients of BASIC \
+                      intelligence";
+        findings.bad(checked, why, advice);
+    }
+}

@@ -1,0 +1,323 @@
+//! A member's stack on this host: where it would bind, whom it would ask, and who would answer.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use consort_group::Version;
+use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
+use consort_net::{EdgeKind, Interface, TransportConfig};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::findings::Findings;
+use super::{host, members, multicast};
+use crate::join::Join;
+
+/// Looks at a stack that a member is to join a cluster by.
+pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Findings) -> anyhow::Result<()> {
+    let checked = format!("stack {}", join.config);
+    let variables = join.variables()?;
+    let stack = match consort_conf::load_stack(&join.config, &variables) {
+        Ok(stack) => stack.config,
+        Err(error) => {
+            findings.bad(checked, error.to_string(), remedy(&error.to_string()));
+            return Ok(());
+        }
+    };
+    let names: Vec<&str> = stack.protocols.iter().map(ProtocolConfig::short_name).collect();
+    let transport = match stack.protocols.first().and_then(TransportConfig::from_protocol) {
+        Some(Ok(transport)) => transport,
+        Some(Err(error)) => {
+            findings.bad(checked, error.to_string(), "correct the transport's attribute");
+            return Ok(());
+        }
+        None => {
+            findings.bad(
+                checked,
+                format!("its first protocol is no transport: {}", names.join(", ")),
+                "begin it with TCP or UDP",
+            );
+            return Ok(());
+        }
+    };
+    findings.good(checked, names.join(", "));
+    if transport.kind == EdgeKind::SharedLoopback {
+        findings.good("transport", "within this process only: its members are all in one program");
+        return Ok(());
+    }
+    let Some(interface) = bound(&transport, findings) else { return Ok(()) };
+    port(&transport, interface.ip, findings);
+    if transport.kind == EdgeKind::Udp {
+        host::receive_buffers(transport.mcast_recv_buf_size.max(transport.ucast_recv_buf_size), findings);
+    }
+    let found = discover(&stack, &transport, &interface, patience, findings).await;
+    let members = members::around(found.hosts, patience).await;
+    unnamed(&members, &join.cluster, &found.asked, findings);
+    members::judge(&members, &join.cluster, own_version(), found.is_somebody_there, findings);
+    Ok(())
+}
+
+/// What to do about a file that cannot be used.
+fn remedy(error: &str) -> &'static str {
+    if ["DNS_PING", "KUBE_PING"].iter().any(|name| error.contains(name)) {
+        // A name with several addresses stands for all of them.
+        "in Kubernetes use TCPPING with the name of a headless service: -D jgroups.tcpping.initial_hosts=SERVICE[7800]"
+    } else {
+        "correct the file where it is said"
+    }
+}
+
+fn own_version() -> (u16, u16) {
+    (Version::V5_5_7.major(), Version::V5_5_7.minor())
+}
+
+/// The interface that the transport chooses.
+fn bound(transport: &TransportConfig, findings: &mut Findings) -> Option<Interface> {
+    let checked = "address to bind to";
+    let interface = match transport.bind_addr.choose_of_host(transport.ip_version) {
+        Ok(interface) => interface,
+        Err(error) => {
+            findings.bad(
+                checked,
+                error.to_string(),
+                "name an address of this host: --bind ADDRESS, or site_local, or match-interface:eth.*",
+            );
+            return None;
+        }
+    };
+    let mtu = std::fs::read_to_string(format!("/sys/class/net/{}/mtu", interface.name)).unwrap_or_default();
+    let mtu =
+        if mtu.trim().is_empty() { String::new() } else { format!(", packets of {} bytes", mtu.trim()) };
+    let found = format!("{} of {}{mtu}", interface.ip, interface.name);
+    if interface.ip.is_loopback() {
+        findings.warning(
+            checked,
+            found,
+            "only members on this host reach it; for others: --bind site_local, or an address",
+        );
+    } else {
+        findings.good(checked, found);
+    }
+    Some(interface)
+}
+
+/// Whether there is a port to bind to.
+fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
+    let checked = "port to bind to";
+    let (first, last) = (transport.bind_port, transport.bind_port.saturating_add(transport.port_range));
+    if first == 0 {
+        return findings.good(checked, "any that is free");
+    }
+    let is_free = |port: &u16| match transport.kind {
+        EdgeKind::Udp => UdpSocket::bind((ip, *port)).is_ok(),
+        _ => TcpListener::bind((ip, *port)).is_ok(),
+    };
+    match (first..=last).find(is_free) {
+        Some(port) if port == first => findings.good(checked, format!("{port} is free")),
+        Some(port) => {
+            findings.good(checked, format!("{first} is taken, by a member as a rule; {port} is free"));
+        }
+        None => findings.bad(
+            checked,
+            format!("all from {first} to {last} are taken"),
+            "end what has them, or use others: -D jgroups.bind_port=PORT, or a larger port_range",
+        ),
+    }
+}
+
+/// What came of asking.
+#[derive(Default)]
+struct Discovered {
+    /// Hosts whose members can be asked who they are.
+    hosts: Vec<IpAddr>,
+    /// Addresses that a list of hosts names.
+    asked: Vec<SocketAddr>,
+    is_somebody_there: bool,
+}
+
+/// Tries every way in which the stack finds members.
+async fn discover(
+    stack: &StackConfig,
+    transport: &TransportConfig,
+    interface: &Interface,
+    patience: Duration,
+    findings: &mut Findings,
+) -> Discovered {
+    let mut found = Discovered::default();
+    let mut ways = 0;
+    for protocol in &stack.protocols {
+        match protocol.short_name() {
+            "TCPPING" => hosts(protocol, interface, patience, &mut found, findings).await,
+            "PING" if transport.ip_mcast => {
+                multicast::look(transport.mcast_addr, interface, patience, findings);
+            }
+            "MPING" => match protocol.get("mcast_addr").unwrap_or("230.5.6.7").parse() {
+                Ok(group) => multicast::look(group, interface, patience, findings),
+                Err(_) => findings.bad("MPING", "mcast_addr is no address", "correct it in the file"),
+            },
+            "FILE_PING" => directory(protocol.get("location").unwrap_or("/tmp/jgroups"), findings),
+            name if name.ends_with("_PING") || name.ends_with("PING") => {}
+            _ => continue,
+        }
+        ways += 1;
+    }
+    if ways == 0 {
+        findings.bad("discovery", "the stack has none", "add TCPPING or, where there is multicast, PING");
+    }
+    found
+}
+
+/// The hosts that TCPPING asks.
+async fn hosts(
+    protocol: &ProtocolConfig,
+    interface: &Interface,
+    patience: Duration,
+    found: &mut Discovered,
+    findings: &mut Findings,
+) {
+    let checked = "hosts to ask (TCPPING)";
+    let text = protocol.get("initial_hosts").unwrap_or("localhost[7800]");
+    let named = match <Vec<HostPort> as Property>::parse(text) {
+        Ok(named) if !named.is_empty() => named,
+        Ok(_) => {
+            return findings.bad(checked, "none", "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
+        }
+        Err(error) => {
+            return findings.bad(checked, error, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
+        }
+    };
+    let range = protocol.get("port_range").and_then(|range| range.parse::<u16>().ok()).unwrap_or(1);
+    let mut asking = JoinSet::new();
+    for HostPort { host, port } in named {
+        let resolved = timeout(patience, lookup_host((&*host, port))).await;
+        let mut ips: BTreeSet<IpAddr> = match resolved {
+            Ok(Ok(all)) => all.map(|address| address.ip()).collect(),
+            Ok(Err(error)) => {
+                findings.bad(
+                    format!("name {host}"),
+                    format!("it has no address: {error}"),
+                    "name the host in DNS or in /etc/hosts, or give its address",
+                );
+                continue;
+            }
+            Err(_) => {
+                findings.bad(
+                    format!("name {host}"),
+                    format!("the name service says nothing for {patience:?}"),
+                    "look at /etc/resolv.conf",
+                );
+                continue;
+            }
+        };
+        if host == "localhost" {
+            // It means our own address, too.
+            ips.insert(interface.ip);
+        }
+        if ips.iter().all(|ip| ip.is_ipv4() != interface.ip.is_ipv4()) {
+            findings.bad(
+                format!("name {host}"),
+                format!(
+                    "{} and our address {} are not of one family, IPv4 or IPv6",
+                    listed(&ips),
+                    interface.ip
+                ),
+                "bind to an address of the same family (--bind), or name the host's other address",
+            );
+        }
+        for ip in ips {
+            found.hosts.push(ip);
+            for port in port..=port.saturating_add(range) {
+                let address = SocketAddr::new(ip, port);
+                found.asked.push(address);
+                asking.spawn(async move {
+                    let connected = timeout(patience, TcpStream::connect(address)).await;
+                    (address, matches!(connected, Ok(Ok(_))))
+                });
+            }
+        }
+    }
+    found.hosts.sort();
+    found.hosts.dedup();
+    let mut answered = asking.join_all().await;
+    answered.sort();
+    let there: Vec<String> =
+        answered.iter().filter(|(_, is_there)| *is_there).map(|(address, _)| address.to_string()).collect();
+    found.is_somebody_there = !there.is_empty();
+    if there.is_empty() {
+        findings.bad(
+            checked,
+            format!("nobody listens at any of {text}, nor at the {range} ports after each"),
+            "name hosts where members are: -D jgroups.tcpping.initial_hosts=HOST[7800],…; a firewall may keep them from each other",
+        );
+    } else {
+        findings.good(checked, format!("somebody listens at {}", there.join(", ")));
+    }
+}
+
+fn listed(all: &BTreeSet<IpAddr>) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The directory in which FILE_PING's members leave their addresses.
+fn directory(location: &str, findings: &mut Findings) {
+    let checked = "directory with addresses (FILE_PING)";
+    match std::fs::metadata(Path::new(location)) {
+        Ok(found) if !found.is_dir() => {
+            findings.bad(checked, format!("{location} is no directory"), "name another location");
+        }
+        Ok(found) if found.permissions().readonly() => {
+            findings.bad(
+                checked,
+                format!("{location} cannot be written to"),
+                "all members write to it and read from it",
+            );
+        }
+        Ok(_) => findings.good(checked, location),
+        Err(error) => findings.warning(
+            checked,
+            format!("{location}: {error}"),
+            "the first member makes it; all of them have to see the same one",
+        ),
+    }
+}
+
+/// Members of the cluster at addresses that nobody asks.
+fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], findings: &mut Findings) {
+    if asked.is_empty() {
+        return;
+    }
+    let is_asked = |address: &str| address.parse().is_ok_and(|address| asked.contains(&address));
+    let ours = || all.iter().filter(|member| member.cluster == cluster);
+    if ours().next().is_some() && !ours().any(|member| is_asked(&member.address)) {
+        let places: Vec<String> = ours()
+            .map(|member| match member.address.rsplit_once(':') {
+                Some((host, port)) => format!("{}[{port}]", host.trim_matches(['[', ']'])),
+                None => member.address.clone(),
+            })
+            .collect();
+        findings.bad(
+            "hosts to ask (TCPPING)",
+            format!("none of them is a member of cluster {cluster}, whose members are elsewhere"),
+            format!("-D jgroups.tcpping.initial_hosts={}", places.join(",")),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_from_kubernetes_is_told_what_to_use() {
+        for name in ["dns.DNS_PING", "org.jgroups.protocols.kubernetes.KUBE_PING"] {
+            let text = format!("<config><TCP/><{name}/></config>");
+            let error =
+                consort_conf::parse_stack("pods.xml", &text, &consort_conf::Variables::new()).unwrap_err();
+            assert!(remedy(&error.to_string()).contains("headless service"), "{error}");
+        }
+        assert!(!remedy("tcp.xml:3: unknown").contains("Kubernetes"));
+    }
+}

@@ -1,0 +1,224 @@
+//! `consort doctor` beside servers and members that are well, and beside those that are not.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use consort_interop::{Network, Tool, in_network, in_own_network};
+use serde_json::Value;
+
+/// What the doctor says, and its exit code.
+fn doctor(arguments: &[&str]) -> (String, i32) {
+    let run = Tool::run_consort(&[&["doctor", "--timeout=1"], arguments].concat());
+    let code = run.status.code().expect("an exit code");
+    (String::from_utf8(run.stdout).expect("text") + &String::from_utf8_lossy(&run.stderr), code)
+}
+
+/// A look that finds these lines, and nothing bad or that.
+#[track_caller]
+fn finds(arguments: &[&str], code: i32, lines: &[&str]) -> String {
+    let (said, own_code) = doctor(arguments);
+    for line in lines {
+        assert!(said.contains(line), "no `{line}` in\n{said}");
+    }
+    assert_eq!(own_code, code, "{said}");
+    let bad = said.lines().filter(|line| line.starts_with("BAD")).count();
+    assert_eq!(bad > 0, code == 1, "{said}");
+    said
+}
+
+fn server(arguments: &[&str]) -> Tool {
+    let mut server = Tool::consort(&[&["server"], arguments].concat());
+    server.wait_for(&["Hot Rod on"]);
+    server
+}
+
+fn done(arguments: &[&str]) {
+    let run = Tool::run_consort(arguments);
+    assert!(run.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
+}
+
+#[test]
+fn a_server_that_is_well_is_found_so() {
+    in_own_network("a_server_that_is_well_is_found_so", async {
+        let _server = server(&[]);
+        done(&["cache", "create", "shop"]);
+        let lines = [
+            "ok      port 127.0.0.1:11222: somebody listens",
+            "ok      protocol of 127.0.0.1:11222: Hot Rod, up to version 4.1, without TLS",
+            "ok      authentication of 127.0.0.1:11222: nobody has to say who it is",
+            "ok      health of 127.0.0.1:11222: HEALTHY",
+            "ok      clock of 127.0.0.1:11222: as ours",
+            "ok      caches: shop",
+            "ok      server 127.0.0.1:11222 that clients are sent to: connected",
+            "0 bad,",
+        ];
+        finds(&[], 0, &lines);
+        let (said, code) = doctor(&["localhost", "--json"]);
+        let told: Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!((&told["is_well"], code), (&true.into(), 0), "{told}");
+        let health = |one: &&Value| one["checked"] == "health of 127.0.0.1:11222";
+        let health = told["findings"].as_array().expect("findings").iter().find(health).expect("health");
+        assert_eq!((&health["verdict"], &health["found"]), (&"good".into(), &"HEALTHY".into()));
+    });
+}
+
+#[test]
+fn a_port_without_a_server_is_told_apart_from_one_with_something_else() {
+    in_own_network("a_port_without_a_server_is_told_apart_from_one_with_something_else", async {
+        finds(&[], 1, &["BAD     port 127.0.0.1:11222: Connection refused", "-> nobody listens there"]);
+        finds(&["no.such.host.invalid"], 1, &["BAD     name no.such.host.invalid: "]);
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = silent.local_addr().expect("an address").to_string();
+        finds(&[&at], 1, &["it takes connections, and does not answer for 1s"]);
+        let (said, code) = doctor(&["ftp://a"]);
+        assert!(code == 2 && said.contains("ftp is not hotrod or hotrods"), "{said}");
+    });
+}
+
+/// A certificate that vouches for itself, in files.
+fn certificate() -> (PathBuf, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let file = |name: &str, text: String| {
+        let path = std::env::temp_dir().join(format!("consort-doctor-{}-{name}.pem", std::process::id()));
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    (file("cert", made.cert.pem()), file("key", made.signing_key.serialize_pem()))
+}
+
+#[test]
+fn tls_on_one_side_only_is_told() {
+    in_own_network("tls_on_one_side_only_is_told", async {
+        let (cert, key) = certificate();
+        let (cert, key) = (cert.display().to_string(), key.display().to_string());
+        let _within = server(&["--tls-cert", &cert, "--tls-key", &key]);
+        let _plain = server(&["--port=11223"]);
+        finds(&[], 1, &["TLS only, and the client comes without", "-> connect with hotrods://"]);
+        finds(
+            &["hotrods://127.0.0.1:11223"],
+            1,
+            &["Hot Rod without TLS, and TLS is expected", "-> connect with hotrod://"],
+        );
+        let trusting = format!("hotrods://localhost:11222?trust_store_file_name={cert}");
+        finds(&[&trusting], 0, &["protocol of 127.0.0.1:11222: TLS", "client: connected"]);
+        // Another name than that in the certificate.
+        let other = format!("hotrods://127.0.0.1:11222?trust_store_file_name={cert}");
+        finds(
+            &[&other],
+            1,
+            &["BAD     client at 127.0.0.1:11222: TLS: ", "-> give the certificate to trust"],
+        );
+        for file in [cert, key] {
+            let _ = std::fs::remove_file(file);
+        }
+    });
+}
+
+#[test]
+fn who_is_not_known_or_not_said_is_told() {
+    in_own_network("who_is_not_known_or_not_said_is_told", async {
+        let users = std::env::temp_dir().join(format!("consort-doctor-users-{}", std::process::id()));
+        std::fs::write(&users, "alice admin password:secret\n").expect("a file");
+        let _server = server(&["--users", &users.display().to_string()]);
+        let by = "authentication of 127.0.0.1:11222: by SCRAM-SHA-512, SCRAM-SHA-256";
+        finds(&[], 1, &[by, "BAD     caches: ", "-> say who you are"]);
+        finds(
+            &["alice:wrong@127.0.0.1"],
+            1,
+            &[by, "BAD     client at 127.0.0.1:11222: ", "-> look at the user's name"],
+        );
+        finds(&["alice:secret@127.0.0.1"], 0, &[by, "ok      caches: none"]);
+        let _ = std::fs::remove_file(users);
+    });
+}
+
+#[test]
+fn a_server_that_clients_cannot_be_sent_to_is_told() {
+    in_own_network("a_server_that_clients_cannot_be_sent_to_is_told", async {
+        let _server = server(&["--advertise=127.0.0.9"]);
+        done(&["cache", "create", "shop"]);
+        let lines = [
+            "BAD     server 127.0.0.9:11222 that clients are sent to: Connection refused",
+            "-> have it tell clients a name that they can reach (consort server --advertise HOST)",
+        ];
+        finds(&[], 1, &lines);
+    });
+}
+
+/// The doctor's arguments for a member of this cluster.
+fn member<'a>(cluster: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--config=tcp.xml", "--bind=127.0.0.1", "--cluster", cluster], more].concat()
+}
+
+#[test]
+fn a_member_that_would_find_others_is_well() {
+    in_own_network("a_member_that_would_find_others_is_well", async {
+        let alone = "nobody answers: a member that starts now is alone";
+        let nobody = "BAD     hosts to ask (TCPPING): nobody listens at any of localhost[7800]";
+        finds(&member("shop", &[]), 1, &[nobody, alone, "port to bind to: 7800 is free"]);
+        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A"]);
+        let lines = [
+            "ok      stack tcp.xml: TCP, TCPPING",
+            "warning address to bind to: 127.0.0.1 of lo, packets of 65536 bytes",
+            "port to bind to: 7800 is taken, by a member as a rule; 7801 is free",
+            "ok      hosts to ask (TCPPING): somebody listens at 127.0.0.1:7800",
+            "ok      members of cluster shop: A at 127.0.0.1:7800",
+            "ok      view of cluster shop: [A|0] (1) [A]",
+        ];
+        finds(&member("shop", &[]), 0, &lines);
+    });
+}
+
+#[test]
+fn another_clusters_name_and_wrong_hosts_are_told() {
+    in_own_network("another_clusters_name_and_wrong_hosts_are_told", async {
+        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A"]);
+        let lines = [
+            "BAD     members of cluster stop: none answers; those that answer (A at 127.0.0.1:7800) are of cluster shop",
+            "-> members find only those with the same name: --cluster shop",
+        ];
+        finds(&member("stop", &[]), 1, &lines);
+        let wrong = member("shop", &["-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]"]);
+        let lines = [
+            "BAD     hosts to ask (TCPPING): nobody listens at any of 127.0.0.1[7950], nor at the 2 ports after each",
+            "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop, whose members are elsewhere",
+            "-> -D jgroups.tcpping.initial_hosts=127.0.0.1[7800]",
+        ];
+        finds(&wrong, 1, &lines);
+        let v6 = member("shop", &["-Djgroups.tcpping.initial_hosts=[::1][7800]"]);
+        finds(&v6, 1, &["::1 and our address 127.0.0.1 are not of one family"]);
+        // One that has been started so is alone beside the other.
+        let _alone = server(&[
+            "--port=11223",
+            "--cluster=shop",
+            "--bind=127.0.0.1",
+            "--name=B",
+            "-Djgroups.bind_port=7860",
+            "-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]",
+        ]);
+        let lines = ["BAD     view of cluster shop: members have 2 views: [A|0] (1) [A]; [B|0] (1) [B]"];
+        finds(&member("shop", &[]), 1, &lines);
+    });
+}
+
+#[test]
+fn stacks_that_cannot_be_used_are_told() {
+    in_own_network("stacks_that_cannot_be_used_are_told", async {
+        let unknown = ["--config=none.xml", "--cluster=shop"];
+        finds(&unknown, 1, &["BAD     stack none.xml: "]);
+        let nowhere = ["--config=tcp.xml", "--cluster=shop", "--bind=10.9.8.7"];
+        finds(&nowhere, 1, &["BAD     address to bind to: ", "-> name an address of this host"]);
+        // Multicasts come back on this loopback.
+        let udp = ["--config=udp.xml", "--cluster=shop", "--bind=127.0.0.1"];
+        let said = finds(&udp, 1, &[" on lo: it comes back", "a member that starts now is alone"]);
+        assert!(said.contains("receive buffers: "), "{said}");
+    });
+}
+
+#[test]
+fn a_host_without_multicast_is_told() {
+    in_network(Network::WithoutMulticast, "a_host_without_multicast_is_told", async {
+        let udp = ["--config=udp.xml", "--cluster=shop", "--bind=127.0.0.1"];
+        finds(&udp, 1, &["BAD     multicast to ", "or use a stack with a list of hosts (tcp.xml)"]);
+    });
+}
