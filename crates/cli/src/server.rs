@@ -20,8 +20,8 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 #[command(after_help = "Examples:\n  consort server\n  consort server --cluster shop --port 11223\n  \
     consort server --data /var/lib/consort\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
-    With --data, definitions of caches and persistent counters are there again when all servers have ended; what caches\n\
-    have is in memory. Servers of a cluster that have all ended wait for those that were there to the last.\n\n\
+    With --data, definitions of caches, schemas and persistent counters are there again when all servers have ended; what\n\
+    caches have is in memory. Servers of a cluster that have all ended wait for those that were there to the last.\n\n\
     Without --users who can connect can do everything. With it only these users are served, each with what its roles\n\
     permit; consort user --help tells what the file is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256;\n\
     with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\

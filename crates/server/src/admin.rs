@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Refusal};
 use crate::caches::{AdminError, Caches};
 use crate::definition::{self, DefinitionError};
 use crate::register::Keeping;
+use crate::schemas;
 
 /// What a task is given.
 struct Params(Vec<(Text, Bytes)>);
@@ -29,6 +30,10 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
             let name = params.get("name").unwrap_or_default();
             caches.remove(&name).await.map(|()| String::new())
         }
+        "@@schemas@createOrUpdate" | "@@schemas@delete" => {
+            let told = schema(caches, task, &params).await;
+            return told.map_or_else(Answer::from, |told| Answer::success(ResponseBody::Result(told.into())));
+        }
         other => {
             return Answer::error(Status::ServerError, format!("ISPN027002: Unknown task '{other}'"));
         }
@@ -37,6 +42,17 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
         Ok(text) => Answer::success(ResponseBody::Result(text.into())),
         Err(error) => Answer::error(Status::ServerError, error.to_string()),
     }
+}
+
+async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, Refusal> {
+    let needed = |name: &str| params.get(name).ok_or_else(|| Refusal::new(format!("'{name}' is missing")));
+    let name = Text::from(needed("name")?);
+    if task == "@@schemas@delete" {
+        return schemas::delete(&caches.schemas, &name).await;
+    }
+    let (content, op) = (needed("content")?, needed("op")?);
+    let is_forced = params.get("force").as_deref() == Some("f");
+    schemas::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
 async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<String, AdminError> {

@@ -12,7 +12,7 @@ use consort_hotrod::{
 use crate::answer::Answer;
 use crate::caches::{Caches, Served};
 use crate::session::Session;
-use crate::{admin, bulk, multimap, pieces, transactions};
+use crate::{admin, bulk, multimap, pieces, schemas, transactions};
 
 /// What this server can do.
 const OPCODES: &[Opcode] = &[
@@ -86,7 +86,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
     let asked = request.asked();
     let Request { header, body } = request;
     let caches = &session.caches;
-    if let Some(refusal) = session.access.refusal(&body) {
+    if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body) {
         return (asked, Response::new(header.id, refusal.status, refusal.body));
     }
     let served = match served(caches, &header, &body).await {
@@ -115,6 +115,13 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             return (asked, Response::new(header.id, answer.status, answer.body));
         }
     };
+    if let Some(served) = &served
+        && served.schemas.is_some()
+        && let Some(refusal) = schemas::refusal(&body)
+    {
+        let answer = Answer::from(refusal);
+        return (asked, Response::new(header.id, answer.status, answer.body));
+    }
     let answer = match (body, &served) {
         (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {

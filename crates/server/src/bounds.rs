@@ -100,6 +100,15 @@ pub const LOOKED_AT_MAX: usize = 256;
 /// Caches that are made by administration. Each costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 
+/// Schemas that are checked. All of them are, whenever one changes.
+pub const SCHEMAS_MAX: usize = 1_000;
+
+/// Bytes of a schema. Real ones have some KiB.
+pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
+
+/// How deep brackets may be nested in a schema: whoever reads it needs its stack for that.
+pub const SCHEMA_NESTING_MAX: usize = 64;
+
 /// How long a server waits for others that have what is kept before it says so, again and again.
 pub const RESTORE_TOLD_AFTER: Duration = Duration::from_secs(5);
 

@@ -20,6 +20,10 @@ pub(crate) async fn answer(
 ) -> Result<Answer, CacheError> {
     let Served { cache, stats, .. } = served;
     let response = match request {
+        Request::Clear if let Some(schemas) = &served.schemas => {
+            schemas.clear(cache).await?;
+            return Ok(Answer::of(Status::Success));
+        }
         Request::Clear if served.transactions.is_some() => {
             let mut walk = cache.keys();
             while let Some(key) = walk.next().await.transpose()? {
@@ -36,7 +40,7 @@ pub(crate) async fn answer(
             let entries: Vec<(Bytes, Bytes)> =
                 entries.into_iter().map(|(key, value)| (kept(key), kept(value))).collect();
             let (count, lifetime) = (entries.len(), lifetime(&expiration, version));
-            if served.transactions.is_some() {
+            if !served.is_plain() {
                 for (key, value) in entries {
                     let (condition, change) = (Condition::Always, Change::Put { value, lifetime });
                     served.write(key, Write { condition, change, wants_previous: false }).await?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver, OpenError,
-    RawCache, Topology, Write, Written,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
+    OpenError, RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
 use futures_core::Stream;
@@ -26,6 +26,7 @@ use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
 use crate::media::Encoding;
 use crate::register::{Keeping, Register};
+use crate::schemas::{SCHEMAS, Schemas};
 use crate::stats::Stats;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
@@ -74,6 +75,8 @@ pub(crate) struct Served {
     pub(crate) encoding: Encoding,
     /// If clients can change several of its keys as one.
     pub(crate) transactions: Option<Arc<Transactions>>,
+    /// If it has schemas, which are checked.
+    pub(crate) schemas: Option<Schemas>,
     topology: Option<watch::Receiver<Option<Topology>>>,
     /// What clients were told last, and of which topology and which endpoints it was made.
     told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
@@ -86,11 +89,8 @@ impl Served {
         encoding: Encoding,
         transactions: Option<Arc<Transactions>>,
     ) -> Result<Self, OpenError> {
-        let is_local = config.mode == CacheMode::Local;
-        let cache = multimap::known(filter::known(manager.open(config))).raw().await?;
-        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
-        let (stats, lanes) = (Stats::new(), Lanes::default());
-        Ok(Self { cache, stats, lanes, encoding, transactions, topology, told: Mutex::default() })
+        let cache = opening(manager, config).raw().await?;
+        Ok(Self { transactions, ..Self::of(manager, cache, encoding) })
     }
 
     /// Whether only this server has it.
@@ -103,11 +103,27 @@ impl Served {
         self.topology.as_ref()?.borrow().as_ref().map(look)
     }
 
-    /// Writes a key; with transactions when none has it.
+    fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
+        let is_local = cache.config().mode == CacheMode::Local;
+        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
+        let (stats, lanes) = (Stats::new(), Lanes::default());
+        let (transactions, schemas) = (None, None);
+        Self { cache, stats, lanes, encoding, transactions, schemas, topology, told: Mutex::default() }
+    }
+
+    /// Whether keys are written as the cache does it, also many of them at once.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.transactions.is_none() && self.schemas.is_none()
+    }
+
+    /// Writes a key; with transactions when none has it, and a schema with what is wrong with it.
     pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
-        match &self.transactions {
-            None => self.cache.write(key, write).await,
-            Some(transactions) => Box::pin(transactions.clone().write(self.cache.clone(), key, write)).await,
+        match (&self.transactions, &self.schemas) {
+            (None, None) => self.cache.write(key, write).await,
+            (Some(transactions), _) => {
+                Box::pin(transactions.clone().write(self.cache.clone(), key, write)).await
+            }
+            (None, Some(schemas)) => Box::pin(schemas.write(&self.cache, key, write)).await,
         }
     }
 }
@@ -117,6 +133,7 @@ pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     definitions: Register,
+    pub(crate) schemas: Arc<Served>,
     servers: RawCache,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -127,6 +144,11 @@ pub(crate) struct Caches {
     open: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
+}
+
+/// A cache for clients that is being opened.
+fn opening(manager: &CacheManager, config: CacheConfig) -> CacheBuilder<'_> {
+    multimap::known(filter::known(manager.open(config)))
 }
 
 /// Whether a cache is the servers' own.
@@ -147,9 +169,14 @@ impl Caches {
         data: Option<&Data>,
     ) -> Result<Self, AdminError> {
         // Definitions come and go by hand: what was acknowledged is safe also from a power failure.
-        let definitions = data::open(&manager, everywhere(DEFINITIONS), data, Durability::Disk);
-        let counted = data::open(&manager, everywhere(counters::KEPT), data, Durability::Process);
-        let (definitions, counted) = tokio::try_join!(definitions, counted)?;
+        let of = |name| (name, opening(&manager, everywhere(name)));
+        let lasting = |(name, opening), durability| data::open(&manager, name, opening, data, durability);
+        let definitions = lasting(of(DEFINITIONS), Durability::Disk);
+        let schemas = lasting(of(SCHEMAS), Durability::Disk);
+        let counted = lasting(of(counters::KEPT), Durability::Process);
+        let (definitions, schemas, counted) = tokio::try_join!(definitions, schemas, counted)?;
+        let schemas = Served::of(&manager, schemas, Encoding::texts());
+        let schemas = Arc::new(Served { schemas: Some(Schemas::default()), ..schemas });
         let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).raw().await?;
         let definitions = Register::new(definitions, volatile);
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
@@ -161,6 +188,7 @@ impl Caches {
             counters,
             telemetry: Arc::default(),
             definitions,
+            schemas,
             servers,
             unfinished: Unfinished::default(),
             transactions: OnceCell::new(),
@@ -189,7 +217,8 @@ impl Caches {
 
     /// A cache that is open here.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        let found = self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        found.or_else(|| (name == SCHEMAS).then(|| self.schemas.clone()))
     }
 
     /// A cache, which is opened here if another server has made it a moment ago.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use consort_cache::{CacheConfig, CacheManager, Durability, OpenError, Persistence, RawCache};
+use consort_cache::{CacheBuilder, CacheManager, Durability, OpenError, Persistence, RawCache};
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::RESTORE_TOLD_AFTER;
@@ -41,12 +41,12 @@ impl Data {
 /// is opened when they are there, too.
 pub(crate) async fn open(
     manager: &CacheManager,
-    config: CacheConfig,
+    name: &str,
+    opening: CacheBuilder<'_>,
     data: Option<&Data>,
     durability: Durability,
 ) -> Result<RawCache, DataError> {
-    let name = config.name.clone();
-    let mut opening = manager.open(config).patience(Duration::MAX);
+    let mut opening = opening.patience(Duration::MAX);
     if let Some(data) = data {
         opening = opening.persistence(Persistence::within(&data.directory).durability(durability));
     }
@@ -60,11 +60,11 @@ pub(crate) async fn open(
         };
         match data.and_then(|data| data.alone_after) {
             Some(patience) if waited >= patience => {
-                tracing::warn!(cache = %name, "goes on without servers that have it, too, and are not there");
-                manager.make_available(&name);
+                tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
+                manager.make_available(name);
             }
             _ => tracing::warn!(
-                cache = %name,
+                cache = name,
                 "waits for other servers: those that were there to the last have to be there again"
             ),
         }

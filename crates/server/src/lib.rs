@@ -44,6 +44,7 @@ mod media;
 mod multimap;
 mod pieces;
 mod register;
+mod schemas;
 mod security;
 mod server;
 mod session;

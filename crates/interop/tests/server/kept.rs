@@ -149,6 +149,8 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
         for n in 0..20 {
             assert_eq!(asking.counter("sold").add(1).await.unwrap(), 6 + n);
         }
+        let schemas = asking.raw("___protobuf_metadata");
+        schemas.put(&b"bad.proto"[..], &b"message Bad {"[..]).await.unwrap();
         asking.close().await;
         drop(servers);
 
@@ -164,6 +166,8 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
             assert_eq!(done(&["--at", &format!("127.0.0.1:{port}"), "ls"]).0, "shop\n", "{port}");
             let asking = client(port).await;
             assert_eq!(asking.counter("sold").get().await.unwrap(), 25, "{port}");
+            let errors = asking.raw("___protobuf_metadata").get(&b".errors"[..]).await.unwrap();
+            assert_eq!(errors.as_deref(), Some(&b"bad.proto"[..]), "{port}");
             asking.raw("shop").put(&b"apples"[..], &b"3"[..]).await.unwrap();
             asking.close().await;
         }

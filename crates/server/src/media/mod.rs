@@ -66,7 +66,6 @@ impl Encoding {
     }
 
     /// Texts, which clients that say nothing wrap.
-    #[cfg(test)]
     pub(crate) fn texts() -> Self {
         let text = Kept { media_type: MediaType::TEXT, format: Format::Text(charset::Charset::Utf8) };
         Self { key: Some(text.clone()), value: Some(text), old_clients: Some(Format::Protostream) }

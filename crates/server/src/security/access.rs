@@ -6,6 +6,7 @@ use consort_hotrod::ops::{auth, task};
 use consort_hotrod::{Opcode, RequestBody, ResponseBody, Status};
 
 use crate::answer::Answer;
+use crate::schemas::SCHEMAS;
 use crate::security::authenticator::Authenticator;
 use crate::security::role::{Permission, Permissions};
 
@@ -35,9 +36,13 @@ impl Access {
     }
 
     /// Why this is not done, if it is not.
-    pub(crate) fn refusal(&self, body: &RequestBody) -> Option<Answer> {
+    pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
         self.authenticator.as_ref()?;
-        let needed = needed(body)?;
+        let needed = match needed(body)? {
+            // As by the tasks for them: schemas are everybody's.
+            Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,
+            needed => needed,
+        };
         let operation = body.opcode().name();
         let Some(user) = self.user.get() else { return Some(stranger(operation)) };
         if user.permissions.contain(needed) {

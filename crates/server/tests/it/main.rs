@@ -11,5 +11,6 @@ mod media;
 mod multimaps;
 mod pieces;
 mod roles;
+mod schemas;
 mod strangers;
 mod transactions;

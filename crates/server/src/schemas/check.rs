@@ -1,0 +1,173 @@
+//! What is wrong with schemas of protobuf, file by file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use protox::file::{File, FileResolver, GoogleFileResolver};
+use protox::{Compiler, Error};
+
+use crate::bounds::{SCHEMA_NESTING_MAX, SCHEMAS_MAX};
+
+/// Schemas by the names of their files.
+pub(crate) type Sources = BTreeMap<String, Bytes>;
+
+/// Files that Infinispan's servers have themselves. What they define is not known here.
+const INFINISPANS: &str = "org/infinispan/";
+
+struct Resolver {
+    sources: Arc<Sources>,
+    google: GoogleFileResolver,
+}
+
+impl FileResolver for Resolver {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        // A name is a name, also with dots and slashes in it.
+        path.to_str().map(str::to_owned)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, Error> {
+        match self.sources.get(name) {
+            Some(source) => parsed(name, source),
+            None => self.google.open_file(name),
+        }
+    }
+}
+
+/// A file as it is, without what it imports.
+fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
+    let text = std::str::from_utf8(source).map_err(|error| Error::new(std::io::Error::other(error)))?;
+    if nesting(text) > SCHEMA_NESTING_MAX {
+        let why = format!("brackets are nested deeper than {SCHEMA_NESTING_MAX}");
+        return Err(Error::new(std::io::Error::other(why)));
+    }
+    File::from_source(name, text)
+}
+
+/// An error with its file, and where it is in it as far as that is known.
+fn told(name: &str, error: &Error) -> String {
+    let told = format!("{error:?}");
+    if told.starts_with(name) { told } else { format!("{name}: {told}") }
+}
+
+/// How deep brackets are nested at most. Those in texts and comments count, too: they do no harm but there.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'{' | b'[' | b'(' | b'<' => depth += 1,
+            b'}' | b']' | b')' | b'>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+/// The files with errors, and the first error of each.
+///
+/// Files that import what Infinispan's servers have themselves are read, but not held against it, and neither are those
+/// that import them.
+pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
+    let mut errors = BTreeMap::new();
+    if sources.len() > SCHEMAS_MAX {
+        let why = format!("there are more than {SCHEMAS_MAX} schemas");
+        return sources.keys().map(|name| (name.clone(), why.clone())).collect();
+    }
+    let mut imports: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, source) in sources.iter() {
+        match parsed(name, source) {
+            Ok(file) => {
+                imports.insert(name, file.file_descriptor_proto().dependency.clone());
+            }
+            Err(error) => {
+                errors.insert(name.clone(), told(name, &error));
+            }
+        }
+    }
+    let mut opaque: BTreeSet<&str> = BTreeSet::new();
+    loop {
+        let is_opaque = |import: &String| {
+            opaque.contains(&import[..]) || (import.starts_with(INFINISPANS) && !sources.contains_key(import))
+        };
+        let found = imports.iter().filter(|(name, _)| !opaque.contains(*name));
+        let found: Vec<&str> =
+            found.filter(|(_, imports)| imports.iter().any(is_opaque)).map(|(name, _)| *name).collect();
+        if found.is_empty() {
+            break;
+        }
+        opaque.extend(found);
+    }
+    let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    for name in imports.keys().filter(|name| !opaque.contains(*name)) {
+        if let Err(error) = compiler.open_file(name) {
+            errors.insert((*name).to_owned(), told(name, &error));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let sources =
+            files.iter().map(|(name, text)| ((*name).to_owned(), Bytes::copy_from_slice(text.as_bytes())));
+        errors(Arc::new(sources.collect()))
+    }
+
+    const BOOK: &str = "syntax = \"proto3\"; package shop; message Book { string title = 1; }";
+
+    #[test]
+    fn schemas_are_right_or_told_with_file_and_place() {
+        assert!(of(&[("book.proto", BOOK)]).is_empty());
+        let wrong = of(&[
+            ("book.proto", BOOK),
+            ("a.proto", "syntax = \"proto2\";\nmessage A {\n  strin title = x;\n}"),
+        ]);
+        assert_eq!(wrong.keys().collect::<Vec<_>>(), ["a.proto"]);
+        assert!(wrong["a.proto"].starts_with("a.proto:3:"), "{}", wrong["a.proto"]);
+        let wrong = of(&[("a.proto", "message A { optional Missing one = 1; }")]);
+        assert!(wrong["a.proto"].contains("Missing"), "{}", wrong["a.proto"]);
+    }
+
+    #[test]
+    fn what_is_imported_has_to_be_there_and_right() {
+        let user = "syntax = \"proto3\"; import \"shop/book.proto\"; message Loan { shop.Book book = 1; }";
+        assert!(of(&[("shop/book.proto", BOOK), ("loan.proto", user)]).is_empty());
+        let wrong = of(&[("loan.proto", user)]);
+        assert!(wrong["loan.proto"].contains("shop/book.proto"), "{}", wrong["loan.proto"]);
+        let wrong = of(&[("shop/book.proto", "message {"), ("loan.proto", user)]);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        let google = "syntax = \"proto3\"; import \"google/protobuf/timestamp.proto\"; \
+                      message At { google.protobuf.Timestamp at = 1; }";
+        assert!(of(&[("at.proto", google)]).is_empty());
+        let circle = |other: &str| format!("syntax = \"proto3\"; import \"{other}\";");
+        let wrong = of(&[("a.proto", &circle("b.proto")), ("b.proto", &circle("a.proto"))]);
+        assert!(wrong["a.proto"].contains("cycle"), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_infinispans_servers_have_themselves_is_believed() {
+        let list = "syntax = \"proto3\"; import \"org/infinispan/protostream/message-wrapping.proto\"; \
+                    message List { org.infinispan.protostream.WrappedMessage first = 1; }";
+        let user = "syntax = \"proto3\"; import \"list.proto\"; message User { List list = 1; }";
+        assert!(of(&[("list.proto", list), ("user.proto", user)]).is_empty());
+        let wrong = of(&[("list.proto", &list.replace("message List", "messge List"))]);
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+    }
+
+    #[test]
+    fn nothing_is_read_that_is_nested_without_end() {
+        for deep in ["message A {", "option (a) = { a: [", "message A { map<"] {
+            let wrong = of(&[("a.proto", &deep.repeat(100_000))]);
+            assert!(wrong["a.proto"].contains("nested deeper"), "{}", wrong["a.proto"]);
+        }
+        assert!(!of(&[("a.proto", "\u{fffd}")]).is_empty());
+        assert!(!of(&[("/../odd name.proto", "message {")]).is_empty());
+        assert!(of(&[("/../odd name.proto", BOOK)]).is_empty());
+    }
+}
