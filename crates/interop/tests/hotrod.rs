@@ -349,6 +349,25 @@ async fn java_reads_and_writes_values_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_says_what_keys_and_values_are_and_registers_schemas() {
+    let server = Running::start("hotrod-formats", "A").await;
+    for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_41"] {
+        java("Formats", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_says_what_keys_and_values_are_to_three_servers() {
+    let servers = Running::three("hotrod-formats-three").await;
+    let all = arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
+    java("Formats", all[..3].to_vec()).await;
+    for server in servers {
+        server.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_has_transactions_in_every_version_it_speaks() {
     let server = Running::start("hotrod-transactions", "A").await;
     for version in VERSIONS {
