@@ -3,6 +3,10 @@
 //! An entry that is there throughout comes once, whatever members join or leave, as long as the client's connection lives;
 //! clients that lose it walk again over the segments that they have not been told to be finished. So a walk goes over a
 //! few segments at a time, and says after each of them that they are.
+//!
+//! Clients find a key's segment in the bytes that they are given. Where these are not the cache's ([`crate::media`]), a walk
+//! goes over everything, gives the keys that are in the client's segments for the client, and says at the end that all of
+//! them are finished.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,6 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use consort_cache::{RawCache, Segment, Walk};
+use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start};
 use consort_hotrod::{BitSet, ResponseBody, Status, Text};
 
@@ -42,6 +47,8 @@ struct Progress {
     conversion: Option<Conversion>,
     wanted: Wanted,
     batch: usize,
+    /// The segments that were asked for, if their keys may be anywhere.
+    scattered: Option<BitSet>,
     /// Segments that have not been begun.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
@@ -112,10 +119,14 @@ impl Iterations {
         let is_asked = |segment: &u16| {
             start.segments.as_ref().is_none_or(|segments| segments.contains(usize::from(*segment)))
         };
+        let segments = || (0..cache.config().segments).rev();
+        let is_scattered = conversion.is_some_and(Conversion::changes_keys);
+        let asked = || segments().filter(is_asked).map(usize::from).collect();
         let progress = Progress {
             wanted,
+            scattered: is_scattered.then(asked),
             batch: usize::try_from(start.batch).unwrap_or(usize::MAX).clamp(1, BATCH_MAX),
-            ahead: (0..cache.config().segments).rev().filter(is_asked).map(Segment).collect(),
+            ahead: segments().filter(|segment| is_scattered || is_asked(segment)).map(Segment).collect(),
             now: None,
             cache: cache.clone(),
             conversion: conversion.cloned(),
@@ -152,7 +163,11 @@ impl Progress {
             };
             match walk.next().await.transpose()? {
                 None => {
-                    finished.extend(segments.iter().map(|segment| usize::from(segment.0)));
+                    match &self.scattered {
+                        None => finished.extend(segments.iter().map(|segment| usize::from(segment.0))),
+                        Some(asked) if self.ahead.is_empty() => finished.extend(asked.iter()),
+                        Some(_) => {}
+                    }
                     self.now = None;
                 }
                 Some((key, made)) => {
@@ -165,6 +180,12 @@ impl Progress {
                         Some(conversion) if self.wanted.without_values => (conversion.key_out(key)?, value),
                         Some(conversion) => (conversion.key_out(key)?, conversion.value_out(value)?),
                     };
+                    if let Some(asked) = &self.scattered {
+                        let segment = segment_of(&key, self.cache.config().segments.into());
+                        if !asked.contains(segment as usize) {
+                            continue;
+                        }
+                    }
                     bytes += key.len() + value.len();
                     entries.push(Entry { metadata, key, values: [value].into_iter().collect() });
                 }

@@ -38,6 +38,11 @@ impl Conversion {
         Self { key, value }
     }
 
+    /// Whether keys are something else to the client.
+    pub(crate) const fn changes_keys(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// A client's key as the cache has it.
     pub(crate) fn key_in(&self, key: Bytes) -> Result<Bytes> {
         into_cache(&self.key, key)

@@ -1,14 +1,15 @@
 //! Caches that say what their keys and values are, and clients that take them for something else.
 
 use bytes::Bytes;
+use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::event::EventData;
 use consort_hotrod::ops::listener::{Interests, Listener};
 use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{self, Target};
 use consort_hotrod::ops::{bulk, iteration, listener, server};
 use consort_hotrod::{
-    Expiration, Flags, Incoming, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
-    ResponseBody, Status,
+    BitSet, Expiration, Flags, Incoming, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader,
+    Response, ResponseBody, Status,
 };
 
 use crate::client::{Client, Running, error, get, put, request};
@@ -143,6 +144,51 @@ async fn walks_listeners_and_streams_are_converted_too() {
         panic!("no piece")
     };
     assert_eq!((&piece.bytes[..], piece.is_last), (&b"in pi"[..], false));
+}
+
+/// Clients hold it against a server if it gives them keys of segments that they have not asked for.
+#[tokio::test]
+async fn walks_over_segments_give_the_keys_that_are_in_them_for_the_client() {
+    let running = Running::start("media-segments").await;
+    let mut client = running.client().await;
+    client.create_so("c", WRAPPED).await;
+    let text = As::both("text/plain");
+    let keys: Vec<String> = (0..200).map(|n| format!("key-{n}")).collect();
+    let entries = keys.iter().map(|key| (key.clone().into(), "v".into())).collect();
+    let put_all = RequestBody::Bulk(bulk::Request::PutAll(Expiration::INFINITE, entries));
+    assert_eq!(text.ask(&mut client, "c", put_all).await.status, Status::Success);
+    let mut given = Vec::new();
+    for asked in [0..100_usize, 100..256] {
+        let segments: BitSet = asked.clone().collect();
+        let start =
+            iteration::Start { segments: Some(segments), filter: None, batch: 30, with_metadata: false };
+        let start = RequestBody::Iteration(iteration::Request::Start(start));
+        let started = text.ask(&mut client, "c", start).await.body;
+        let ResponseBody::Iteration(iteration::Response::Started(id)) = started else {
+            panic!("{started:?}")
+        };
+        let mut finished = Vec::new();
+        loop {
+            let next = RequestBody::Iteration(iteration::Request::Next(id.clone()));
+            let next = text.ask(&mut client, "c", next).await.body;
+            let ResponseBody::Iteration(iteration::Response::Batch(batch)) = next else { panic!("{next:?}") };
+            for entry in &batch.entries {
+                let segment = segment_of(&entry.key, 256) as usize;
+                assert!(asked.contains(&segment) && !finished.contains(&segment), "{entry:?}");
+                given.push(String::from_utf8(entry.key.to_vec()).unwrap());
+            }
+            finished.extend(batch.finished.iter());
+            if batch.entries.is_empty() {
+                break;
+            }
+        }
+        finished.sort_unstable();
+        assert!(finished.iter().copied().eq(asked), "{finished:?}");
+    }
+    given.sort();
+    let mut keys = keys;
+    keys.sort();
+    assert_eq!(given, keys);
 }
 
 #[tokio::test]
