@@ -1,9 +1,10 @@
-//! What the server reads besides Hot Rod: values of multimaps, and HTTP.
+//! What the server reads besides Hot Rod: values of multimaps, values that become other formats, definitions of caches,
+//! schemas, and HTTP.
 
 use bytes::Bytes;
 use consort_server::foreign;
 
-use crate::bounds::bounded;
+use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
 /// Multimaps' keys with no value, one, and several of different lengths.
@@ -67,4 +68,99 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
         assert_eq!(foreign::http_head(&bytes[..length]), read, "it is all that it says");
     }
     Seen::one(matches!(read, Ok(Some(_))), peak)
+}
+
+/// The place of the first byte's formats, and what is in them.
+fn formats(bytes: &[u8]) -> (usize, usize, Bytes) {
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let first = usize::from(*first);
+    (first / foreign::FORMATS % foreign::FORMATS, first % foreign::FORMATS, Bytes::copy_from_slice(rest))
+}
+
+/// Values of each format, which are to become each other one.
+pub(crate) fn media() -> Vec<Vec<u8>> {
+    let values: [&[u8]; 9] = [
+        b"a text",
+        "r\u{e4}ksm\u{f6}rg\u{e5}s".as_bytes(),
+        b"{\"_type\":\"string\",\"_value\":\"a text\"}",
+        b"{\"_type\":\"double\",\"_value\":-1.5e300}",
+        b"[1, {\"a\": null}]",
+        b"\x4a\x06a text",
+        b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x09\0\0\0\0\0\0\xf8\x3f",
+        b"\x52\x03\x01\x02\x03",
+    ];
+    let all = foreign::FORMATS * foreign::FORMATS;
+    let each = values.iter().flat_map(|value| (0..all).map(move |ways| [&[ways as u8], *value].concat()));
+    each.collect()
+}
+
+/// What has become JSON stays what it is on the way back.
+pub(crate) fn convert(bytes: &[u8]) -> Seen {
+    let (from, to, value) = formats(bytes);
+    let (converted, peak) = bounded(bytes.len(), || foreign::convert(&value, from, to));
+    let (json, wrapped) = (foreign::FORMATS - 2, foreign::FORMATS - 1);
+    if let Some(converted) = &converted
+        && from == wrapped
+        && to == json
+        && !value.is_empty()
+    {
+        let back = foreign::convert(converted, json, wrapped).expect("it is JSON that we have written");
+        assert_eq!(foreign::convert(&back, wrapped, json).as_ref(), Some(converted));
+    }
+    Seen::one(converted.is_some(), peak)
+}
+
+/// Definitions in each form.
+pub(crate) fn definitions() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"distributed-cache": {"mode": "SYNC", "owners": 3, "segments": 16, "statistics": "true"}}"#,
+        r#"{"c": {"replicated-cache": {"encoding": {"key": {"media-type": "text/plain; charset=UTF-16"}}}}}"#,
+        "distributedCache:\n  mode: SYNC\n  encoding:\n    mediaType: \"application/x-protostream\"\n",
+        "c: &c\n  localCache:\n    statistics: true\n",
+        "<infinispan><cache-container><replicated-cache name=\"c\"><encoding><value media-type=\"application/json\"/>\
+         </encoding><transaction mode=\"FULL_XA\" locking=\"OPTIMISTIC\"/></replicated-cache></cache-container></infinispan>",
+        "<?xml version=\"1.0\"?><local-cache/>",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+/// What YAML's reader has whatever it reads, and for each byte: events with their places, and a tree of values.
+const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
+
+/// What is written of a definition says the same.
+pub(crate) fn definition(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = YAML.0 + YAML.1 * text.len() as u64;
+    let (read, peak) = bounded_by(limit, || foreign::definition(&text));
+    if let Some(written) = &read {
+        assert_eq!(foreign::definition(written).as_ref(), Some(written));
+    }
+    Seen::one(read.is_some(), peak)
+}
+
+/// Schemas as people write them.
+pub(crate) fn schemas() -> Vec<Vec<u8>> {
+    let texts = [
+        "syntax = \"proto3\";\npackage shop;\nmessage Book {\n  string title = 1;\n  repeated int32 pages = 2;\n}\n",
+        "syntax = \"proto2\";\n/* @TypeId(100042) */\nmessage A {\n  optional group G = 1 { required bool b = 2 [default = true]; }\n\
+         \x20 extensions 100 to max;\n  oneof o { B b = 3; }\n  enum B { X = 0; Y = -1; }\n  map<string, A> m = 4;\n}\n",
+        "syntax = \"proto3\"; import public \"google/protobuf/timestamp.proto\"; option java_package = \"a.b\";\n\
+         message At { google.protobuf.Timestamp at = 1 [deprecated = true]; reserved 2, 5 to 9; }\n\
+         service S { rpc Do (At) returns (stream At) { option idempotency_level = NO_SIDE_EFFECTS; } }",
+        "import \"org/infinispan/protostream/message-wrapping.proto\"; message L { }",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+/// What a compiler has whatever it reads, the well-known files above all, and for each byte.
+const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
+
+/// It is right, or something is wrong with it.
+pub(crate) fn schema(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = COMPILER.0 + COMPILER.1 * text.len() as u64;
+    let (error, peak) = bounded_by(limit, || foreign::schema(&text));
+    assert!(error.as_ref().is_none_or(|error| error.starts_with(".proto")), "{error:?} names no file");
+    Seen::one(error.is_none(), peak)
 }

@@ -120,6 +120,9 @@ pub const TARGETS: &[Target] = &[
     ),
     reads("http", "requests in HTTP on a server's port", server::http, server::requests).shaped(Shape::Text),
     reads("bucket", "the values of a multimap's key", server::bucket, server::buckets),
+    reads("media", "values that become values of another media type", server::convert, server::media),
+    reads("definition", "definitions of caches", server::definition, server::definitions).shaped(Shape::Text),
+    reads("schema", "schemas of protobuf", server::schema, server::schemas).shaped(Shape::Text),
     reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
         .shaped(Shape::Text),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)

@@ -84,8 +84,13 @@ fn of_kind(cache: &str, kind: &str) -> Result<Definition> {
 /// The media type that is meant.
 fn media_type(text: &str) -> Result<MediaType> {
     let invalid = || DefinitionError::Invalid { attribute: "media-type".to_owned(), value: text.to_owned() };
-    let (kind, subtype) = text.split_once('/').ok_or_else(invalid)?;
-    if kind.trim().is_empty() || subtype.trim().is_empty() {
+    let name = text.split(';').next().unwrap_or_default().trim();
+    let (kind, subtype) = name.split_once('/').ok_or_else(invalid)?;
+    let is_token = |part: &str| {
+        let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-*".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_of_token)
+    };
+    if !is_token(kind) || !is_token(subtype) {
         return Err(invalid());
     }
     Ok(MediaType::named(text.trim()))
@@ -314,6 +319,8 @@ mod tests {
             "distributedCache: [",
             "just text",
             r#"{"distributed-cache": {"encoding": {"media-type": "protostream"}}}"#,
+            r#"{"distributed-cache": {"encoding": {"media-type": ";/x"}}}"#,
+            r#"{"distributed-cache": {"encoding": {"media-type": "a b/c"}}}"#,
             r#"{"distributed-cache": {"encoding": {"media-type": "text/plain; charset=klingon"}}}"#,
             r#"{"distributed-cache": {"encoding": {"mine": "text/plain"}}}"#,
             "{",

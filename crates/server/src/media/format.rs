@@ -40,6 +40,18 @@ pub(crate) enum ConversionError {
 }
 
 impl Format {
+    /// All that become each other.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Octets,
+        Self::Text(Charset::Utf8),
+        Self::Text(Charset::Ascii),
+        Self::Text(Charset::Latin1),
+        Self::Text(Charset::Utf16),
+        Self::Text(Charset::Utf16Le),
+        Self::Json(Charset::Utf8),
+        Self::Protostream,
+    ];
+
     /// What a media type stands for; nothing for those that leave bytes as they are.
     pub(crate) fn of(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
@@ -217,14 +229,7 @@ mod tests {
 
     #[test]
     fn whatever_comes_is_converted_or_refused() {
-        let formats = [
-            Format::Octets,
-            TEXT,
-            Format::Text(Charset::Utf16),
-            Format::Text(Charset::Ascii),
-            JSON,
-            Format::Protostream,
-        ];
+        let formats = Format::ALL;
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for length in (0..24).cycle().take(20_000) {
             let mut bytes = Vec::new();

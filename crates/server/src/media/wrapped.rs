@@ -378,6 +378,16 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_what_they_were_after_they_were_json() {
+        for bits in [0x1000_0000_0000_0000_u64, 0x3ff1_2345_6789_abcd, 1, 0x7fef_ffff_ffff_ffff] {
+            let number = Wrapped::Double(f64::from_bits(bits));
+            assert_eq!(Wrapped::from_json(&number.to_json().unwrap()), Ok(number));
+        }
+        let float = Wrapped::Float(f32::from_bits(0x0012_3456));
+        assert_eq!(Wrapped::from_json(&float.to_json().unwrap()), Ok(float));
+    }
+
+    #[test]
     fn json_that_says_nothing_known_is_refused() {
         for text in [
             "",

@@ -109,6 +109,12 @@ async fn all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>
     Ok((sources, errors))
 }
 
+/// What is wrong with a schema that is alone.
+pub(crate) fn error_of(schema: Bytes) -> Option<String> {
+    let name = String::from_utf8_lossy(SCHEMA).into_owned();
+    check::errors(Arc::new([(name, schema)].into())).into_values().next()
+}
+
 /// Brings the errors up to date.
 async fn update(cache: &RawCache) -> Result<(), CacheError> {
     let mut seen = None;
