@@ -2,8 +2,11 @@
 //!
 //! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes
 //! and statistics, walks over the entries, listeners and near caches, counters, multimaps, values in pieces, transactions,
-//! caches that are made and removed by administration, and topologies for clients that go to the owners themselves. What is
-//! not there yet is answered with an error that says so, and PING does not name it.
+//! caches that are made and removed by administration, schemas of protobuf, and topologies for clients that go to the
+//! owners themselves. What is not there yet is answered with an error that says so, and PING does not name it.
+//!
+//! A cache whose definition names media types converts what its clients take keys and values for. What is to outlive all
+//! servers is kept in a directory ([`ServerBuilder::data`]).
 //!
 //! With users every client has to show who it is ([`ServerBuilder::users`]), and is held to what its roles permit; with
 //! certificates everything is within TLS ([`ServerBuilder::tls`]).

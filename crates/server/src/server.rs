@@ -93,8 +93,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Keeps there what is to outlive all servers: definitions of caches that are not volatile, and persistent counters. The
-    /// directory is this server's alone. Without one, nothing outlives the last server.
+    /// Keeps there what is to outlive all servers: definitions of caches that are not volatile, schemas, and persistent
+    /// counters. The directory is this server's alone. Without one, nothing outlives the last server.
     ///
     /// When all servers have ended, they start to serve again once all are back that were there to the last, because one
     /// that had gone before may not know what happened then.
