@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -155,8 +155,9 @@ impl Probe {
 
     /// Asks one member over TCP.
     pub(crate) fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
-        let mut stream = TcpStream::connect(to)?;
-        stream.set_read_timeout(Some(Duration::from_millis(self.timeout.max(1_000))))?;
+        let patience = Duration::from_millis(self.timeout.max(1_000));
+        let mut stream = connect(to, patience)?;
+        stream.set_read_timeout(Some(patience))?;
         let mut request = self.request(text);
         request.push(b'\n');
         stream.write_all(&request)?;
@@ -164,6 +165,18 @@ impl Probe {
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
+}
+
+/// Connects to the first address of a host that takes it. Hosts that drop what is sent to them are not waited for longer.
+fn connect(to: (&str, u16), patience: Duration) -> std::io::Result<TcpStream> {
+    let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
+    for address in to.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 /// Whether the group can be sent to through this interface.

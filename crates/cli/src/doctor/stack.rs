@@ -228,7 +228,6 @@ async fn hosts(
             );
         }
         for ip in ips {
-            found.hosts.push(ip);
             for port in port..=port.saturating_add(range) {
                 let address = SocketAddr::new(ip, port);
                 found.asked.push(address);
@@ -239,12 +238,16 @@ async fn hosts(
             }
         }
     }
-    found.hosts.sort();
+    let mut there: Vec<SocketAddr> = asking
+        .join_all()
+        .await
+        .into_iter()
+        .filter_map(|(address, is_there)| is_there.then_some(address))
+        .collect();
+    there.sort();
+    found.hosts.extend(there.iter().map(SocketAddr::ip));
     found.hosts.dedup();
-    let mut answered = asking.join_all().await;
-    answered.sort();
-    let there: Vec<String> =
-        answered.iter().filter(|(_, is_there)| *is_there).map(|(address, _)| address.to_string()).collect();
+    let there: Vec<String> = there.iter().map(ToString::to_string).collect();
     found.is_somebody_there = !there.is_empty();
     if there.is_empty() {
         findings.bad(

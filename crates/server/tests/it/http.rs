@@ -320,3 +320,33 @@ async fn a_server_that_ends_does_not_wait_for_those_who_watch_it() {
     timeout(PATIENCE, server.serving).await.expect("it ends").unwrap();
     assert!(browser.is_closed().await && half.is_closed().await);
 }
+
+#[tokio::test]
+async fn a_cluster_tells_who_is_there() {
+    let [first, second, third] = Running::three("watched cluster").await;
+    let mut client = first.client().await;
+    client.create("c").await;
+    let until = async |server: &Running, health: &str, members: u64| {
+        timeout(PATIENCE, async {
+            loop {
+                let detail = ask(server, "/rest/v2/container/health", "").await.content;
+                let detail: serde_json::Value = serde_json::from_str(&detail).unwrap();
+                let cluster = &detail["cluster_health"];
+                if cluster["health_status"] == health && cluster["number_of_nodes"] == members {
+                    return detail;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("that it becomes so")
+    };
+    until(&third, "HEALTHY", 3).await;
+    let metrics = ask(&first, "/metrics", "").await.content;
+    assert!((value(&metrics, "consort_cluster_members") - 3.0).abs() < f64::EPSILON, "{metrics}");
+    third.end.send(()).unwrap();
+    third.serving.await.unwrap();
+    let detail = until(&first, "HEALTHY", 2).await;
+    assert_eq!(detail["cache_health"], serde_json::json!([{"status": "HEALTHY", "cache_name": "c"}]));
+    assert_eq!(ask(&second, "/health", "").await.content, "HEALTHY");
+}
