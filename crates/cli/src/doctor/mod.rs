@@ -31,7 +31,7 @@ use crate::join::Join;
     The exit code is 1 if something is bad, and 2 for errors."
 )]
 pub(crate) struct Doctor {
-    /// A server, as clients connect to it: HOST[:PORT], or hotrod[s]://[USER:PASSWORD@]HOST[:PORT]. Without it and
+    /// A server, as clients connect to it: a host and perhaps a port, or a URI with hotrod:// or hotrods://. Without it and
     /// --config, 127.0.0.1:11222.
     #[arg(value_name = "SERVER")]
     at: Option<String>,
