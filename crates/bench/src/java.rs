@@ -103,9 +103,7 @@ impl JavaCluster {
         }
         let mut version = String::new();
         for member in &mut all {
-            let ready = member.answer()?;
-            let word = |name: &str| ready[name].as_str().unwrap_or("?").to_owned();
-            version = format!("{} on Java {} ({})", word("product"), word("java"), word("vm"));
+            version = member.release()?;
         }
         Ok(Self { members: all, version })
     }
@@ -131,7 +129,7 @@ impl JavaCluster {
         for member in &mut self.members {
             member.say(slice)?;
         }
-        let mut latencies = Histogram::<u64>::new_with_bounds(100, 60_000_000_000, 3)?;
+        let mut latencies = histogram();
         let (mut rate, mut operations, mut cpu, mut errors) = (0.0, 0.0, 0.0, 0);
         for member in &mut self.members {
             let answer = member.answer()?;
@@ -145,11 +143,7 @@ impl JavaCluster {
             operations += own;
             cpu += number("cpu_s")?;
             errors += number("errors")? as u64;
-            for cell in answer["latencies"].as_array().into_iter().flatten() {
-                let (value, count) = (cell[0].as_u64(), cell[1].as_u64());
-                let (value, count) = value.zip(count).context("a cell of a histogram")?;
-                latencies.saturating_record_n(value, count);
-            }
+            add_latencies(&answer, &mut latencies)?;
         }
         if operations == 0.0 {
             bail!("JVMs did nothing, {}", self.members[0].log.display());
@@ -162,6 +156,21 @@ impl JavaCluster {
             errors,
         })
     }
+}
+
+/// Latencies from 100 ns to a minute with three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds that fit")
+}
+
+/// Adds the times that a JVM answers with.
+pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::Result<()> {
+    for cell in answer["latencies"].as_array().into_iter().flatten() {
+        let (value, count) = (cell[0].as_u64(), cell[1].as_u64());
+        let (value, count) = value.zip(count).context("a cell of a histogram")?;
+        to.saturating_record_n(value, count);
+    }
+    Ok(())
 }
 
 /// JGroups' members stay up, idle, while Consort runs: on the stock port they would read all that Consort multicasts.
@@ -248,6 +257,13 @@ impl Jvm {
             }
         });
         Ok(Self { child, input, answers, log })
+    }
+
+    /// Waits until it says that it is ready, and of which release.
+    pub(crate) fn release(&mut self) -> anyhow::Result<String> {
+        let ready = self.answer()?;
+        let word = |name: &str| ready[name].as_str().unwrap_or("?").to_owned();
+        Ok(format!("{} on Java {} ({})", word("product"), word("java"), word("vm")))
     }
 
     pub(crate) fn say(&mut self, line: &str) -> anyhow::Result<()> {

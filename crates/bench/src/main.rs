@@ -9,6 +9,7 @@ mod bundlers;
 mod findings;
 mod gigabit;
 mod grid;
+mod hotrod;
 mod java;
 mod micro;
 mod options;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     let mut command = own_network(Network::Loopback);
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
-    if options.needs_java() || options.needs_java_grids() {
+    if options.needs_java() || options.needs_java_grids() || options.needs_java_servers() {
         let advice = "Java cannot be measured (--without-java leaves it out)";
         let jdk = java::find().context(advice)?;
         if options.needs_virtual_threads() && jdk.version < java::VIRTUAL_THREADS {
@@ -78,6 +79,9 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
         if options.needs_java_grids() {
             command.env(JAR_VARIABLE, Jar::prepare_grids().context(advice)?.directory());
         }
+        if options.needs_java_servers() {
+            hotrod::prepare().context(advice)?;
+        }
     }
     let error = command.exec();
     Err(error).context("`unshare` (util-linux) gives this program a network of its own, and does not start")
@@ -90,6 +94,9 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     let session = options.has_session().then(|| Session::new(options, jar.clone())).transpose()?;
     if options.has(Part::Gigabit) {
         gigabit::check(options)?;
+    }
+    if options.has(Part::Idle) {
+        hotrod::check(options)?;
     }
     let machine = Machine::look();
     println!("{}", machine.text());
@@ -120,6 +127,18 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     }
     if options.has(Part::Rebalance) {
         grid::rebalance(options, &mut findings);
+    }
+    if options.has(Part::Server) {
+        hotrod::server(options, &mut findings);
+    }
+    if options.has(Part::Idle) {
+        hotrod::idle(options, &mut findings);
+    }
+    if options.has(Part::Streams) {
+        hotrod::streams(options, &mut findings);
+    }
+    if options.has(Part::Pool) {
+        hotrod::pool(options, &mut findings);
     }
     Ok(findings.verdict(previous.as_ref()))
 }

@@ -31,7 +31,18 @@ pub(crate) enum Part {
     Iterate,
     /// A rebalance of the grid, beside one TCP stream.
     Rebalance,
+    /// The server and the client, beside Infinispan's, a bare socket and redis-server.
+    Server,
+    /// Connections that have nothing to say, and one that has.
+    Idle,
+    /// Values in pieces, and small requests beside them.
+    Streams,
+    /// One connection for all callers, beside one for each.
+    Pool,
 }
+
+/// The parts that `--hotrod` runs.
+const HOT_ROD: [Part; 4] = [Part::Server, Part::Idle, Part::Streams, Part::Pool];
 
 /// The parts that `--grid` runs.
 const GRID: [Part; 3] = [Part::Grid, Part::Iterate, Part::Rebalance];
@@ -56,7 +67,9 @@ pub(crate) enum Threads {
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --only uperf --callers 25 --runs 5\n  \
     cargo xtask bench --only sockets --without-java --json figures.json\n  \
     cargo xtask bench --only micro --previous figures.json\n  \
-    cargo xtask bench --grid --json figures.json\n\n\
+    cargo xtask bench --grid --json figures.json\n  \
+    cargo xtask bench --hotrod --java-warmup 25 --json figures.json\n\n\
+    redis-server and redis-benchmark are measured, too, where they are installed.\n\
     JVMs run on the JDK in JAVA_HOME, else on the newest beside the `java` of PATH."
 )]
 pub(crate) struct Options {
@@ -69,6 +82,9 @@ pub(crate) struct Options {
     /// Runs the parts of the grid: grid, iterate and rebalance.
     #[arg(long, conflicts_with_all = ["only", "all"])]
     pub(crate) grid: bool,
+    /// Runs the parts of server and client: server, idle, streams and pool.
+    #[arg(long, conflicts_with_all = ["only", "all", "grid"])]
+    pub(crate) hotrod: bool,
     /// Samples of each; the median counts.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,
@@ -123,6 +139,15 @@ pub(crate) struct Options {
     /// Megabytes that one more member gets.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) moved_mb: u64,
+    /// Callers of a Hot Rod client, Java's and ours.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,22,100")]
+    pub(crate) hotrod_callers: Vec<usize>,
+    /// Connections that have nothing to say.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) idle: usize,
+    /// Megabytes that go each way in pieces.
+    #[arg(long, value_name = "MB", default_value_t = 1_000)]
+    pub(crate) streamed_mb: u64,
     /// Leaves JGroups and other data grids out.
     #[arg(long)]
     pub(crate) without_java: bool,
@@ -151,6 +176,9 @@ impl Options {
         if self.grid {
             return GRID.contains(&part);
         }
+        if self.hotrod {
+            return HOT_ROD.contains(&part);
+        }
         self.all || if self.only.is_empty() { USUAL.contains(&part) } else { self.only.contains(&part) }
     }
 
@@ -165,6 +193,10 @@ impl Options {
 
     pub(crate) fn needs_java_grids(&self) -> bool {
         !self.without_java && [Part::Grid, Part::Iterate].into_iter().any(|part| self.has(part))
+    }
+
+    pub(crate) fn needs_java_servers(&self) -> bool {
+        !self.without_java && self.has(Part::Server)
     }
 
     pub(crate) fn needs_virtual_threads(&self) -> bool {
@@ -186,6 +218,16 @@ impl Options {
     /// Megabytes that one more member gets.
     pub(crate) fn moved_mb(&self) -> u64 {
         if self.quick { 20 } else { self.moved_mb }
+    }
+
+    /// Connections that have nothing to say.
+    pub(crate) fn idle(&self) -> usize {
+        if self.quick { self.idle.min(200) } else { self.idle }
+    }
+
+    /// Megabytes that go each way in pieces.
+    pub(crate) fn streamed_mb(&self) -> u64 {
+        if self.quick { 20 } else { self.streamed_mb }
     }
 
     pub(crate) fn runs(&self) -> usize {

@@ -19,6 +19,23 @@ pub(crate) struct Sample {
     pub(crate) errors: u64,
 }
 
+/// One run of a client and its servers.
+#[derive(Clone, Serialize)]
+pub(crate) struct Both {
+    /// The rate and the times are the client's; CPU time and memory are the servers'.
+    #[serde(flatten)]
+    pub(crate) server: Sample,
+    /// CPU microseconds of the client per operation.
+    pub(crate) client_cpu_us: f64,
+}
+
+impl Both {
+    /// CPU microseconds of both sides per operation.
+    pub(crate) fn system_cpu_us(&self) -> f64 {
+        self.server.cpu_us + self.client_cpu_us
+    }
+}
+
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Latency {

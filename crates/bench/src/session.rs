@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
             if !self.options.quick {
                 self.progress.step(&format!("{}: JGroups warms up", load.name()));
                 let slice = self.slice(load, self.options.time());
-                jgroups.warmup = warm_up(cluster, &slice, self.options)?;
+                jgroups.warmup = warm_up(self.options, || Ok(cluster.run(&slice)?.rate))?;
                 self.progress.finish(self.planned_warmup());
             }
         }
@@ -211,11 +211,14 @@ impl<'a> Session<'a> {
 }
 
 /// Slices of a load until several in a row bring no new best. Returns their rates.
-pub(crate) fn warm_up(cluster: &mut JavaCluster, slice: &str, options: &Options) -> anyhow::Result<Vec<f64>> {
+pub(crate) fn warm_up(
+    options: &Options,
+    mut slice: impl FnMut() -> anyhow::Result<f64>,
+) -> anyhow::Result<Vec<f64>> {
     let (begun, longest) = (Instant::now(), Duration::from_secs_f64(options.java_warmup.max(0.0)));
     let (mut rates, mut best, mut flat) = (Vec::new(), 0.0, 0);
     loop {
-        let rate = cluster.run(slice)?.rate;
+        let rate = slice()?;
         rates.push(rate.round());
         flat = if rate > best * NEW_BEST { 0 } else { flat + 1 };
         best = rate.max(best);

@@ -25,11 +25,41 @@ pub(crate) enum Rival {
     /// The better of other data grids.
     #[serde(rename = "other grids")]
     Grids,
+    /// Infinispan's server.
+    #[serde(rename = "Infinispan")]
+    Infinispan,
+    /// The Java Hot Rod client on the same server.
+    #[serde(rename = "Java client")]
+    JavaClient,
+    /// redis-server under redis-benchmark.
+    #[serde(rename = "redis-server")]
+    Redis,
+    /// The same without what is under test.
+    #[serde(rename = "without")]
+    Without,
+    /// The same client with a connection for each caller.
+    #[serde(rename = "pooled")]
+    Pooled,
+    /// Whole values.
+    #[serde(rename = "at once")]
+    AtOnce,
 }
 
 impl Rival {
     /// All of them, in the order of their tables.
-    pub(crate) const ALL: [Self; 5] = [Self::Jgroups, Self::Sockets, Self::Wire, Self::Grids, Self::Alone];
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Jgroups,
+        Self::Infinispan,
+        Self::JavaClient,
+        Self::Redis,
+        Self::Sockets,
+        Self::Wire,
+        Self::Grids,
+        Self::Without,
+        Self::Pooled,
+        Self::AtOnce,
+        Self::Alone,
+    ];
 
     /// The head of its column.
     pub(crate) const fn name(self) -> Option<&'static str> {
@@ -38,6 +68,12 @@ impl Rival {
             Self::Sockets => Some("bare sockets"),
             Self::Wire => Some("the wire"),
             Self::Grids => Some("best other grid"),
+            Self::Infinispan => Some("Infinispan"),
+            Self::JavaClient => Some("Java client"),
+            Self::Redis => Some("redis-server"),
+            Self::Without => Some("without"),
+            Self::Pooled => Some("pooled"),
+            Self::AtOnce => Some("at once"),
             Self::Alone => None,
         }
     }
@@ -128,6 +164,8 @@ pub(crate) const CPU_PER_CALL: &str = "CPU us/call";
 pub(crate) const CPU_PER_MESSAGE: &str = "CPU us/message";
 pub(crate) const CPU_PER_REQUEST: &str = "CPU us/request";
 pub(crate) const CPU_PER_ENTRY: &str = "CPU us/entry";
+pub(crate) const SERVER_CPU: &str = "server CPU us/request";
+pub(crate) const SYSTEM_CPU: &str = "CPU us/request, client and server";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
 /// A difference of two measurements: it has a bound of its own, and where it is near zero a change in percent says
@@ -136,7 +174,8 @@ pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
 /// Figures that say how dear an operation is, whatever else the machine does.
 pub(crate) fn is_cost(figure: &str) -> bool {
-    [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, NANOS_PER_MESSAGE].contains(&figure)
+    [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, SERVER_CPU, SYSTEM_CPU, NANOS_PER_MESSAGE]
+        .contains(&figure)
 }
 
 /// One row for every load and figure.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::options::Options;
 use crate::plan::Load;
-use crate::sample::{Latency, Sample};
+use crate::sample::{Both, Latency, Sample};
 
 /// A program that was built with this one.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
@@ -45,13 +45,31 @@ impl Said {
         Ok(Sample {
             rate: self.number("/reqs_sec_node")?,
             cpu_us: self.number("/cpu_s_per_mreq")?,
-            latency: Some(Latency {
-                p50: self.number("/latency_us/p50")?,
-                p99: self.number("/latency_us/p99")?,
-                p999: self.number("/latency_us/p99.9")?,
-            }),
+            latency: Some(self.latency()?),
             rss_mb: self.number("/rss_mb")?,
             errors: self.errors(&["/errors"])?,
+        })
+    }
+
+    fn latency(&self) -> anyhow::Result<Latency> {
+        Ok(Latency {
+            p50: self.number("/latency_us/p50")?,
+            p99: self.number("/latency_us/p99")?,
+            p999: self.number("/latency_us/p99.9")?,
+        })
+    }
+
+    /// Requests to servers that were watched: what both sides took.
+    fn requests(&self) -> anyhow::Result<Both> {
+        Ok(Both {
+            server: Sample {
+                rate: self.number("/reqs_sec_cluster")?,
+                cpu_us: self.number("/server_cpu_s_per_mreq")?,
+                latency: Some(self.latency()?),
+                rss_mb: self.number("/server_rss_mb")?,
+                errors: self.errors(&["/errors", "/missing"])?,
+            },
+            client_cpu_us: self.number("/cpu_s_per_mreq")?,
         })
     }
 
@@ -171,6 +189,53 @@ pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
         bail!("`consort {}` has failed", arguments.join(" "));
     }
     Ok(said.figures)
+}
+
+/// Clients of Hot Rod servers.
+pub(crate) struct Calling<'a> {
+    /// A server, as HOST:PORT.
+    pub(crate) at: &'a str,
+    /// The processes of all servers.
+    pub(crate) pids: &'a [u32],
+    pub(crate) clients: usize,
+    /// Callers of each client.
+    pub(crate) callers: usize,
+    /// Whether each has a connection of its own.
+    pub(crate) is_pooled: bool,
+    pub(crate) keys: u32,
+    pub(crate) reads: f64,
+}
+
+/// Our Hot Rod client under a load.
+pub(crate) fn calling(load: &Calling<'_>, options: &Options) -> anyhow::Result<Both> {
+    let pids: Vec<String> = load.pids.iter().map(u32::to_string).collect();
+    let mut arguments = vec![
+        "perf".to_owned(),
+        format!("--hotrod={}", load.at),
+        format!("--server-pids={}", pids.join(",")),
+        format!("--clients={}", load.clients),
+        format!("--invokers={}", load.callers),
+        format!("--keys={}", load.keys),
+        format!("--reads={}", load.reads),
+        "--json".to_owned(),
+    ];
+    arguments.extend(load.is_pooled.then(|| "--pooled".to_owned()));
+    arguments.extend(times(options));
+    run("consort", &arguments)?.requests()
+}
+
+/// The bench's own program: requests and answers of these sizes over one bare socket.
+pub(crate) fn ping_pong(size: usize, reads: f64, options: &Options) -> anyhow::Result<Both> {
+    let arguments = [&[format!("--size={size}"), format!("--reads={reads}")][..], &times(options)].concat();
+    run("ping-pong", &arguments)?.requests()
+}
+
+/// The bench's own program: values in pieces, and small gets beside them.
+pub(crate) fn pieces(at: &str, options: &Options) -> anyhow::Result<Value> {
+    let megabytes = format!("--megabytes={}", options.streamed_mb());
+    let seconds = format!("--time={}", options.time().as_secs_f64());
+    let said = run("pieces", &[format!("--server={at}"), megabytes, seconds])?;
+    if said.is_success { Ok(said.figures) } else { bail!("`pieces` has failed: {}", said.figures) }
 }
 
 /// The bench's own program: so many threads that send to one member.

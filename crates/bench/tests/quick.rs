@@ -97,6 +97,42 @@ fn bundlers_and_hosts_around_a_switch_are_measured() {
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
 
+/// S002-3 to S002-7, S002-10, S002-15, S002-17: our server comes to figures beside Infinispan's under the same Java client and
+/// beside a bare socket, our client beside Java's, with connections that are idle, with values in pieces, and beside a
+/// connection for each caller.
+#[test]
+fn servers_and_clients_are_measured_in_one_run() {
+    let figures = figures("hotrod", &["--hotrod", "--hotrod-callers=1,5", "--idle=50", "--java-heap=256m"]);
+    let rows = figures["rows"].as_array().expect("rows");
+    let both = |rival: &str, subject: &str, figure: &str| {
+        let row = rows.iter().find(|row| {
+            (&row["rival"], &row["subject"], &row["figure"])
+                == (&rival.into(), &subject.into(), &figure.into())
+        });
+        let row = row.unwrap_or_else(|| panic!("no {figure} of {subject} beside {rival}"));
+        assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
+    };
+    for figure in ["server CPU us/request", "p50 us", "p99.9 us", "peak MB", "requests/s"] {
+        both("Infinispan", "Java client, 5 threads", figure);
+        both("Java client", "our client, 5 callers", figure);
+    }
+    both("bare sockets", "Java client, 1 thread", "server CPU us/request");
+    both("Java client", "our client, 1 caller", "CPU us/request, client and server");
+    both("without", "50 idle connections", "p50 us");
+    for subject in ["20 MB written in pieces", "20 MB read in pieces"] {
+        both("without", subject, "p99 us of gets");
+        both("at once", subject, "MB/s");
+    }
+    for subject in [
+        "1 client, 1 server, 22 callers",
+        "1 client, 3 servers, 1 caller",
+        "3 clients, 3 servers, 100 callers",
+    ] {
+        both("pooled", subject, "requests/s");
+    }
+    assert!(figures["failures"].is_null(), "{}", figures["failures"]);
+}
+
 /// S000-44, S004-13, S004-14, S004-19: reads and writes of the grid come to figures beside Infinispan and Hazelcast, going
 /// through everything beside Infinispan, and a rebalance beside a TCP stream.
 #[test]

@@ -92,6 +92,11 @@ impl Tool {
         Self { child, input, lines, said: Vec::new() }
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// Types a line.
     ///
     /// # Panics

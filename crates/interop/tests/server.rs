@@ -100,7 +100,7 @@ fn who_cannot_be_reached_is_named() {
 #[test]
 fn perf_through_hot_rod_tells_what_its_requests_took() {
     in_own_network("perf_through_hot_rod_tells_what_its_requests_took", async {
-        let _server = server();
+        let server = server();
         let perf = [
             "perf",
             "--hotrod",
@@ -120,6 +120,18 @@ fn perf_through_hot_rod_tells_what_its_requests_took() {
         assert!(number("reqs_sec_cluster") > 0.0 && number("cpu_s_per_mreq") > 0.0, "{told}");
         assert_eq!((number("errors"), number("missing"), number("reads")), (0.0, 0.0, 0.8), "{told}");
         assert_eq!(done(&["size", "perf"]).0, "500\n");
+        assert!(told.get("server_rss_mb").is_none(), "no server was to be watched: {told}");
+        let pid = server.id().to_string();
+        let more = ["--pooled", "--server-pids", &pid];
+        let run = Tool::run_consort(&[&perf[..perf.len() - 1], &more].concat());
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{said}{}", String::from_utf8_lossy(&run.stderr));
+        // Two clients of five callers.
+        assert!(said.contains("\nConnections: 10, "), "{said}");
+        assert!(said.contains("\nServers: ") && !said.contains("Servers: 0.00 us"), "{said}");
+        let run = Tool::run_consort(&[&perf[..], &["--server-pids=4294967295"]].concat());
+        let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && complaint.contains("there is no process 4294967295"), "{complaint}");
     });
 }
 

@@ -43,6 +43,22 @@ impl InfinispanServer {
     ///
     /// If its files cannot be written.
     pub fn command(&self, name: &str, port: u16) -> Result<Command, JarError> {
+        let small = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
+        self.command_by(Path::new("java"), &small.map(str::to_owned), name, port)
+    }
+
+    /// The same by this `java`, with these options of its.
+    ///
+    /// # Errors
+    ///
+    /// If its files cannot be written.
+    pub fn command_by(
+        &self,
+        java: &Path,
+        options: &[String],
+        name: &str,
+        port: u16,
+    ) -> Result<Command, JarError> {
         let root = self.directory.join("infinispan-servers").join(format!("{}-{name}", std::process::id()));
         for folder in ["conf", "data", "lib", "log"] {
             let folder = root.join(folder);
@@ -52,8 +68,8 @@ impl InfinispanServer {
             let to = root.join("conf").join(file);
             fs::copy(self.settings.join(file), &to).map_err(in_file(&to))?;
         }
-        let mut java = Command::new("java");
-        java.args(["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        let mut java = Command::new(java);
+        java.args(options);
         java.args(["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind.address=127.0.0.1"]);
         java.arg("-cp").arg(format!("{}/lib-infinispan-server/*", self.directory.display()));
         java.args(["org.infinispan.server.Bootstrap", "-c", "infinispan.xml", "-l", "log4j2.xml"]);

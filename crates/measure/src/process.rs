@@ -23,19 +23,24 @@ fn cpu_in(process: &str) -> Duration {
 
 /// The largest resident memory of this process so far, or since it was forgotten, in megabytes.
 pub fn peak_memory_mb() -> f64 {
-    peak_memory_in("self")
+    memory_in("self", "VmHWM:")
 }
 
 /// The same of a process; 0 if there is no such process.
 pub fn peak_memory_mb_of(id: u32) -> f64 {
-    peak_memory_in(&id.to_string())
+    memory_in(&id.to_string(), "VmHWM:")
 }
 
-fn peak_memory_in(process: &str) -> f64 {
+/// The resident memory that a process has now, in megabytes; 0 if there is no such process.
+pub fn memory_mb_of(id: u32) -> f64 {
+    memory_in(&id.to_string(), "VmRSS:")
+}
+
+fn memory_in(process: &str, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let kilobytes = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .find_map(|line| line.strip_prefix(field))
         .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
     kilobytes.unwrap_or_default() / 1_000.0
 }

@@ -105,7 +105,8 @@ fn cluster(
         for (of, other) in others.iter().zip(&mut contest.others) {
             if !options.quick {
                 progress.step(&format!("{subject}: {} warms up", other.name));
-                other.samples.warmup = warm_up(of_grid(&mut clusters, of.0)?, &slice(of.1), options)?;
+                let (cluster, slice) = (of_grid(&mut clusters, of.0)?, slice(of.1));
+                other.samples.warmup = warm_up(options, || Ok(cluster.run(&slice)?.rate))?;
             }
         }
         for run in 1..=options.runs() {

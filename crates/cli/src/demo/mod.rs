@@ -87,7 +87,7 @@ impl Demo {
             Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) };
         let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
         println!("Hot Rod on {}, cluster {}.", at.join(", "), self.join.cluster);
-        let clients = Clients::connect(&at.join(","), 1, OWNERS).await?;
+        let clients = Clients::connect(&at.join(","), 1, 1, OWNERS).await?;
         let begin = Instant::now();
         clients.populate(&Test { settings: settings.clone(), warmup_ms: 0 }).await?;
         println!(

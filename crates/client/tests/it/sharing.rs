@@ -34,6 +34,34 @@ async fn s002_1_all_callers_share_one_connection() {
     }
 }
 
+/// S002-8: a client for each caller is what a pool of connections comes to: with 22 there are 45 descriptors at the port,
+/// where one client has 3 (S002-9).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_8_a_connection_for_each_of_22_callers_takes_45_descriptors() {
+    const CALLERS: usize = 22;
+    let (server, maker) = Running::with_cache("pooled", "c").await;
+    maker.close().await;
+    eventually("its connection is closed", async || connections_to(server.at.port()) == 0).await;
+    let (mut clients, mut tasks) = (Vec::new(), JoinSet::new());
+    for caller in 0..CALLERS as u32 {
+        let client = server.client().await;
+        let cache = client.cache::<u32, u32>("c");
+        clients.push(client);
+        tasks.spawn(async move {
+            for n in 0..20 {
+                cache.put(&caller, &n).await.unwrap();
+                assert_eq!(cache.get(&caller).await.unwrap(), Some(n));
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let sockets = Sockets::of(server.at.port());
+    assert_eq!(sockets, Sockets { listening: 1, served: CALLERS, made: CALLERS });
+    assert_eq!(sockets.listening + sockets.served + sockets.made, 45);
+}
+
 /// S002-2: less than half a system call to write a request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_2_requests_of_22_callers_share_writes() {

@@ -174,7 +174,12 @@ impl Total {
 
     /// CPU time of all members per operation, in microseconds.
     pub(crate) fn cpu_us(&self) -> f64 {
-        self.cpu_s * 1e6 / self.requests.max(1) as f64
+        self.each_us(self.cpu_s)
+    }
+
+    /// A time of all in seconds, per operation in microseconds.
+    pub(crate) fn each_us(&self, seconds: f64) -> f64 {
+        seconds * 1e6 / self.requests.max(1) as f64
     }
 
     /// The summary (S000-42, S000-43), and what it cost those who were measured, members or clients.
@@ -231,6 +236,8 @@ impl Total {
             rss_mb: self.rss_mb,
             errors: self.errors,
             missing: self.missing,
+            server_cpu_s_per_mreq: None,
+            server_rss_mb: None,
             copies: None,
         }
     }
@@ -284,6 +291,12 @@ pub(crate) struct Summary {
     rss_mb: f64,
     errors: u64,
     missing: u64,
+    /// CPU time of the servers that were watched, per operation, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_s_per_mreq: Option<f64>,
+    /// The most memory that one of them has had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_rss_mb: Option<f64>,
     /// What came of the look at all copies afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) copies: Option<super::copies::Verdict>,

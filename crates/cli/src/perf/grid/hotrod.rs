@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use consort_client::{Client, Traffic};
+use consort_client::{Client, RawCache, Traffic};
 use tokio::task::JoinSet;
 
 use super::figures::Figures;
@@ -12,26 +12,36 @@ use super::load::{self, Done, Run, Test};
 /// The cache that is read and written.
 const CACHE: &str = "perf";
 
-/// Clients of the same servers.
-pub(crate) struct Clients(Vec<Client>);
+/// Clients of the same servers. Each stands for one of the test: its invokers share it, or have one of several each, as
+/// threads have a connection of a pool.
+pub(crate) struct Clients(Vec<Vec<Client>>);
 
 impl Clients {
-    /// Connects so many, and makes the cache with so many owners of each key unless it is there.
-    pub(crate) async fn connect(at: &str, count: usize, owners: u16) -> anyhow::Result<Self> {
+    /// Connects so many, each as so many, and makes the cache with so many owners of each key unless it is there.
+    pub(crate) async fn connect(at: &str, count: usize, each: u32, owners: u16) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..count {
-            clients.push(Client::connect(at).await.with_context(|| at.to_owned())?);
+            let mut own = Vec::new();
+            for _ in 0..each {
+                own.push(Client::connect(at).await.with_context(|| at.to_owned())?);
+            }
+            clients.push(own);
         }
-        if let Some(client) = clients.first() {
+        let clients = Self(clients);
+        if let Some(client) = clients.all().next() {
             let settings = serde_json::json!({"distributed-cache": {"owners": owners}}).to_string();
             client.administration().get_or_create(CACHE, &settings).await?;
         }
-        Ok(Self(clients))
+        Ok(clients)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Client> {
+        self.0.iter().flatten()
     }
 
     /// Puts all keys.
     pub(crate) async fn populate(&self, test: &Test) -> anyhow::Result<()> {
-        if let Some(client) = self.0.first() {
+        if let Some(client) = self.all().next() {
             let settings = &test.settings;
             load::populate(&client.raw(CACHE), 1..=settings.keys, settings.size, |_| ()).await?;
         }
@@ -41,30 +51,34 @@ impl Clients {
     /// Begins the test on all clients at once.
     pub(crate) fn start(&self, test: &Test) -> Running {
         let mut running = Running { runs: Vec::new(), tasks: JoinSet::new() };
-        for (nth, client) in self.0.iter().enumerate() {
-            let (cache, test, run) = (client.raw(CACHE), test.clone(), Arc::new(Run::default()));
+        for (nth, own) in self.0.iter().enumerate() {
+            let caches: Vec<RawCache> = own.iter().map(|client| client.raw(CACHE)).collect();
+            let (test, run) = (test.clone(), Arc::new(Run::default()));
             running.runs.push(run.clone());
             let name = format!("client {}", nth + 1);
-            running.tasks.spawn(async move { run.carry_out(cache, &test, &name, |_| ()).await });
+            running.tasks.spawn(async move {
+                let cache = |nth: u32| caches[nth as usize % caches.len()].clone();
+                run.carry_out(cache, &test, &name, |_| ()).await
+            });
         }
         running
     }
 
     /// Reads all keys. Returns how many there are.
     pub(crate) async fn count(&self, keys: u32) -> anyhow::Result<u32> {
-        let client = self.0.first().context("no client")?;
+        let client = self.all().next().context("no client")?;
         Ok(load::count(&client.raw(CACHE), keys).await?)
     }
 
     /// The servers that can be used at present.
     pub(crate) fn servers(&self) -> usize {
-        self.0.iter().map(|client| client.servers().len()).min().unwrap_or(0)
+        self.all().map(|client| client.servers().len()).min().unwrap_or(0)
     }
 
     /// How many connections there are, and how often requests shared a system call.
     pub(crate) fn text(&self) -> String {
         let (mut requests, mut writes, mut connections) = (0, 0, 0);
-        for client in &self.0 {
+        for client in self.all() {
             let Traffic { requests: own, writes: own_writes, .. } = client.traffic();
             requests += own;
             writes += own_writes;

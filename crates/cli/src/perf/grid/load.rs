@@ -95,10 +95,11 @@ impl Run {
         Done { gets: tally.gets.len(), puts: tally.puts.len(), errors }
     }
 
-    /// Carries out the test. `tell` hears the lines that a member prints.
-    pub(crate) async fn carry_out(
+    /// Carries out the test; `cache` gives each invoker the one that it uses, by its number from 0. `tell` hears the lines
+    /// that a member prints.
+    pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
-        cache: impl Target,
+        cache: impl Fn(u32) -> C,
         test: &Test,
         name: &str,
         tell: impl Fn(&str),
@@ -107,7 +108,7 @@ impl Run {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut invokers = JoinSet::new();
         for nth in 0..settings.threads {
-            invokers.spawn(invoker(cache.clone(), settings.clone(), self.clone(), seed(name, nth)));
+            invokers.spawn(invoker(cache(nth), settings.clone(), self.clone(), seed(name, nth)));
         }
         tokio::time::sleep(Duration::from_millis(test.warmup_ms)).await;
         let (begin, cpu) = (Instant::now(), process::cpu());
@@ -173,7 +174,7 @@ impl Done {
     /// The line of a tenth of the time (S000-38).
     fn text(self, elapsed: Duration) -> String {
         let grouped = |number: u64| consort_measure::grouped(number as f64);
-        let rate = (self.gets + self.puts) as f64 / elapsed.as_secs_f64();
+        let rate = self.operations() as f64 / elapsed.as_secs_f64();
         format!(
             "{} reqs/sec ({} reads {} writes)",
             consort_measure::grouped(rate),

@@ -180,7 +180,7 @@ impl Member {
             *current = (run.clone(), true);
         }
         let name = self.manager.name();
-        let figures = run.carry_out(self.cache.clone(), test, name, |line| println!("{line}")).await;
+        let figures = run.carry_out(|_| self.cache.clone(), test, name, |line| println!("{line}")).await;
         self.run().1 = false;
         figures
     }

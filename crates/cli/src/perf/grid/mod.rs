@@ -10,6 +10,7 @@ mod load;
 mod member;
 mod menu;
 mod rebalance;
+mod served;
 mod settings;
 mod spawn;
 mod target;
@@ -30,6 +31,7 @@ pub(crate) use self::load::{Done, Test, key};
 use self::member::{End, Member};
 use self::menu::Menu;
 pub(crate) use self::rebalance::Rebalance;
+use self::served::Watched;
 pub(crate) use self::settings::{Settings, bytes};
 use self::spawn::LOOK_EVERY;
 pub(crate) use self::spawn::{Grid, free_ports};
@@ -48,7 +50,8 @@ use crate::perf::progress::shown;
     four are its own with two owners, and read without the network.\n\n\
     Example, by hand, in as many terminals or on as many hosts as you like:\n  consort perf\n  consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     Example, on one host, for scripts:\n  consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
-    Example, through the servers of a cluster:\n  consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
+    Example, through the servers of a cluster:\n  consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\
+    \n  The same as with a pool of connections, one for each invoker:\n  consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
     The control channel uses the ports 50 above the grid's, unless --control-config says otherwise.\n\
     SIGTERM and Ctrl-C end a member: others get first what it has. A second one ends it at once.\n\
     The exit code is 1 if something has failed, and with --spawn also if a key lacks a copy or has copies that differ."
@@ -79,6 +82,13 @@ pub(crate) struct Perf {
     /// Clients, each with a connection to each server.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "hotrod")]
     clients: usize,
+    /// Each invoker has a connection of its own to each server, as threads have whose client keeps a pool of them.
+    #[arg(long, requires = "hotrod")]
+    pooled: bool,
+    /// Tells, too, what these server processes on this host take meanwhile: their CPU time per request, and the most
+    /// memory that one has had.
+    #[arg(long, value_name = "PID,…", value_delimiter = ',', requires = "hotrod")]
+    server_pids: Vec<u32>,
     /// How long to run before measuring, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, requires = "measured")]
     warmup: f64,
@@ -128,18 +138,30 @@ impl Perf {
     /// Clients of these servers, measured once. Returns whether all has gone well.
     async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
         let (settings, test) = (&self.settings, self.test());
-        let clients = Clients::connect(servers, self.clients, self.owners).await?;
+        let watched = Watched::new(&self.server_pids)?;
+        let each = if self.pooled { settings.threads } else { 1 };
+        let clients = Clients::connect(servers, self.clients, each, self.owners).await?;
+        let begin = Instant::now();
         clients.populate(&test).await?;
-        eprintln!("{} keys of {} put", grouped(settings.keys.into()), bytes(settings.size as f64));
+        told_of_keys(settings, begin);
+        told_of_plan(settings, self.warmup);
         let running = clients.start(&test);
         let done = running.counter();
-        let figures = shown(running.figures(), || done().operations(), "requests").await?;
+        let figures = shown(running.figures(), || done().operations(), "requests");
+        let (figures, served) = tokio::join!(figures, watched.during(&test));
+        let figures = figures?;
         let total = Total::of(&figures);
         if self.json {
-            println!("{}", serde_json::to_string(&total.summary(settings, self.owners))?);
+            let mut summary = total.summary(settings, self.owners);
+            summary.server_cpu_s_per_mreq = served.as_ref().map(|served| total.each_us(served.cpu_s));
+            summary.server_rss_mb = served.map(|served| served.rss_mb);
+            println!("{}", serde_json::to_string(&summary)?);
         } else {
             figures.iter().for_each(|own| println!("{own}"));
             println!("\n{}{}", total.text(settings, "clients"), clients.text());
+            if let Some(served) = served {
+                println!("{}", served.text(&total));
+            }
         }
         Ok(total.requests > 0 && total.errors + total.missing == 0)
     }
@@ -151,19 +173,8 @@ impl Perf {
         eprintln!("{members} members have the cache, with {} owners of each key", grid.wanted(self.owners));
         let begin = Instant::now();
         grid.populate(settings).await?;
-        eprintln!(
-            "{} keys of {} put in {} ms",
-            grouped(settings.keys.into()),
-            bytes(settings.size as f64),
-            begin.elapsed().as_millis()
-        );
-        eprintln!(
-            "{} invokers each, {:.0} % reads, {} s after {} s of warm-up",
-            settings.threads,
-            settings.read_percentage * 100.0,
-            settings.time,
-            self.warmup
-        );
+        told_of_keys(settings, begin);
+        told_of_plan(settings, self.warmup);
         let test = self.test();
         let figures = told(&grid, grid.run(&test)).await?;
         let total = Total::of(&figures);
@@ -184,6 +195,22 @@ impl Perf {
         grid.close().await;
         Ok(is_good)
     }
+}
+
+/// All keys have been put.
+fn told_of_keys(settings: &Settings, begin: Instant) {
+    let (keys, size) = (grouped(settings.keys.into()), bytes(settings.size as f64));
+    eprintln!("{keys} keys of {size} put in {} ms", begin.elapsed().as_millis());
+}
+
+/// What comes now.
+fn told_of_plan(settings: &Settings, warmup: f64) {
+    eprintln!(
+        "{} invokers each, {:.0} % reads, {} s after {warmup} s of warm-up",
+        settings.threads,
+        settings.read_percentage * 100.0,
+        settings.time
+    );
 }
 
 /// Does the work, with a line on the terminal, if there is one, that says how far the members are.

@@ -1,6 +1,7 @@
 package consort.bench;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -123,7 +124,7 @@ public final class Slice {
     /** Lets the threads run through the warm-up, calls what has to be read at either end of the time, and ends them. */
     public Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
         Thread.sleep(warmupMillis);
-        double cpu = cpuSeconds();
+        double cpu = cpuSeconds("self");
         long start = System.nanoTime();
         atStart.run();
         phase.set(COUNTING);
@@ -131,16 +132,21 @@ public final class Slice {
         atEnd.run();
         phase.set(OVER);
         double seconds = (System.nanoTime() - start) / 1e9;
-        Taken taken = new Taken(seconds, cpuSeconds() - cpu);
+        Taken taken = new Taken(seconds, cpuSeconds("self") - cpu);
         for (Thread thread : running) {
             thread.join(30_000);
         }
         return taken;
     }
 
-    /** CPU time of this process, user and system, in seconds. */
-    private static double cpuSeconds() throws IOException {
-        String stat = Files.readString(Path.of("/proc/self/stat"));
+    /** CPU time of a process, user and system, in seconds: of this one, {@code self}, or of one by its number. */
+    public static double cpuSeconds(String process) {
+        String stat;
+        try {
+            stat = Files.readString(Path.of("/proc", process, "stat"));
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
         // The name in brackets may hold blanks; after it come fields 3 and up, and ticks of 10 ms are 14 and 15.
         String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
         return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;

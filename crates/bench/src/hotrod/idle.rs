@@ -1,0 +1,138 @@
+//! Many connections that have nothing to say: what each holds of the server's memory, and what one notices that has.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+
+use super::served::Served;
+use super::{P50, P99, Pairs, SERVER_CPU_US, own_client};
+use crate::findings::{Findings, Outcome};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::Runs;
+use crate::targets::{Rival, Row, SERVER_CPU, Target};
+
+/// A PING of Hot Rod 3.0 without a cache: magic, id, version, operation, no name, no flags, basic intelligence, no topology,
+/// no media types.
+const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
+
+/// How the answer begins: magic, id, operation, status.
+const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
+
+/// Files that a process needs beside so many connections.
+const FILES_BESIDE: usize = 100;
+
+/// What the active one's median may be of what it is alone: as far as two runs of the same differ.
+const TARGET: f64 = 1.1;
+
+/// What has been measured.
+#[derive(Default, Serialize)]
+struct Record {
+    connections: usize,
+    kilobytes_each: Vec<f64>,
+    /// One caller of our client, alone.
+    alone: Pairs,
+    /// The same beside all the others.
+    beside: Pairs,
+}
+
+/// Whether this process and those that it starts may have so many connections.
+pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
+    let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
+    let wanted = options.idle() + FILES_BESIDE;
+    let open = open_files(&limits).context("no limit of open files in /proc/self/limits")?;
+    ensure!(
+        open >= wanted,
+        "{open} open files are not enough for --idle {}: `ulimit -n {wanted}`",
+        options.idle()
+    );
+    Ok(())
+}
+
+/// The soft limit.
+fn open_files(limits: &str) -> Option<usize> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(usize::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+pub(crate) fn idle(options: &Options, findings: &mut Findings<'_>) {
+    let mut record = Record { connections: options.idle(), ..Record::default() };
+    let mut outcome = Outcome::default();
+    for run in 1..=options.runs() {
+        if let Err(error) = once(options, run, &mut record) {
+            outcome.failures.push(error);
+            break;
+        }
+        findings.keep("idle", &record);
+    }
+    outcome.errors = record.alone.errors() + record.beside.errors();
+    outcome.rows = rows(&record);
+    report::print_rows(&outcome.rows);
+    findings.add("idle", outcome);
+}
+
+fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
+    Progress::result(&format!("{} idle connections, run {run}", record.connections));
+    let server = Served::consort()?;
+    let before = server.memory_mb();
+    let at = server.at();
+    let idle = (0..record.connections).map(|_| greeted(&at)).collect::<anyhow::Result<Vec<_>>>()?;
+    record.kilobytes_each.push((server.memory_mb() - before) * 1e3 / idle.len().max(1) as f64);
+    record.beside.push(own_client(&server, 1, options)?);
+    for connection in &idle {
+        // Nothing has come since, its end least of all.
+        connection.set_nonblocking(true)?;
+        let peeked = connection.peek(&mut [0]);
+        ensure!(peeked.is_err(), "the server has ended a connection that had nothing to say");
+    }
+    drop(idle);
+    record.alone.push(own_client(&server, 1, options)?);
+    Ok(())
+}
+
+/// A connection that the server knows for a client's.
+fn greeted(at: &str) -> anyhow::Result<TcpStream> {
+    let mut connection = TcpStream::connect(at).with_context(|| at.to_owned())?;
+    connection.write_all(&PING)?;
+    // Its rest, a few bytes, has come with it.
+    let mut answer = [0; 256];
+    let count = connection.read(&mut answer)?;
+    ensure!(answer[..count].starts_with(&PONG), "not what a PING is answered by: {:?}", &answer[..count]);
+    Ok(connection)
+}
+
+fn rows(record: &Record) -> Vec<Row> {
+    let subject = format!("{} idle connections", record.connections);
+    let of = |figure| (subject.clone(), figure);
+    let mut rows = vec![Row::alone(of("KB/connection"), &Runs(record.kilobytes_each.clone()), None)];
+    let figures = [
+        ("p50 us", P50, Some(Target::AtMost(TARGET))),
+        ("p99 us", P99, None),
+        (SERVER_CPU, SERVER_CPU_US, None),
+    ];
+    for (figure, which, target) in figures {
+        let (beside, alone) = (record.beside.runs(which), record.alone.runs(which));
+        rows.push(Row::beside(Rival::Without, of(figure), &beside, Some(&alone), target));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::open_files;
+
+    #[test]
+    fn the_soft_limit_counts() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max open files            1024                 524288               files     \n";
+        assert_eq!(open_files(limits), Some(1_024));
+        assert_eq!(open_files("Max open files unlimited unlimited files"), Some(usize::MAX));
+        assert_eq!(open_files("Max locked memory 1 1 bytes"), None);
+    }
+}

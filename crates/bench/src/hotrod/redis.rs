@@ -1,0 +1,97 @@
+//! redis-server under redis-benchmark: values of the same size, 16 requests sent together on each connection.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+use super::served::Served;
+use super::{KEYS, READS, SIZE};
+use crate::options::Options;
+use crate::sample::Sample;
+
+const PORT: u16 = 6_399;
+
+/// Requests that go together.
+const PIPELINE: &str = "16";
+
+/// Connections, as redis-benchmark has them if nothing else is said.
+const CONNECTIONS: &str = "50";
+
+/// About how many requests a second there are to be of each kind, so that a run takes as long as it should.
+const REQUESTS_SEC: f64 = 500_000.0;
+
+/// A server without persistence.
+pub(super) struct Redis(Served);
+
+/// What redis-server says of itself, if it is installed with its benchmark.
+pub(super) fn version() -> Option<String> {
+    let ask = |program| Command::new(program).arg("--version").stdin(Stdio::null()).output().ok();
+    let (server, _) = ask("redis-server").zip(ask("redis-benchmark"))?;
+    Some(String::from_utf8_lossy(&server.stdout).trim().to_owned())
+}
+
+impl Redis {
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &PORT.to_string(), "--bind", "127.0.0.1"]);
+        command.args(["--save", "", "--appendonly", "no"]);
+        let redis = Self(Served::start(command, "redis-server", "Ready to accept connections", PORT)?);
+        // Enough that every key has been drawn.
+        redis.ask("set", KEYS * 12)?;
+        Ok(redis)
+    }
+
+    /// Reads and writes, each alone as redis-benchmark has them, counted in the parts that they have in the load.
+    pub(super) fn run(&self, options: &Options) -> anyhow::Result<Sample> {
+        let requests = (options.time().as_secs_f64() * REQUESTS_SEC) as u32;
+        let ((read, read_us), (written, write_us)) = (self.ask("get", requests)?, self.ask("set", requests)?);
+        Ok(Sample {
+            rate: 1.0 / (READS / read + (1.0 - READS) / written),
+            cpu_us: READS * read_us + (1.0 - READS) * write_us,
+            latency: None,
+            rss_mb: self.0.peak_memory_mb(),
+            errors: 0,
+        })
+    }
+
+    /// So many requests of a kind: how many a second there were, and CPU microseconds of the server for each.
+    fn ask(&self, kind: &str, requests: u32) -> anyhow::Result<(f64, f64)> {
+        let before = self.0.cpu();
+        let mut command = Command::new("redis-benchmark");
+        command.args(["-p", &PORT.to_string(), "-t", kind, "-n", &requests.to_string(), "-r"]);
+        command.args([
+            &KEYS.to_string(),
+            "-d",
+            &SIZE.to_string(),
+            "-c",
+            CONNECTIONS,
+            "-P",
+            PIPELINE,
+            "--csv",
+        ]);
+        let output = command.stdin(Stdio::null()).output().context("starting redis-benchmark")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "redis-benchmark ended with {}: {said}", output.status);
+        let rate = rate(&said).with_context(|| format!("no rate in what redis-benchmark says: {said}"))?;
+        let taken = self.0.cpu().saturating_sub(before).as_secs_f64();
+        Ok((rate, taken * 1e6 / f64::from(requests)))
+    }
+}
+
+/// The second cell of the last line, after the one with names.
+fn rate(said: &str) -> Option<f64> {
+    let cell = said.lines().last()?.split(',').nth(1)?;
+    cell.trim_matches('"').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn the_rate_is_in_the_last_line() {
+        let said = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"662251.69\",\"0.627\"\n";
+        assert_eq!(rate(said), Some(662_251.69));
+        assert_eq!(rate("Could not connect"), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! Servers as processes of this host: they are started, and what they take is looked at from outside.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use consort_jgroups::{InfinispanServer, Killed};
+use consort_measure::process;
+
+use super::PORT;
+use crate::java::Jdk;
+use crate::tools;
+
+/// How long a server may take to start: a JVM that has never been started here takes the longest.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server's process. Dropped, it is killed.
+pub(super) struct Served {
+    child: Killed,
+    port: u16,
+}
+
+impl Served {
+    /// `consort server`, alone.
+    pub(super) fn consort() -> anyhow::Result<Self> {
+        let mut command = Command::new(tools::program("consort")?);
+        command.arg("server").arg(format!("--port={PORT}"));
+        Self::start(command, "consort server", "Hot Rod on", PORT)
+    }
+
+    /// So many in one cluster.
+    pub(super) fn cluster(count: u16) -> anyhow::Result<Vec<Self>> {
+        let hosts: Vec<String> = (0..count).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();
+        let one = |nth: u16| {
+            let mut command = Command::new(tools::program("consort")?);
+            command.args(["server", "--cluster=bench", "--bind=127.0.0.1"]);
+            command.arg(format!("--port={}", PORT + nth)).arg(format!("--name={nth}"));
+            command.arg(format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(",")));
+            command.arg(format!("-Djgroups.bind_port={}", 7_800 + nth));
+            Self::start(command, "consort server", "Hot Rod on", PORT + nth)
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Infinispan's server with a heap of this size; what it complains of goes to a log beside its jars.
+    pub(super) fn infinispan(
+        server: &InfinispanServer,
+        jdk: &Jdk,
+        heap: &str,
+        port: u16,
+    ) -> anyhow::Result<Self> {
+        let options = [format!("-Xms{heap}"), format!("-Xmx{heap}")];
+        let mut command = server.command_by(&jdk.java, &options, "bench", port)?;
+        command.stderr(log(server.directory(), "infinispan-server.log")?);
+        Self::start(command, "Infinispan's server", InfinispanServer::READY, port)
+    }
+
+    /// A command, which says this when clients can connect.
+    pub(super) fn start(
+        mut command: Command,
+        name: &str,
+        ready: &'static str,
+        port: u16,
+    ) -> anyhow::Result<Self> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = Killed(child.with_context(|| format!("starting {name}"))?);
+        let output = child.0.stdout.take().with_context(|| format!("what {name} says"))?;
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // Nobody listens once it has started, and it may go on.
+                let _ = tell.send(line);
+            }
+        });
+        let (mut said, until) = (Vec::new(), Instant::now() + PATIENCE);
+        loop {
+            match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(ready) => return Ok(Self { child, port }),
+                Ok(line) => said.push(line),
+                Err(_) => bail!("{name} has not started:\n{}", said.join("\n")),
+            }
+        }
+    }
+
+    /// Where clients connect.
+    pub(super) fn at(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// CPU time so far.
+    pub(super) fn cpu(&self) -> Duration {
+        process::cpu_of(self.pid())
+    }
+
+    /// The most memory that it has had.
+    pub(super) fn peak_memory_mb(&self) -> f64 {
+        process::peak_memory_mb_of(self.pid())
+    }
+
+    /// The memory that it has.
+    pub(super) fn memory_mb(&self) -> f64 {
+        process::memory_mb_of(self.pid())
+    }
+}
+
+/// A file for what a program complains of.
+fn log(directory: &Path, name: &str) -> anyhow::Result<std::fs::File> {
+    let logs = directory.join("logs");
+    std::fs::create_dir_all(&logs).with_context(|| format!("{}", logs.display()))?;
+    let log = logs.join(name);
+    std::fs::File::create(&log).with_context(|| format!("{}", log.display()))
+}

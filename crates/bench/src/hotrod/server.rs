@@ -1,0 +1,287 @@
+//! The same Java client calls our server and Infinispan's in turn; then our client calls ours. At one caller the server
+//! stands beside a bare socket, at most callers beside redis-server.
+
+use consort_jgroups::{HotRodClient, InfinispanServer};
+use serde::Serialize;
+
+use super::java_client::JavaClient;
+use super::redis::{self, Redis};
+use super::served::Served;
+use super::{
+    CLIENT_CPU_US, MEMORY, P50, P99, P999, PORT, Pairs, RATE, READS, SERVER_CPU_US, SIZE, SYSTEM_CPU_US,
+    own_client,
+};
+use crate::findings::{Findings, Outcome};
+use crate::java::{self, Jdk};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::Samples;
+use crate::session::{CONSORT_OVERHEAD, shown};
+use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
+use crate::tools;
+
+/// Infinispan's port.
+const OTHER_PORT: u16 = PORT + 300;
+
+/// What a request at Infinispan's server may take of its CPU, where several callers share what waking it costs.
+const CPU_TARGET: f64 = 1.0 / 2.5;
+
+/// The same of a bare socket's server, where each request wakes it.
+const SOCKET_TARGET: f64 = 1.3;
+
+const P999_TARGET: f64 = 1.0 / 3.0;
+const MEMORY_TARGET: f64 = 0.1;
+
+/// What a request may take with our client, of what it takes with Java's.
+const CLIENT_TARGET: f64 = 1.0 / 3.0;
+
+/// All figures of so many callers.
+#[derive(Default, Serialize)]
+struct Point {
+    callers: usize,
+    /// The Java client at our server.
+    java: Pairs,
+    /// The Java client at Infinispan's.
+    infinispan: Pairs,
+    /// Requests and answers of the same sizes over a bare socket, for one caller.
+    sockets: Pairs,
+    /// Our client at our server.
+    own: Pairs,
+    /// redis-server, for the most callers.
+    redis: Samples,
+}
+
+/// Everything that was measured, and on what.
+#[derive(Serialize)]
+struct Record {
+    java_client: Option<String>,
+    redis: Option<String>,
+    points: Vec<Point>,
+}
+
+/// Servers that stay up, idle, while others have their turn.
+struct Java {
+    ours: JavaClient,
+    theirs: JavaClient,
+    _infinispan: Served,
+}
+
+impl Java {
+    fn start(consort: &Served, options: &Options) -> anyhow::Result<Self> {
+        // Found where the one who started us has put it.
+        let (client, server): (HotRodClient, InfinispanServer) = super::prepare()?;
+        let jdk: Jdk = java::find()?;
+        Progress::result(&format!("Infinispan's server starts on the JDK {}", jdk.version));
+        let infinispan = Served::infinispan(&server, &jdk, &options.java_heap, OTHER_PORT)?;
+        let ours = JavaClient::start(&client, &jdk, consort, options)?;
+        let theirs = JavaClient::start(&client, &jdk, &infinispan, options)?;
+        Progress::result(&ours.version);
+        Ok(Self { ours, theirs, _infinispan: infinispan })
+    }
+}
+
+pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
+    let version = redis::version();
+    if version.is_none() {
+        eprintln!("bench: redis-server and redis-benchmark are not installed, and not measured");
+    }
+    let mut record = Record { java_client: None, redis: version, points: Vec::new() };
+    let mut outcome = Outcome::default();
+    let measured = all(options, &mut record, |record| findings.keep("server", record));
+    outcome.failures.extend(measured.err());
+    for point in &record.points {
+        let pairs = [&point.java, &point.infinispan, &point.sockets, &point.own];
+        outcome.errors += pairs.into_iter().map(Pairs::errors).sum::<u64>();
+        outcome.rows.extend(point.rows());
+    }
+    report::print_rows(&outcome.rows);
+    findings.add("server", outcome);
+}
+
+fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) -> anyhow::Result<()> {
+    let most = options.hotrod_callers.iter().max().copied().unwrap_or_default();
+    let mut progress = Progress::new(planned(options) * options.hotrod_callers.len() as u32);
+    let consort = Served::consort()?;
+    let mut java = options.needs_java_servers().then(|| Java::start(&consort, options)).transpose()?;
+    record.java_client = java.as_ref().map(|java| java.ours.version.clone());
+    for &callers in &options.hotrod_callers {
+        let mut point = Point { callers, ..Point::default() };
+        let measured =
+            java.as_mut().map_or(Ok(()), |java| java_client(java, &mut point, &mut progress, options));
+        record.points.push(point);
+        keep(record);
+        measured?;
+        progress.finish(planned(options));
+    }
+    drop(java);
+    drop(consort);
+    // Fresh, so that its memory is that of these callers.
+    let consort = Served::consort()?;
+    let redis = record.redis.is_some().then(Redis::start).transpose()?;
+    for run in 1..=options.runs() {
+        for point in &mut record.points {
+            Progress::result(&format!("our client, {} callers, run {run}", point.callers));
+            point.own.push(own_client(&consort, point.callers, options)?);
+        }
+        if let (Some(redis), Some(point)) =
+            (&redis, record.points.iter_mut().find(|point| point.callers == most))
+        {
+            Progress::result(&format!("redis-server, run {run}"));
+            point.redis.samples.push(shown(redis.run(options)?));
+        }
+    }
+    keep(record);
+    Ok(())
+}
+
+fn java_client(
+    java: &mut Java,
+    point: &mut Point,
+    progress: &mut Progress,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let threads = point.callers;
+    if !options.quick {
+        progress.step(&format!("{threads} threads warm up, Infinispan's server"));
+        point.infinispan.warmup = java.theirs.warm_up(threads, options)?;
+        progress.step(&format!("{threads} threads warm up, our server"));
+        point.java.warmup = java.ours.warm_up(threads, options)?;
+    }
+    for run in 1..=options.runs() {
+        progress
+            .step(&format!("{threads} threads, run {run} of {}: our server, Infinispan's", options.runs()));
+        point.java.push(java.ours.run(threads, options)?);
+        point.infinispan.push(java.theirs.run(threads, options)?);
+        if threads == 1 {
+            Progress::result("a bare socket");
+            point.sockets.push(tools::ping_pong(SIZE, READS, options)?);
+        }
+    }
+    Ok(())
+}
+
+/// How long so many callers are about to take.
+fn planned(options: &Options) -> std::time::Duration {
+    let sample = options.lead() + options.time();
+    let warmup = if options.quick { 0.0 } else { options.java_warmup };
+    (sample * 4 + CONSORT_OVERHEAD) * options.runs() as u32 + std::time::Duration::from_secs_f64(warmup)
+}
+
+impl Point {
+    fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let (one, callers) = (self.callers == 1, self.callers);
+        let threads = if one { "thread" } else { "threads" };
+        let java = format!("Java client, {callers} {threads}");
+        let at_most = |bound| Some(Target::AtMost(bound));
+        if !self.java.samples.is_empty() {
+            let cpu = (!one).then_some(Target::AtMost(CPU_TARGET));
+            for (figure, of, target) in [
+                (SERVER_CPU, SERVER_CPU_US, cpu),
+                ("p50 us", P50, None),
+                ("p99 us", P99, None),
+                ("p99.9 us", P999, at_most(P999_TARGET)),
+                ("peak MB", MEMORY, at_most(MEMORY_TARGET)),
+                ("requests/s", RATE, None),
+                ("client CPU us/request", CLIENT_CPU_US, None),
+            ] {
+                let (ours, theirs) = (self.java.runs(of), self.infinispan.runs(of));
+                rows.push(Row::beside(
+                    Rival::Infinispan,
+                    (java.clone(), figure),
+                    &ours,
+                    Some(&theirs),
+                    target,
+                ));
+            }
+        }
+        if !self.sockets.samples.is_empty() {
+            for (figure, of, target) in [
+                (SERVER_CPU, SERVER_CPU_US, at_most(SOCKET_TARGET)),
+                ("p50 us", P50, None),
+                ("requests/s", RATE, None),
+            ] {
+                let (ours, theirs) = (self.java.runs(of), self.sockets.runs(of));
+                rows.push(Row::beside(Rival::Sockets, (java.clone(), figure), &ours, Some(&theirs), target));
+            }
+        }
+        let own = format!("our client, {callers} {}", if one { "caller" } else { "callers" });
+        let system = (callers >= 100).then_some(Target::AtMost(CLIENT_TARGET));
+        for (figure, of, target) in [
+            (SYSTEM_CPU, SYSTEM_CPU_US, system),
+            (SERVER_CPU, SERVER_CPU_US, None),
+            ("requests/s", RATE, None),
+            ("p50 us", P50, None),
+            ("p99 us", P99, None),
+            ("p99.9 us", P999, None),
+            ("peak MB", MEMORY, None),
+        ] {
+            let (ours, javas) = (self.own.runs(of), self.java.runs(of));
+            rows.push(Row::beside(Rival::JavaClient, (own.clone(), figure), &ours, Some(&javas), target));
+        }
+        if !self.redis.samples.is_empty() {
+            let (ours, theirs) =
+                (self.own.runs(SERVER_CPU_US), self.redis.runs(|sample| Some(sample.cpu_us)));
+            rows.push(Row::beside(
+                Rival::Redis,
+                (own.clone(), SERVER_CPU),
+                &ours,
+                Some(&theirs),
+                at_most(1.0),
+            ));
+            let (ours, theirs) = (self.own.runs(RATE), self.redis.runs(|sample| Some(sample.rate)));
+            rows.push(Row::beside(Rival::Redis, (own, "requests/s"), &ours, Some(&theirs), None));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Both, Latency, Sample};
+
+    fn pairs(cpu_us: f64, client_cpu_us: f64, p999: f64, rss_mb: f64) -> Pairs {
+        let latency = Some(Latency { p50: 1.0, p99: 2.0, p999 });
+        let server = Sample { rate: 1.0, cpu_us, latency, rss_mb, errors: 0 };
+        Pairs { warmup: Vec::new(), samples: vec![Both { server, client_cpu_us }] }
+    }
+
+    fn met(rows: &[Row]) -> Vec<(&'static str, bool)> {
+        rows.iter().filter_map(|row| Some((row.figure, row.is_met()?))).collect()
+    }
+
+    #[test]
+    fn several_threads_are_held_against_infinispan_and_the_own_client_against_javas_and_redis() {
+        let redis = Sample { rate: 1.0, cpu_us: 1.9, latency: None, rss_mb: 1.0, errors: 0 };
+        let point = Point {
+            callers: 100,
+            java: pairs(2.0, 10.0, 100.0, 40.0),
+            infinispan: pairs(5.0, 10.0, 200.0, 800.0),
+            own: pairs(2.0, 2.0, 1.0, 1.0),
+            redis: Samples { warmup: Vec::new(), samples: vec![redis] },
+            ..Point::default()
+        };
+        let wanted = [
+            (SERVER_CPU, true),
+            ("p99.9 us", false),
+            ("peak MB", true),
+            (SYSTEM_CPU, true),
+            (SERVER_CPU, false),
+        ];
+        assert_eq!(met(&point.rows()), wanted);
+    }
+
+    #[test]
+    fn one_thread_is_held_against_a_bare_socket() {
+        let point = Point {
+            callers: 1,
+            java: pairs(13.0, 10.0, 1.0, 1.0),
+            infinispan: pairs(14.0, 10.0, 9.0, 99.0),
+            sockets: pairs(10.0, 10.0, 1.0, 1.0),
+            ..Point::default()
+        };
+        assert_eq!(met(&point.rows()), [("p99.9 us", true), ("peak MB", true), (SERVER_CPU, true)]);
+    }
+}

@@ -1,0 +1,89 @@
+//! Large values in pieces: beside the same at once, and small gets beside them on the same connection (S002-15, S002-17).
+
+use serde_json::Value;
+
+use super::served::Served;
+use crate::findings::{Findings, Outcome};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::Runs;
+use crate::targets::{Rival, Row, Target};
+use crate::tools;
+
+/// What small gets may take beside a stream, of what they take alone (S002-15).
+const TARGET: f64 = 2.0;
+
+/// What values in pieces have to reach of the rate of whole ones: as far as two runs of the same differ (S002-17).
+const RATE_TARGET: f64 = 0.9;
+
+pub(crate) fn streams(options: &Options, findings: &mut Findings<'_>) {
+    let mut outcome = Outcome::default();
+    let mut said = Vec::new();
+    for run in 1..=options.runs() {
+        Progress::result(&format!("{} MB each way in pieces, run {run}", options.streamed_mb()));
+        match once(options) {
+            Ok(figures) => {
+                Progress::result(&figures.to_string());
+                said.push(figures);
+            }
+            Err(error) => {
+                outcome.failures.push(error);
+                break;
+            }
+        }
+        findings.keep("streams", &said);
+    }
+    outcome.rows = rows(options, &said);
+    report::print_rows(&outcome.rows);
+    findings.add("streams", outcome);
+}
+
+fn once(options: &Options) -> anyhow::Result<Value> {
+    let server = Served::consort()?;
+    let mut figures = tools::pieces(&server.at(), options)?;
+    figures["server_mb"] = server.peak_memory_mb().into();
+    Ok(figures)
+}
+
+fn rows(options: &Options, said: &[Value]) -> Vec<Row> {
+    let runs = |path: &str| Runs(said.iter().filter_map(|said| said.pointer(path)?.as_f64()).collect());
+    let mut rows = Vec::new();
+    for (way, subject) in [("/written", "written"), ("/read", "read")] {
+        let subject = format!("{} MB {subject} in pieces", options.streamed_mb());
+        let of = |figure| (subject.clone(), figure);
+        for (figure, path, target) in
+            [("p50 us of gets", "p50", None), ("p99 us of gets", "p99", Some(Target::Below(TARGET)))]
+        {
+            let (beside, alone) =
+                (runs(&format!("{way}/gets_us/{path}")), runs(&format!("/alone_us/{path}")));
+            rows.push(Row::beside(Rival::Without, of(figure), &beside, Some(&alone), target));
+        }
+        rows.push(Row::alone(of("MB/s beside gets"), &runs(&format!("{way}/mb_sec")), None));
+        rows.push(Row::alone(of("MB more in the client"), &runs(&format!("{way}/more_mb")), None));
+        let (pieces, whole) = (runs(&format!("{way}/value_mb_sec")), runs(&format!("{way}/whole_mb_sec")));
+        let target = Some(Target::AtLeast(RATE_TARGET));
+        rows.push(Row::beside(Rival::AtOnce, of("MB/s"), &pieces, Some(&whole), target));
+    }
+    let subject = format!("{} MB each way", options.streamed_mb());
+    rows.push(Row::alone((subject, "peak MB of the server"), &runs("/server_mb"), None));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn gets_beside_a_stream_are_held_against_gets_alone() {
+        let options = Options::parse_from(["bench"]);
+        let way = |p99: f64| serde_json::json!({"gets_us": {"p50": 1.0, "p99": p99}, "value_mb_sec": 89.0, "whole_mb_sec": 100.0});
+        let said = serde_json::json!({"alone_us": {"p50": 1.0, "p99": 10.0}, "written": way(19.0), "read": way(20.0)});
+        let rows = rows(&options, &[said]);
+        let met: Vec<_> = rows.iter().filter_map(|row| Some((row.figure, row.is_met()?))).collect();
+        let wanted = [("p99 us of gets", true), ("MB/s", false), ("p99 us of gets", false), ("MB/s", false)];
+        assert_eq!(met, wanted);
+    }
+}
