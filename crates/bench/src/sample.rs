@@ -97,10 +97,11 @@ impl Runs {
         }
     }
 
-    /// Largest less smallest, in percent of the median's size.
+    /// Largest less smallest, in percent of the median's size; nothing of zeros.
     pub(crate) fn spread(&self) -> Option<f64> {
         let values = self.sorted();
-        Some((values.last()? - values.first()?) / self.median()?.abs() * 100.0)
+        let spread = (values.last()? - values.first()?) / self.median()?.abs() * 100.0;
+        Some(spread).filter(|spread| spread.is_finite())
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -131,5 +132,6 @@ mod tests {
         assert_eq!(Runs(vec![8.0, 12.0, 10.0]).spread(), Some(40.0));
         assert_eq!(Runs(vec![-1.0, -3.0, -2.0]).spread(), Some(100.0));
         assert_eq!(Runs::default().spread(), None);
+        assert_eq!(Runs(vec![0.0, 0.0]).spread(), None);
     }
 }
