@@ -4,12 +4,12 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio_rustls::server::TlsStream;
@@ -62,11 +62,14 @@ impl Incoming<'_> {
             Self::Plain(stream) => {
                 stream.readable().await?;
                 input.reserve(at_once);
-                match stream.try_read_buf(input) {
-                    Ok(count) => Ok(count > 0),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-                    Err(error) => Err(error),
-                }
+                // Unlike `try_read_buf`, this remembers that nothing is left where there was less than fits, which saves
+                // asking for it once more.
+                let mut reading = pin!(stream.read_buf(input));
+                poll_fn(|cx| match reading.as_mut().poll(cx) {
+                    Poll::Ready(read) => Poll::Ready(read.map(|count| count > 0)),
+                    Poll::Pending => Poll::Ready(Ok(true)),
+                })
+                .await
             }
             Self::Tls(stream) => {
                 poll_fn(|cx| {
