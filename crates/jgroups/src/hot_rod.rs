@@ -2,7 +2,7 @@
 //! needed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::jar::{JDK, JarError, JavaTree, finish, in_file};
@@ -27,8 +27,6 @@ impl HotRodClient {
         let sources = java.join("src/main/java/consort/hotrod");
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(format!("{}/*", lib.display()));
-        // The one that is measured shares its load with the members that are.
-        compile.arg("-sourcepath").arg(tree.root.join("interop/java/src/main/java"));
         compile.arg("-d").arg(directory.join("classes-hotrod"));
         for entry in fs::read_dir(&sources).map_err(in_file(&sources))? {
             compile.arg(entry.map_err(in_file(&sources))?.path());
@@ -40,17 +38,8 @@ impl HotRodClient {
     /// A command that runs one of our programs.
     pub fn command(&self, program: &str) -> Command {
         let mut java = Command::new("java");
-        java.arg("-cp").arg(self.classpath());
+        java.arg("-cp").arg(format!("{0}/classes-hotrod:{0}/lib-hotrod/*", self.directory.display()));
         java.arg(format!("consort.hotrod.{program}"));
         java
-    }
-    /// The class path of our programs.
-    pub fn classpath(&self) -> String {
-        format!("{0}/classes-hotrod:{0}/lib-hotrod/*", self.directory.display())
-    }
-
-    /// Where everything lies.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 }

@@ -1,7 +1,9 @@
 //! The official Java Hot Rod client in a JVM, which calls a server and looks at its CPU time meanwhile.
 
+use std::path::Path;
+
 use anyhow::Context;
-use consort_jgroups::{HotRodClient, Jar};
+use consort_jgroups::Jar;
 use consort_measure::process;
 
 use super::served::Served;
@@ -20,19 +22,19 @@ pub(super) struct JavaClient {
 }
 
 impl JavaClient {
-    /// Connects to a server and puts all keys.
+    /// Connects to a server and puts all keys; its log lies in this directory.
     pub(super) fn start(
-        client: &HotRodClient,
+        (directory, classpath): (&Path, &str),
         jdk: &Jdk,
         server: &Served,
         options: &Options,
     ) -> anyhow::Result<Self> {
-        let (jar, heap) = (Jar::in_directory(client.directory()), &options.java_heap);
-        let jvms = Jvms { jdk, jar: &jar, classpath: client.classpath(), heap, members: 1 };
+        let (jar, heap) = (Jar::in_directory(directory), &options.java_heap);
+        let jvms = Jvms { jdk, jar: &jar, classpath: classpath.to_owned(), heap, members: 1 };
         let at = server.at();
         let log = format!("hotrod-{}.log", at.replace(':', "-"));
         let properties = ["-Djava.net.preferIPv4Stack=true"];
-        let mut jvm = Jvm::start(&jvms, &properties, &["consort.hotrod.Load", &at], &log)?;
+        let mut jvm = Jvm::start(&jvms, &properties, &["consort.served.Load", &at], &log)?;
         let version = jvm.release()?;
         jvm.say(&format!("populate keys={KEYS} size={SIZE}"))?;
         let answer = jvm.answer()?;

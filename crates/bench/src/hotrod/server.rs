@@ -1,7 +1,6 @@
 //! The same Java client calls our server and Infinispan's in turn; then our client calls ours. At one caller the server
 //! stands beside a bare socket, at most callers beside redis-server.
 
-use consort_jgroups::{HotRodClient, InfinispanServer};
 use serde::Serialize;
 
 use super::java_client::JavaClient;
@@ -70,12 +69,12 @@ struct Java {
 impl Java {
     fn start(consort: &Served, options: &Options) -> anyhow::Result<Self> {
         // Found where the one who started us has put it.
-        let (client, server): (HotRodClient, InfinispanServer) = super::prepare()?;
+        let (server, classpath) = super::prepare()?;
         let jdk: Jdk = java::find()?;
         Progress::result(&format!("Infinispan's server starts on the JDK {}", jdk.version));
         let infinispan = Served::infinispan(&server, &jdk, &options.java_heap, OTHER_PORT)?;
-        let ours = JavaClient::start(&client, &jdk, consort, options)?;
-        let theirs = JavaClient::start(&client, &jdk, &infinispan, options)?;
+        let ours = JavaClient::start((server.directory(), &classpath), &jdk, consort, options)?;
+        let theirs = JavaClient::start((server.directory(), &classpath), &jdk, &infinispan, options)?;
         Progress::result(&ours.version);
         Ok(Self { ours, theirs, _infinispan: infinispan })
     }

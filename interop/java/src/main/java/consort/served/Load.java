@@ -1,4 +1,4 @@
-package consort.hotrod;
+package consort.served;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
