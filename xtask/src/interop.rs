@@ -11,6 +11,8 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("javac", "-version", "a JDK, 17 or later"),
     ("jar", "--version", "a JDK, 17 or later"),
     ("mvn", "--version", "Maven"),
+    ("node", "--version", "Node.js 20 or later"),
+    ("npm", "--version", "npm"),
     ("unshare", "--version", "util-linux"),
     ("ip", "-V", "iproute2"),
 ];

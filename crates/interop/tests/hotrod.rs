@@ -1,25 +1,31 @@
 //! The unmodified Java Hot Rod client against our servers.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use consort_cache::{CacheManager, Channel};
+use consort_cache::{CacheManager, Channel, ManagerEvent, Phase, View};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
-use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 #[path = "../../client/tests/it/certificates.rs"]
 mod certificates;
+#[path = "hotrod/node.rs"]
+mod node;
+#[path = "hotrod/releases.rs"]
+mod releases;
 
 /// A JVM on a busy machine takes a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3/>\
-    <FD_ALL3 timeout=\"20000\" interval=\"2000\"/><VERIFY_SUSPECT2 timeout=\"2000\"/><NAKACK2/><UNICAST3/>\
+    <FD_ALL3 timeout=\"5000\" interval=\"500\"/><VERIFY_SUSPECT2 timeout=\"1000\"/><NAKACK2/><UNICAST3/>\
     <STABLE/><GMS join_timeout=\"200\"/><UFC/><MFC/><FRAG4/></config>";
 
 /// What the client calls the versions that it speaks.
@@ -29,6 +35,9 @@ const VERSIONS: [&str; 4] =
 /// A server of this process.
 struct Running {
     at: String,
+    view: watch::Receiver<Option<View>>,
+    /// Of each cache, how many servers have what they are to have; none while it moves.
+    owners: watch::Receiver<BTreeMap<Arc<str>, usize>>,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
@@ -49,6 +58,20 @@ impl Running {
         let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
         let manager = members.connect(cluster).await.unwrap();
+        let view = manager.watch_view();
+        let (settled, owners) = watch::channel(BTreeMap::new());
+        let mut events = manager.events();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                if let ManagerEvent::Topology { cache, topology, .. } = event {
+                    let is_stable = topology.phase == Phase::Stable;
+                    let owners = if is_stable { topology.members.len() } else { 0 };
+                    settled.send_modify(|all| {
+                        all.insert(cache, owners);
+                    });
+                }
+            }
+        });
         let server = builder.port(0).start(manager).await.unwrap();
         let at = server.address().to_string();
         let (end, ends) = oneshot::channel();
@@ -58,7 +81,24 @@ impl Running {
             };
             server.serve_until(ended).await.unwrap();
         });
-        Self { at, end, serving }
+        Self { at, view, owners, end, serving }
+    }
+
+    /// Waits until so many servers are in its view. Before one leaves, others' deaths have to be known.
+    async fn sees(&self, servers: usize) {
+        let mut view = self.view.clone();
+        let seen = view.wait_for(|view| view.as_ref().is_some_and(|view| view.members().len() == servers));
+        timeout(PATIENCE, seen).await.expect("it is noticed").expect("it runs");
+    }
+
+    /// Waits until all its caches of clients are shared by so many servers, this one among them. Of those that had them
+    /// before, one alone would not know whether it is the one that is left.
+    async fn shares_with(&self, servers: usize) {
+        let mut owners = self.owners.clone();
+        let is_shared = |(name, owners): (&Arc<str>, &usize)| name.starts_with("___") || *owners == servers;
+        let shared = owners
+            .wait_for(|all| all.keys().any(|name| !name.starts_with("___")) && all.iter().all(is_shared));
+        timeout(PATIENCE, shared).await.expect("they are shared").expect("it runs");
     }
 
     /// As if its process was killed.
@@ -87,7 +127,11 @@ async fn command(program: &'static str, arguments: Vec<String>) -> Command {
 
 /// Runs a program of ours and shows what it said if it fails.
 async fn java(program: &'static str, arguments: Vec<String>) {
-    let mut command = command(program, arguments).await;
+    succeeds(program, command(program, arguments).await).await;
+}
+
+/// Runs a program of ours that ends by itself.
+async fn succeeds(program: &str, mut command: Command) {
     command.stdin(Stdio::null());
     // Its requests have deadlines: it ends by itself.
     let running = tokio::task::spawn_blocking(move || command.output());
@@ -191,7 +235,9 @@ async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
     let c = c.await;
     walking.says("walked").await;
     walking.says("walked").await;
+    c.shares_with(3).await;
     b.kill().await;
+    a.sees(2).await;
     walking.says("walked").await;
     walking.says("walked").await;
     walking.end().await;
@@ -218,11 +264,13 @@ async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
     listening.says("told").await;
     b.kill().await;
     listening.says("told").await;
-    c.kill().await;
+    let d = Running::start("hotrod-listeners-three", "D").await;
     listening.says("told").await;
     listening.says("told").await;
     listening.end().await;
-    a.end().await;
+    for server in [a, c, d] {
+        server.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,11 +293,13 @@ async fn java_counts_what_was_acknowledged_also_when_a_server_is_killed() {
     b.kill().await;
     counting.says("added").await;
     counting.says("added").await;
-    c.kill().await;
+    let d = Running::start("hotrod-counters-three", "D").await;
     counting.says("added").await;
     counting.says("added").await;
     counting.end().await;
-    a.end().await;
+    for server in [a, c, d] {
+        server.end().await;
+    }
 }
 
 const USERS: &str = "admin admin password:secret\nreader observer password:\"p@ss w:rd\"\nclient admin\n";

@@ -2,43 +2,138 @@
 //! needed.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::jar::{JDK, JarError, JavaTree, finish, in_file};
+use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file};
 
-/// A directory with the client in `lib-hotrod` and our programs in `classes-hotrod`.
+/// Why Maven is needed.
+const MAVEN: &str = "Maven, for the Hot Rod client";
+
+/// Our programs that need nothing of the newest client's.
+const OF_ALL_RELEASES: [&str; 7] =
+    ["Maps", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
+
+/// A release of the Java client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HotRodRelease {
+    /// 15.0.21.Final, the last that speaks 2.0 to 2.9: several connections to a server, each of which waits.
+    V15_0,
+    /// 15.2.6.Final.
+    V15_2,
+    /// The one that `interop/hotrod/pom.xml` names.
+    V16_0,
+    /// 16.2.2: what can be had of it, its own classes, among the libraries of the one before.
+    V16_2,
+}
+
+impl HotRodRelease {
+    /// As Maven knows it; none if the project file says so.
+    const fn version(self) -> Option<&'static str> {
+        match self {
+            Self::V15_0 => Some("15.0.21.Final"),
+            Self::V15_2 => Some("15.2.6.Final"),
+            Self::V16_0 => None,
+            Self::V16_2 => Some("16.2.2"),
+        }
+    }
+
+    /// Where its libraries or our classes are.
+    fn path(self, tree: &Path, of: &str) -> PathBuf {
+        tree.join(self.version().map_or_else(|| of.to_owned(), |version| format!("{of}-{version}")))
+    }
+
+    fn fetch(self, tree: &JavaTree, project: &Path, to: &Path) -> Result<(), JarError> {
+        let Some(version) = self.version() else { return tree.fetch(project, to, MAVEN) };
+        fetch_once(version, to, || match self {
+            Self::V16_2 => replaced(&Self::V16_0.path(&tree.directory, "lib-hotrod"), version, to),
+            _ => {
+                let release = format!("-Dhotrod.release={version}");
+                tree.copy_dependencies_with(project, to, &[release], MAVEN)
+            }
+        })
+    }
+}
+
+/// The libraries of another release, with the client's own of this one.
+fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
+    const OWN: [&str; 2] = ["infinispan-client-hotrod", "infinispan-commons"];
+    fs::create_dir_all(to).map_err(in_file(to))?;
+    for entry in fs::read_dir(other).map_err(in_file(other))? {
+        let entry = entry.map_err(in_file(other))?;
+        let name = entry.file_name();
+        let is_own = OWN.iter().any(|own| name.to_string_lossy().starts_with(own));
+        if !is_own && entry.path().extension().is_some_and(|extension| extension == "jar") {
+            fs::copy(entry.path(), to.join(name)).map_err(in_file(to))?;
+        }
+    }
+    for artifact in OWN {
+        let mut copy = Command::new("mvn");
+        // Later releases of this plugin read the project of what they copy, of which there is none.
+        copy.args(["--quiet", "--batch-mode", "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"]);
+        copy.arg(format!("-Dartifact=org.infinispan:{artifact}:{version}"));
+        copy.arg(format!("-DoutputDirectory={}", to.display()));
+        finish(copy, MAVEN)?;
+    }
+    Ok(())
+}
+
+/// A directory with the client's libraries, and one with our programs.
 #[derive(Clone, Debug)]
 pub struct HotRodClient {
-    directory: PathBuf,
+    libraries: PathBuf,
+    classes: PathBuf,
 }
 
 impl HotRodClient {
-    /// Fetches and compiles what is not there yet.
+    /// The release that `interop/hotrod/pom.xml` names: see [`HotRodClient::of`].
     ///
     /// # Errors
     ///
     /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
+        Self::of(HotRodRelease::V16_0)
+    }
+
+    /// Fetches and compiles what is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If Maven or the JDK is missing or fails.
+    pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
-        let (java, directory) = (tree.root.join("interop/hotrod"), tree.directory.clone());
-        let lib = directory.join("lib-hotrod");
-        tree.fetch(&java, &lib, "Maven, for the Hot Rod client")?;
-        let sources = java.join("src/main/java/consort/hotrod");
+        let java = tree.root.join("interop/hotrod");
+        let [libraries, classes] =
+            ["lib-hotrod", "classes-hotrod"].map(|of| release.path(&tree.directory, of));
+        if release == HotRodRelease::V16_2 {
+            HotRodRelease::V16_0.fetch(
+                &tree,
+                &java,
+                &HotRodRelease::V16_0.path(&tree.directory, "lib-hotrod"),
+            )?;
+        }
+        release.fetch(&tree, &java, &libraries)?;
+        let sources = java.join("src/main/java");
+        let package = sources.join("consort/hotrod");
         let mut compile = Command::new("javac");
-        compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(format!("{}/*", lib.display()));
-        compile.arg("-d").arg(directory.join("classes-hotrod"));
-        for entry in fs::read_dir(&sources).map_err(in_file(&sources))? {
-            compile.arg(entry.map_err(in_file(&sources))?.path());
+        compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]);
+        compile.arg(format!("{}/*", libraries.display()));
+        compile.arg("-d").arg(&classes).arg("-sourcepath").arg(&sources);
+        if release == HotRodRelease::V16_0 {
+            for entry in fs::read_dir(&package).map_err(in_file(&package))? {
+                compile.arg(entry.map_err(in_file(&package))?.path());
+            }
+        } else {
+            compile.args(OF_ALL_RELEASES.map(|program| package.join(format!("{program}.java"))));
         }
         finish(compile, JDK)?;
-        Ok(Self { directory })
+        Ok(Self { libraries, classes })
     }
 
     /// A command that runs one of our programs.
     pub fn command(&self, program: &str) -> Command {
         let mut java = Command::new("java");
-        java.arg("-cp").arg(format!("{0}/classes-hotrod:{0}/lib-hotrod/*", self.directory.display()));
+        java.arg("-cp").arg(format!("{}:{}/*", self.classes.display(), self.libraries.display()));
         java.arg(format!("consort.hotrod.{program}"));
         java
     }

@@ -98,25 +98,28 @@ impl JavaTree {
         to: &Path,
         why: &'static str,
     ) -> Result<(), JarError> {
+        self.copy_dependencies_with(project, to, &[], why)
+    }
+
+    /// The same, with settings of the project's.
+    pub(crate) fn copy_dependencies_with(
+        &self,
+        project: &Path,
+        to: &Path,
+        settings: &[String],
+        why: &'static str,
+    ) -> Result<(), JarError> {
         let mut fetch = Command::new("mvn");
         fetch.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "--file"]).arg(project);
-        fetch.arg(format!("-DoutputDirectory={}", to.display()));
+        fetch.arg(format!("-DoutputDirectory={}", to.display())).args(settings);
         finish(fetch, why)
     }
 
     /// Fetches what a project names into a directory of its own, unless it is there.
     pub(crate) fn fetch(&self, project: &Path, to: &Path, why: &'static str) -> Result<(), JarError> {
-        // Its last act is to name the release that it is of.
-        let (release, fetched) = (project.join("pom.xml"), to.join("fetched"));
+        let release = project.join("pom.xml");
         let wanted = fs::read_to_string(&release).map_err(in_file(&release))?;
-        if fs::read_to_string(&fetched).is_ok_and(|found| found == wanted) {
-            return Ok(());
-        }
-        if to.exists() {
-            fs::remove_dir_all(to).map_err(in_file(to))?;
-        }
-        self.copy_dependencies(project, to, why)?;
-        fs::write(&fetched, wanted).map_err(in_file(&fetched))
+        fetch_once(&wanted, to, || self.copy_dependencies(project, to, why))
     }
 }
 
@@ -174,6 +177,24 @@ impl Jar {
     pub fn classpath(&self) -> String {
         format!("{0}/classes:{0}/lib/*", self.directory.display())
     }
+}
+
+/// Fetches something into a directory of its own, unless what is there was fetched as it is wanted.
+pub(crate) fn fetch_once(
+    wanted: &str,
+    to: &Path,
+    fetch: impl FnOnce() -> Result<(), JarError>,
+) -> Result<(), JarError> {
+    // The last act is to say what it is.
+    let fetched = to.join("fetched");
+    if fs::read_to_string(&fetched).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    if to.exists() {
+        fs::remove_dir_all(to).map_err(in_file(to))?;
+    }
+    fetch()?;
+    fs::write(&fetched, wanted).map_err(in_file(&fetched))
 }
 
 /// The release of this artifact that the project file names.

@@ -1,14 +1,15 @@
 //! JGroups on this machine, for tests and benches: its jar and our Java programs for it ([`Jar`]), data grids beside which
 //! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
 //! and processes that end with whoever started them ([`Killed`]).
-//! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], Infinispan's own server is an
-//! [`InfinispanServer`].
+//! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
+//! and Infinispan's own server is an [`InfinispanServer`].
 
 #![forbid(unsafe_code)]
 
 mod grids;
 mod hosts;
 mod hot_rod;
+mod hot_rod_js;
 mod infinispan_server;
 mod jar;
 mod killed;
@@ -16,7 +17,8 @@ mod network;
 
 pub use grids::JavaGrid;
 pub use hosts::{Host, Hosts, HostsError, Links};
-pub use hot_rod::HotRodClient;
+pub use hot_rod::{HotRodClient, HotRodRelease};
+pub use hot_rod_js::HotRodJsClient;
 pub use infinispan_server::InfinispanServer;
 pub use jar::{Jar, JarError};
 pub use killed::Killed;

@@ -219,7 +219,7 @@ impl Server {
     }
 
     /// Serves clients until `end` is there. Then it takes no more of them, answers what was asked, hands over what only it
-    /// has, and leaves.
+    /// has, and leaves. If it is dropped before, it is gone at once, for clients and for its cluster as after a crash.
     ///
     /// # Errors
     ///
@@ -228,7 +228,9 @@ impl Server {
         let Self { listener, caches, security, .. } = self;
         let (ends, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let following = tokio::spawn({
+        // Like the connections it ends with this, also if this is dropped.
+        let mut following = JoinSet::new();
+        following.spawn({
             let caches = caches.clone();
             async move { tokio::join!(caches.follow(), transactions::reap(&caches)) }
         });
@@ -263,8 +265,7 @@ impl Server {
             tracing::warn!("{} clients have not taken their answers", connections.len());
         }
         connections.shutdown().await;
-        following.abort();
-        let _ = following.await;
+        following.shutdown().await;
         match Arc::try_unwrap(caches) {
             Ok(caches) => caches.end().await,
             Err(_) => unreachable!("all tasks that had them have ended"),

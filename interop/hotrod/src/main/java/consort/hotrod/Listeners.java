@@ -10,6 +10,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 import org.infinispan.client.hotrod.DefaultTemplate;
+import org.infinispan.client.hotrod.ProtocolVersion;
 import org.infinispan.client.hotrod.RemoteCache;
 import org.infinispan.client.hotrod.RemoteCacheManager;
 import org.infinispan.client.hotrod.annotation.ClientCacheEntryCreated;
@@ -83,10 +84,10 @@ public final class Listeners {
                 changes(cache);
                 state(cache);
                 filters(cache);
-                for (boolean bloom : List.of(false, true)) {
-                    if (!bloom || !args[2].equals("PROTOCOL_VERSION_30")) {
-                        nearCache(cache, args, bloom);
-                    }
+                nearCache(cache, args, false);
+                // Their order is that of the versions.
+                if (ProtocolVersion.valueOf(args[2]).compareTo(ProtocolVersion.PROTOCOL_VERSION_31) >= 0) {
+                    nearCache(cache, args, true);
                 }
             }
             cache.clear();

@@ -1,0 +1,54 @@
+//! The Hot Rod client for Node.js, unmodified.
+
+use consort_jgroups::HotRodJsClient;
+use consort_server::ClientCertificates;
+
+use super::{Running, certificates, succeeds, users};
+
+/// What it calls the versions that it speaks.
+const VERSIONS: [&str; 8] = ["2.2", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1", "auto"];
+
+async fn prepared() -> HotRodJsClient {
+    let client = tokio::task::spawn_blocking(HotRodJsClient::prepare).await.unwrap();
+    client.unwrap_or_else(|why| panic!("Node.js interop: {why}"))
+}
+
+async fn node(client: &HotRodJsClient, arguments: &[&str]) {
+    let mut command = client.command();
+    command.args(arguments);
+    succeeds("client.js", command).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_does_all_of_it_in_every_version_it_speaks() {
+    let client = prepared().await;
+    let server = Running::start("hotrod-node", "A").await;
+    for version in VERSIONS {
+        node(&client, &[&server.at, version, "1"]).await;
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_finds_the_owners_among_three_servers() {
+    let client = prepared().await;
+    let servers = Running::three("hotrod-node-three").await;
+    node(&client, &[&servers[1].at, "auto", "3"]).await;
+    for server in servers {
+        server.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_shows_who_it_is_within_tls() {
+    let client = prepared().await;
+    let authority = certificates::Authority::new("hotrod-node-tls");
+    let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
+    let builder = users().tls(shown, ClientCertificates::NotAsked);
+    let server = Running::secured("hotrod-node-tls", "A", builder).await;
+    let trusted = authority.file().display().to_string();
+    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
+        node(&client, &[&server.at, "auto", "1", "admin", "secret", mechanism, &trusted]).await;
+    }
+    server.end().await;
+}

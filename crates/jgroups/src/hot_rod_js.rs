@@ -1,0 +1,45 @@
+//! The Hot Rod client for Node.js and our program that uses it, in `target/interop`, fetched when they are first needed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
+
+/// A directory with the client in `node_modules` and our program.
+#[derive(Clone, Debug)]
+pub struct HotRodJsClient {
+    directory: PathBuf,
+}
+
+impl HotRodJsClient {
+    /// Fetches what is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If npm is missing or fails.
+    pub fn prepare() -> Result<Self, JarError> {
+        let tree = JavaTree::open()?;
+        let (project, directory) = (tree.root.join("interop/hotrod-js"), tree.directory.join("hotrod-js"));
+        let package = project.join("package.json");
+        let wanted = fs::read_to_string(&package).map_err(in_file(&package))?;
+        fetch_once(&wanted, &directory, || {
+            fs::create_dir_all(&directory).map_err(in_file(&directory))?;
+            fs::copy(&package, directory.join("package.json")).map_err(in_file(&package))?;
+            let mut install = Command::new("npm");
+            install.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]);
+            install.current_dir(&directory);
+            finish(install, "npm, for the Hot Rod client of Node.js")
+        })?;
+        let program = project.join("client.js");
+        fs::copy(&program, directory.join("client.js")).map_err(in_file(&program))?;
+        Ok(Self { directory })
+    }
+
+    /// A command that runs our program.
+    pub fn command(&self) -> Command {
+        let mut node = Command::new("node");
+        node.arg(self.directory.join("client.js"));
+        node
+    }
+}
