@@ -63,6 +63,9 @@ targets! {
     responses_of_hot_rod_hold: "hotrod-response", INPUTS;
     requests_in_http_hold: "http", INPUTS;
     values_of_multimaps_hold: "bucket", INPUTS;
+    values_of_media_types_hold: "media", INPUTS;
+    definitions_of_caches_hold: "definition", INPUTS / 4;
+    schemas_hold: "schema", INPUTS / 4;
     messages_of_sasl_hold: "sasl", INPUTS;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;
