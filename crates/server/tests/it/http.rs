@@ -349,4 +349,8 @@ async fn a_cluster_tells_who_is_there() {
     let detail = until(&first, "HEALTHY", 2).await;
     assert_eq!(detail["cache_health"], serde_json::json!([{"status": "HEALTHY", "cache_name": "c"}]));
     assert_eq!(ask(&second, "/health", "").await.content, "HEALTHY");
+    // A server that is dropped is no member any more, and one of two alone does not go on.
+    second.kill().await;
+    let detail = until(&first, "DEGRADED", 1).await;
+    assert_eq!(detail["cache_health"], serde_json::json!([{"status": "DEGRADED", "cache_name": "c"}]));
 }
