@@ -1,12 +1,10 @@
 //! The unmodified Java Hot Rod client against our servers.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use consort_cache::{CacheManager, Channel, ManagerEvent, Phase, View};
+use consort_cache::{CacheManager, Channel, View};
 use consort_conf::{Variables, parse_stack};
 use consort_jgroups::HotRodClient;
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
@@ -18,8 +16,12 @@ use tokio::time::timeout;
 mod certificates;
 #[path = "hotrod/node.rs"]
 mod node;
+#[path = "../../client/tests/it/owners.rs"]
+mod owners;
 #[path = "hotrod/releases.rs"]
 mod releases;
+
+use owners::Owners;
 
 /// A JVM on a busy machine takes a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -36,8 +38,7 @@ const VERSIONS: [&str; 4] =
 struct Running {
     at: String,
     view: watch::Receiver<Option<View>>,
-    /// Of each cache, how many servers have what they are to have; none while it moves.
-    owners: watch::Receiver<BTreeMap<Arc<str>, usize>>,
+    owners: Owners,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
@@ -59,19 +60,7 @@ impl Running {
         let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
         let manager = members.connect(cluster).await.unwrap();
         let view = manager.watch_view();
-        let (settled, owners) = watch::channel(BTreeMap::new());
-        let mut events = manager.events();
-        tokio::spawn(async move {
-            while let Some(event) = events.next().await {
-                if let ManagerEvent::Topology { cache, topology, .. } = event {
-                    let is_stable = topology.phase == Phase::Stable;
-                    let owners = if is_stable { topology.members.len() } else { 0 };
-                    settled.send_modify(|all| {
-                        all.insert(cache, owners);
-                    });
-                }
-            }
-        });
+        let owners = Owners::of(&manager);
         let server = builder.port(0).start(manager).await.unwrap();
         let at = server.address().to_string();
         let (end, ends) = oneshot::channel();
@@ -89,16 +78,6 @@ impl Running {
         let mut view = self.view.clone();
         let seen = view.wait_for(|view| view.as_ref().is_some_and(|view| view.members().len() == servers));
         timeout(PATIENCE, seen).await.expect("it is noticed").expect("it runs");
-    }
-
-    /// Waits until all its caches of clients are shared by so many servers, this one among them. Of those that had them
-    /// before, one alone would not know whether it is the one that is left.
-    async fn shares_with(&self, servers: usize) {
-        let mut owners = self.owners.clone();
-        let is_shared = |(name, owners): (&Arc<str>, &usize)| name.starts_with("___") || *owners == servers;
-        let shared = owners
-            .wait_for(|all| all.keys().any(|name| !name.starts_with("___")) && all.iter().all(is_shared));
-        timeout(PATIENCE, shared).await.expect("they are shared").expect("it runs");
     }
 
     /// As if its process was killed.
@@ -235,7 +214,7 @@ async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
     let c = c.await;
     walking.says("walked").await;
     walking.says("walked").await;
-    c.shares_with(3).await;
+    c.owners.are(3).await;
     b.kill().await;
     a.sees(2).await;
     walking.says("walked").await;

@@ -43,15 +43,21 @@ impl HotRodRelease {
         tree.join(self.version().map_or_else(|| of.to_owned(), |version| format!("{of}-{version}")))
     }
 
-    fn fetch(self, tree: &JavaTree, project: &Path, to: &Path) -> Result<(), JarError> {
-        let Some(version) = self.version() else { return tree.fetch(project, to, MAVEN) };
-        fetch_once(version, to, || match self {
-            Self::V16_2 => replaced(&Self::V16_0.path(&tree.directory, "lib-hotrod"), version, to),
-            _ => {
-                let release = format!("-Dhotrod.release={version}");
-                tree.copy_dependencies_with(project, to, &[release], MAVEN)
+    /// Fetches its libraries unless they are there; returns where.
+    fn fetch(self, tree: &JavaTree) -> Result<PathBuf, JarError> {
+        let (project, to) = (tree.root.join("interop/hotrod"), self.path(&tree.directory, "lib-hotrod"));
+        match self.version() {
+            None => tree.fetch(&project, &to, MAVEN)?,
+            Some(version) if self == Self::V16_2 => {
+                let other = Self::V16_0.fetch(tree)?;
+                fetch_once(version, &to, || replaced(&other, version, &to))?;
             }
-        })
+            Some(version) => fetch_once(version, &to, || {
+                let release = format!("-Dhotrod.release={version}");
+                tree.copy_dependencies_with(&project, &to, &[release], MAVEN)
+            })?,
+        }
+        Ok(to)
     }
 }
 
@@ -78,6 +84,19 @@ fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     Ok(())
 }
 
+/// A compiler of programs that use these libraries; which, is still to be said.
+fn compiler(libraries: &Path, sources: &Path, classes: &Path) -> Command {
+    let mut compile = Command::new("javac");
+    compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]);
+    compile.arg(format!("{}/*", libraries.display()));
+    compile.arg("-sourcepath").arg(sources).arg("-d").arg(classes);
+    compile
+}
+
+fn class_path(classes: &Path, libraries: &Path) -> String {
+    format!("{}:{}/*", classes.display(), libraries.display())
+}
+
 /// A directory with the client's libraries, and one with our programs.
 #[derive(Clone, Debug)]
 pub struct HotRodClient {
@@ -102,23 +121,10 @@ impl HotRodClient {
     /// If Maven or the JDK is missing or fails.
     pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
-        let java = tree.root.join("interop/hotrod");
-        let [libraries, classes] =
-            ["lib-hotrod", "classes-hotrod"].map(|of| release.path(&tree.directory, of));
-        if release == HotRodRelease::V16_2 {
-            HotRodRelease::V16_0.fetch(
-                &tree,
-                &java,
-                &HotRodRelease::V16_0.path(&tree.directory, "lib-hotrod"),
-            )?;
-        }
-        release.fetch(&tree, &java, &libraries)?;
-        let sources = java.join("src/main/java");
+        let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
+        let sources = tree.root.join("interop/hotrod/src/main/java");
         let package = sources.join("consort/hotrod");
-        let mut compile = Command::new("javac");
-        compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]);
-        compile.arg(format!("{}/*", libraries.display()));
-        compile.arg("-d").arg(&classes).arg("-sourcepath").arg(&sources);
+        let mut compile = compiler(&libraries, &sources, &classes);
         if release == HotRodRelease::V16_0 {
             for entry in fs::read_dir(&package).map_err(in_file(&package))? {
                 compile.arg(entry.map_err(in_file(&package))?.path());
@@ -130,10 +136,28 @@ impl HotRodClient {
         Ok(Self { libraries, classes })
     }
 
+    /// Fetches the client and compiles the program with which servers are measured, `consort.served.Load`. Returns its
+    /// class path.
+    ///
+    /// # Errors
+    ///
+    /// If Maven or the JDK is missing or fails.
+    pub fn prepare_load() -> Result<String, JarError> {
+        let tree = JavaTree::open()?;
+        let (libraries, classes) =
+            (HotRodRelease::V16_0.fetch(&tree)?, tree.directory.join("classes-served"));
+        // It shares its load with the members that are measured.
+        let sources = tree.root.join("interop/java/src/main/java");
+        let mut compile = compiler(&libraries, &sources, &classes);
+        compile.arg(sources.join("consort/served/Load.java"));
+        finish(compile, JDK)?;
+        Ok(class_path(&classes, &libraries))
+    }
+
     /// A command that runs one of our programs.
     pub fn command(&self, program: &str) -> Command {
         let mut java = Command::new("java");
-        java.arg("-cp").arg(format!("{}:{}/*", self.classes.display(), self.libraries.display()));
+        java.arg("-cp").arg(class_path(&self.classes, &self.libraries));
         java.arg(format!("consort.hotrod.{program}"));
         java
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::jar::{JDK, JarError, JavaTree, finish, in_file};
+use crate::jar::{JarError, JavaTree, in_file};
 
 /// What a server is set up with, beside what names its release.
 const SETTINGS: &[&str] = &["infinispan.xml", "log4j2.xml"];
@@ -75,26 +75,6 @@ impl InfinispanServer {
         java.args(["org.infinispan.server.Bootstrap", "-c", "infinispan.xml", "-l", "log4j2.xml"]);
         java.arg("-s").arg(&root).args(["-p", &port.to_string(), "-n", name]);
         Ok(java)
-    }
-
-    /// Fetches the Java Hot Rod client and compiles the program with which servers are measured, `consort.served.Load`.
-    /// Returns its class path.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
-    pub fn prepare_load() -> Result<String, JarError> {
-        let tree = JavaTree::open()?;
-        let (lib, classes) = (tree.directory.join("lib-hotrod"), tree.directory.join("classes-served"));
-        tree.fetch(&tree.root.join("interop/hotrod"), &lib, "Maven, for the Hot Rod client")?;
-        let sources = tree.root.join("interop/java/src/main/java");
-        let mut compile = Command::new("javac");
-        compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(format!("{}/*", lib.display()));
-        // It shares its load with the members that are measured.
-        compile.arg("-sourcepath").arg(&sources).arg("-d").arg(&classes);
-        compile.arg(sources.join("consort/served/Load.java"));
-        finish(compile, JDK)?;
-        Ok(format!("{}:{}/*", classes.display(), lib.display()))
     }
 
     /// Where everything lies.

@@ -14,7 +14,7 @@ pub(crate) use self::pool::pool;
 pub(crate) use self::server::server;
 pub(crate) use self::streams::streams;
 
-use consort_jgroups::{InfinispanServer, JarError};
+use consort_jgroups::{HotRodClient, InfinispanServer, JarError};
 use serde::Serialize;
 
 use self::served::Served;
@@ -37,7 +37,7 @@ const PORT: u16 = 11_222;
 
 /// Fetches and compiles what runs on Java: Infinispan's server, and the class path of its client.
 pub(crate) fn prepare() -> Result<(InfinispanServer, String), JarError> {
-    Ok((InfinispanServer::prepare()?, InfinispanServer::prepare_load()?))
+    Ok((InfinispanServer::prepare()?, HotRodClient::prepare_load()?))
 }
 
 /// Several runs of a client and its servers.

@@ -75,7 +75,7 @@ async fn no_acknowledged_write_is_lost_when_a_server_dies_and_the_client_follows
         eventually("callers go on", async || done.load(Ordering::Relaxed) >= before + count).await;
     };
     more(1_000).await;
-    servers["A"].shares_with(3).await;
+    servers["A"].owners.are(3).await;
     servers.remove("B");
     eventually("the client knows", async || client.servers().len() == 2).await;
     more(1_000).await;

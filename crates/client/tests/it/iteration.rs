@@ -109,7 +109,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
         client.servers().len() == 3
     })
     .await;
-    servers["A"].shares_with(3).await;
+    servers["A"].owners.are(3).await;
     let mut walk = cache.entries().batch(90);
     let mut found = BTreeMap::new();
     for count in 0_u32.. {
@@ -117,7 +117,7 @@ async fn every_entry_comes_once_while_servers_come_and_go() {
             1_000 => drop(servers.remove("B")),
             2_000 => drop(servers.insert("D", Running::start("walk-failover", "D").await)),
             3_500 => {
-                servers["D"].shares_with(3).await;
+                servers["D"].owners.are(3).await;
                 drop(servers.remove("C"));
             }
             _ => {}

@@ -129,7 +129,7 @@ async fn when_a_server_is_lost_another_one_tells_the_state_again() {
         client.servers().len() == 3
     })
     .await;
-    first.shares_with(3).await;
+    first.owners.are(3).await;
     drop(first);
     let mut told = next(&mut events).await;
     assert_eq!(told, Event::Gap);

@@ -288,7 +288,7 @@ async fn s002_18_no_change_is_missed() {
         }
         match round {
             2 => {
-                servers["A"].shares_with(3).await;
+                servers["A"].owners.are(3).await;
                 drop(servers.remove("B"));
             }
             3 => drop(servers.insert("D", Running::start("near-random", "D").await)),

@@ -115,7 +115,7 @@ async fn every_connection_shows_whose_it_is() {
         client.servers().len() == 3
     })
     .await;
-    a.shares_with(3).await;
+    a.owners.are(3).await;
     drop(a);
     let write = async |n: u32| cache.put(&n.to_be_bytes()[..], &b"v"[..]).await;
     eventually("the others serve all", async || {

@@ -3,13 +3,18 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use consort_cache::{CacheManager, Channel, ManagerEvent, Phase};
+use consort_cache::{CacheManager, Channel};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Server, ServerBuilder};
 use tokio::runtime::Runtime;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
+
+#[path = "owners.rs"]
+mod owners;
+
+use owners::Owners;
 
 /// Nothing in these tests takes a tenth of this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,8 +30,7 @@ pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
 /// A server with threads of its own, so that it can be killed: by dropping it.
 pub(crate) struct Running {
     pub(crate) at: SocketAddr,
-    /// The owners in the newest topology of the cache "c", once each of them has what it is to have.
-    owners: watch::Receiver<usize>,
+    pub(crate) owners: Owners,
     runtime: Option<Runtime>,
 }
 
@@ -40,38 +44,17 @@ impl Running {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (told, tells) = oneshot::channel();
-        let (settled, owners) = watch::channel(0);
         runtime.spawn(async move {
             let stack = parse_stack("servers", STACK, &Variables::new()).unwrap();
             let members = CacheManager::from_channel(Channel::from_config(stack.config)).name(name);
             let manager = members.connect(cluster).await.unwrap();
-            let mut events = manager.events();
-            tokio::spawn(async move {
-                while let Some(event) = events.next().await {
-                    if let ManagerEvent::Topology { cache, topology, .. } = event
-                        && &cache[..] == "c"
-                    {
-                        let is_stable = topology.phase == Phase::Stable;
-                        settled.send_replace(if is_stable { topology.members.len() } else { 0 });
-                    }
-                }
-            });
+            let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
-            told.send(server.address()).unwrap();
+            assert!(told.send((server.address(), owners)).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
-        let at = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+        let (at, owners) = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
         Self { at, owners, runtime: Some(runtime) }
-    }
-
-    /// Waits until so many servers, this one among them, have what they are to have of the cache "c". While the newest
-    /// does not, those that have may be too few without one of them to know that they are the ones that are left.
-    pub(crate) async fn shares_with(&self, owners: usize) {
-        let mut settled = self.owners.clone();
-        timeout(PATIENCE, settled.wait_for(|settled| *settled == owners))
-            .await
-            .unwrap_or_else(|_| panic!("never: {owners} owners"))
-            .expect("it runs");
     }
 
     pub(crate) fn uri(&self) -> String {

@@ -8,11 +8,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.LongAdder;
 
-import consort.bench.Histogram;
+import consort.bench.Requests;
 import consort.bench.Slice;
 import consort.interop.Json;
 
@@ -96,46 +94,7 @@ public final class Member {
         for (int nth = 0; nth < keys.length; nth++) {
             keys[nth] = nth + 1;
         }
-        double reads = Double.parseDouble(slice.word("reads", "1"));
-        LongAdder errors = new LongAdder();
-        List<Histogram> latencies = new ArrayList<>();
-        for (int nth = 0; nth < slice.threads; nth++) {
-            Histogram own = new Histogram();
-            latencies.add(own);
-            slice.start("invoker-" + nth, () -> invoke(slice, keys, reads, own, errors));
-        }
-        Slice.Taken taken = slice.pass(() -> { }, () -> { });
-        Histogram all = new Histogram();
-        latencies.forEach(all::add);
-        return Json.object("operations", all.count(), "errors", errors.sum(), "seconds", taken.seconds(),
-            "cpu_s", taken.cpuSeconds(), "latencies", all.counts());
-    }
-
-    private void invoke(Slice slice, Integer[] keys, double reads, Histogram latencies, LongAdder errors) {
-        ThreadLocalRandom random = ThreadLocalRandom.current();
-        while (!slice.isOver()) {
-            Integer key = keys[random.nextInt(keys.length)];
-            boolean isRead = reads >= 1 || random.nextDouble() < reads;
-            byte[] value = isRead ? null : new byte[slice.size];
-            long start = System.nanoTime();
-            boolean isGood = true;
-            try {
-                if (isRead) {
-                    byte[] read = grid.get(key);
-                    isGood = read != null && read.length == slice.size;
-                } else {
-                    grid.put(key, value);
-                }
-            } catch (RuntimeException error) {
-                isGood = false;
-                Slice.show(error);
-            }
-            slice.note(start, isGood, latencies, errors);
-            if (slice.isVirtual() && reads >= 1) {
-                // Reads of what is here never wait: let the others run.
-                Thread.yield();
-            }
-        }
+        return new Requests<>(slice, keys, grid::get, grid::put).run(() -> { }, () -> { });
     }
 
     /** Goes through everything again and again until the time is over, and ends the pass that has begun. */

@@ -4,12 +4,8 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.atomic.LongAdder;
 
 import org.infinispan.client.hotrod.RemoteCache;
 import org.infinispan.client.hotrod.RemoteCacheManager;
@@ -18,7 +14,7 @@ import org.infinispan.client.hotrod.marshall.BytesOnlyMarshaller;
 import org.infinispan.commons.configuration.StringConfiguration;
 import org.infinispan.commons.util.Version;
 
-import consort.bench.Histogram;
+import consort.bench.Requests;
 import consort.bench.Slice;
 import consort.interop.Json;
 
@@ -77,45 +73,12 @@ public final class Load {
     }
 
     private Map<String, Object> run(Slice slice) throws Exception {
-        byte[][] keys = keys(slice);
-        double reads = Double.parseDouble(slice.word("reads", "1"));
+        Requests<byte[]> requests = new Requests<>(slice, keys(slice), cache::get, cache::put);
         String server = slice.word("server", "self");
-        LongAdder errors = new LongAdder();
-        List<Histogram> latencies = new ArrayList<>();
-        for (int nth = 0; nth < slice.threads; nth++) {
-            Histogram own = new Histogram();
-            latencies.add(own);
-            slice.start("caller-" + nth, () -> call(slice, keys, reads, own, errors));
-        }
         double[] served = new double[2];
-        Slice.Taken taken = slice.pass(() -> served[0] = Slice.cpuSeconds(server),
+        Map<String, Object> taken = requests.run(() -> served[0] = Slice.cpuSeconds(server),
             () -> served[1] = Slice.cpuSeconds(server));
-        Histogram all = new Histogram();
-        latencies.forEach(all::add);
-        return Json.object("operations", all.count(), "errors", errors.sum(), "seconds", taken.seconds(),
-            "cpu_s", taken.cpuSeconds(), "server_cpu_s", served[1] - served[0], "latencies", all.counts());
-    }
-
-    private void call(Slice slice, byte[][] keys, double reads, Histogram latencies, LongAdder errors) {
-        ThreadLocalRandom random = ThreadLocalRandom.current();
-        while (!slice.isOver()) {
-            byte[] key = keys[random.nextInt(keys.length)];
-            boolean isRead = random.nextDouble() < reads;
-            byte[] value = isRead ? null : new byte[slice.size];
-            long start = System.nanoTime();
-            boolean isGood = true;
-            try {
-                if (isRead) {
-                    byte[] read = cache.get(key);
-                    isGood = read != null && read.length == slice.size;
-                } else {
-                    cache.put(key, value);
-                }
-            } catch (RuntimeException error) {
-                isGood = false;
-                Slice.show(error);
-            }
-            slice.note(start, isGood, latencies, errors);
-        }
+        taken.put("server_cpu_s", served[1] - served[0]);
+        return taken;
     }
 }
