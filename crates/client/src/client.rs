@@ -20,6 +20,7 @@ use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
 use crate::link::Link;
 use crate::near::NearCache;
+use crate::older;
 use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
@@ -66,7 +67,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Speaks this version, which must be 3.0 or later. Unless it is said, the newest that both sides know.
+    /// Speaks this version, which must be 3.0 or later, with the feature `legacy` 2.0 or later. Unless it is said, the newest
+    /// that both sides know.
     #[must_use]
     pub const fn version(mut self, version: ProtocolVersion) -> Self {
         self.settings.version = Some(version);
@@ -136,8 +138,8 @@ impl ClientBuilder {
         if self.servers.is_empty() {
             return refuse("no server is named");
         }
-        if self.settings.version.is_some_and(|version| version < ProtocolVersion::V3_0) {
-            return refuse("versions before 3.0 are not spoken");
+        if self.settings.version.is_some_and(|version| version < older::OLDEST) {
+            return refuse("versions before 3.0 are spoken with the feature legacy");
         }
         let inner = Arc::new(Inner {
             settings: self.settings,

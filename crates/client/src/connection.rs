@@ -19,11 +19,9 @@ use crate::bounds::{ANSWER_BYTES_MAX, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_
 use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::login::{Derivation, Login, Next};
+use crate::older;
 use crate::sinks::Sinks;
 use crate::slots::{Failure, Slot, Slots};
-
-/// In which every server that is spoken to understands a PING, and tells what else it speaks.
-const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
 /// What has to be done outside.
 #[derive(Default)]
@@ -39,8 +37,8 @@ pub(crate) struct Effects {
 pub(crate) enum Refused {
     /// The connection takes none.
     NotOpen,
-    /// The operation is newer than the version that is spoken.
-    Unsupported(ProtocolVersion),
+    /// The operation needs a newer version than the one that is spoken.
+    Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
 }
 
 #[derive(Debug)]
@@ -77,6 +75,10 @@ pub(crate) struct Connection {
     pub(crate) sinks: Sinks,
     phase: Phase,
     wanted: Option<ProtocolVersion>,
+    /// What the connection itself asks is asked in this version.
+    greeting: ProtocolVersion,
+    /// The server has not understood the greeting.
+    is_not_understood: bool,
     slots: Slots,
     decoder: ResponseDecoder,
     output: Output,
@@ -94,15 +96,22 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// One that is just made. Without a wanted version, the newest is that both sides speak. With a login, nothing else is
-    /// asked before that has ended well.
-    pub(crate) fn new(now: Time, wanted: Option<ProtocolVersion>, login: Option<Login>) -> Self {
+    /// One that is just made and begins in this version. Without a wanted version, the newest is that both sides speak. With
+    /// a login, nothing else is asked before that has ended well.
+    pub(crate) fn new(
+        now: Time,
+        wanted: Option<ProtocolVersion>,
+        greeting: ProtocolVersion,
+        login: Option<Login>,
+    ) -> Self {
         let limits = Limits { message: ANSWER_BYTES_MAX, ..Limits::default() };
         let mut connection = Self {
             traffic: Traffic::default(),
             sinks: Sinks::default(),
             phase: Phase::Greeting,
             wanted,
+            greeting,
+            is_not_understood: false,
             slots: Slots::default(),
             decoder: ResponseDecoder::new(limits),
             output: Output::new(),
@@ -129,7 +138,7 @@ impl Connection {
 
     /// Asks something of its own.
     fn ask(&mut self, now: Time, body: RequestBody) {
-        let header = RequestHeader::new(self.slots.next_id(), GREETING);
+        let header = RequestHeader::new(self.slots.next_id(), self.greeting);
         let request = Request { header, body };
         let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
         self.encode(now, &request, slot);
@@ -167,20 +176,17 @@ impl Connection {
         units: u32,
         by: &Waker,
     ) -> Result<u64, Refused> {
-        let id = self.head(request)?;
+        let Phase::Open(spoken) = self.phase else { return Err(Refused::NotOpen) };
+        let id = self.slots.next_id();
+        (request.header.id, request.header.version) = (id, spoken);
+        let older = older::worded(request);
+        let request = older.as_ref().unwrap_or(request);
+        let needed = request.body.since();
+        if spoken < needed {
+            return Err(Refused::Unsupported { needed, spoken });
+        }
         let slot = Slot::awaited(request.asked(), self.encoded, deadline, units, by.clone());
         self.encode(now, request, slot);
-        Ok(id)
-    }
-
-    /// Gives a request its id and its version.
-    fn head(&self, request: &mut Request) -> Result<u64, Refused> {
-        let Phase::Open(version) = self.phase else { return Err(Refused::NotOpen) };
-        if version < request.body.since() {
-            return Err(Refused::Unsupported(version));
-        }
-        let id = self.slots.next_id();
-        (request.header.id, request.header.version) = (id, version);
         Ok(id)
     }
 
@@ -227,6 +233,8 @@ impl Connection {
         response: Response,
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
+        let is_new = matches!(self.phase, Phase::LoggingIn(_) | Phase::Greeting);
+        self.is_not_understood |= is_new && older::is_not_understood(response.status);
         if self.slots.is_own(response.id) {
             self.is_pinged = false;
             match self.phase {
@@ -286,17 +294,25 @@ impl Connection {
 
     /// The version to speak, by the answer to the first PING.
     fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
-        let needed = self.wanted.unwrap_or(GREETING);
         let newest = match &response.body {
-            ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
+            // These tell nothing of themselves.
+            _ if self.greeting < ProtocolVersion::V3_0 => return Ok(self.greeting),
+            ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             _ => 0,
         };
+        let needed = self.wanted.unwrap_or(older::OLDEST);
         if newest < needed.byte() {
             return Err(ConnectionError::TooOld { newest, needed });
         }
         let spoken = ProtocolVersion::ALL.into_iter().rev().find(|version| version.byte() <= newest);
-        Ok(self.wanted.or(spoken).unwrap_or(GREETING))
+        Ok(self.wanted.or(spoken).unwrap_or(needed))
+    }
+
+    /// In which version another connection may be understood, if that was what went wrong.
+    pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
+        let may_be_older = self.is_not_understood && self.wanted.is_none();
+        if may_be_older { older::before(self.greeting) } else { None }
     }
 
     /// When [`Connection::handle_timeout`] wants to be called.

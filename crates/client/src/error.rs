@@ -166,7 +166,7 @@ pub enum ConnectionError {
     /// The server complains.
     #[error("the server refuses: {0}")]
     Refused(String),
-    /// The server only speaks versions before 3.0.
+    /// The server only speaks versions that are older than the one that is asked for, or than all that are spoken here.
     #[error("the server speaks {} at most, {needed} is needed", spoken(*.newest))]
     TooOld {
         /// Its newest version, by its byte.

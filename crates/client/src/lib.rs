@@ -12,7 +12,9 @@
 //! # }
 //! ```
 //!
-//! Versions 3.0 to 4.1 are spoken, the newest that both sides know.
+//! Versions 3.0 to 4.1 are spoken, the newest that both sides know. With the feature `legacy` also 2.0 to 2.9: servers that do
+//! not understand 3.0 are spoken to in the newest of them that they do understand, each tried on a connection of its own. What
+//! the spoken version does not have fails with [`ClientError::Unsupported`], which names the version that has it.
 //!
 //! # Connections
 //!
@@ -88,6 +90,7 @@ mod listeners;
 mod login;
 mod multimap;
 mod near;
+mod older;
 mod operation;
 mod options;
 mod pause;

@@ -27,8 +27,8 @@ pub(crate) struct Link {
 pub(crate) enum CallError {
     /// It was not sent: the connection takes no more.
     NotOpen,
-    /// It was not sent: the operation is newer than the version that is spoken.
-    Unsupported(ProtocolVersion),
+    /// It was not sent: the operation needs a newer version than the one that is spoken.
+    Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
     /// It was not sent: there was no room in time.
     NoRoom,
     /// It may have been sent.
@@ -163,7 +163,7 @@ impl<L: Deref<Target = Link>> Call<L> {
                 Ok(connection.take_writer())
             }
             Err(Refused::NotOpen) => Err(CallError::NotOpen),
-            Err(Refused::Unsupported(spoken)) => Err(CallError::Unsupported(spoken)),
+            Err(Refused::Unsupported { needed, spoken }) => Err(CallError::Unsupported { needed, spoken }),
         }
     }
 }

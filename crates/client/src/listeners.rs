@@ -259,6 +259,8 @@ struct Ear {
     /// Told when something comes of what is there.
     heard: Arc<Notify>,
     lost: Arc<Notify>,
+    /// What is wanted: before 2.6, servers tell everything.
+    interests: Interests,
 }
 
 fn note_begun(begun: &Begun, outcome: Result<(), ClientError>) {
@@ -269,6 +271,15 @@ fn note_begun(begun: &Begun, outcome: Result<(), ClientError>) {
         }
         is_news
     });
+}
+
+const fn interest(kind: event::EventKind) -> u32 {
+    match kind {
+        event::EventKind::Created => Interests::CREATED,
+        event::EventKind::Modified => Interests::MODIFIED,
+        event::EventKind::Removed => Interests::REMOVED,
+        event::EventKind::Expired => Interests::EXPIRED,
+    }
 }
 
 /// The same bytes without those that they were received with.
@@ -283,6 +294,9 @@ impl Sink for Ear {
             // Who tells what was there tells changes, too.
             note_begun(&self.begun, Ok(()));
             self.heard.notify_one();
+        }
+        if !self.interests.contains(interest(event.kind)) {
+            return None;
         }
         let kind = match event.kind {
             event::EventKind::Created if is_state => EventKind::Existing,
@@ -337,7 +351,7 @@ impl Keeper {
         let heard = Arc::new(Notify::new());
         let ear = |lost| -> Arc<dyn Sink> {
             let (queue, begun, heard) = (self.queue.clone(), self.begun.clone(), heard.clone());
-            Arc::new(Ear { queue, begun, heard, lost })
+            Arc::new(Ear { queue, begun, heard, lost, interests: self.wanted.interests })
         };
         let mut adding = pin!(self.listened.add(|id| self.request(id), timeout, |_, lost| ear(lost)));
         loop {

@@ -305,8 +305,7 @@ impl Operation<'_> {
             Ok(response) => response,
             Err(CallError::NotOpen) => return Next::Elsewhere(None),
             Err(CallError::NoRoom) => return Next::Failed(self.timed_out(false)),
-            Err(CallError::Unsupported(spoken)) => {
-                let needed = self.request.body.since();
+            Err(CallError::Unsupported { needed, spoken }) => {
                 let server = server.to_string();
                 return Next::Failed(ClientError::Unsupported { operation, needed, server, spoken });
             }

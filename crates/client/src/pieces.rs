@@ -96,8 +96,8 @@ impl Course {
                 ClientError::StreamLost { server, cause }
             }
             CallError::NoRoom => ClientError::TimedOut { after: self.timeout, may_be_done: false },
-            CallError::Unsupported(spoken) => {
-                ClientError::Unsupported { operation, needed: ProtocolVersion::V4_1, server, spoken }
+            CallError::Unsupported { needed, spoken } => {
+                ClientError::Unsupported { operation, needed, server, spoken }
             }
             CallError::Failed(Failure { cause: None, was_sent }) => {
                 ClientError::TimedOut { after: self.timeout, may_be_done: writes && was_sent }

@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::driver::Driver;
 use crate::error::ConnectionError;
 use crate::link::Link;
+use crate::older;
 use crate::pause::Pauses;
 use crate::security::Security;
 
@@ -107,20 +108,39 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Driver, ConnectionError> {
-        let connecting = async {
+        let mut greeting = older::greeting(self.version);
+        loop {
+            match timeout(CONNECT_TIME_MAX, self.connect_in(greeting)).await {
+                Ok(Ok(driver)) => return Ok(driver),
+                Ok(Err((_, Some(next)))) => greeting = next,
+                Ok(Err((cause, None))) => return Err(cause),
+                Err(_) => return Err(ConnectionError::ConnectTimedOut(CONNECT_TIME_MAX)),
+            }
+        }
+    }
+
+    /// Connects and begins in this version. With what went wrong comes the version to try next, if the server has not
+    /// understood this one.
+    async fn connect_in(
+        &self,
+        greeting: ProtocolVersion,
+    ) -> Result<Driver, (ConnectionError, Option<ProtocolVersion>)> {
+        let begin = async {
             let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
             // Requests are written together as they are; waiting for more of them would only cost time.
             stream.set_nodelay(true)?;
             let stream = self.security.open(self.address.host.as_str(), stream).await?;
             let login = self.security.login(&self.address)?;
-            let connection = Connection::new(self.clock.now(), self.version, login);
-            let mut driver = Driver::new(stream, Arc::new(Link::new(connection, self.clock)));
-            self.security.greet(&mut driver).await?;
-            Ok(driver)
+            let connection = Connection::new(self.clock.now(), self.version, greeting, login);
+            Ok(Driver::new(stream, Arc::new(Link::new(connection, self.clock))))
         };
-        match timeout(CONNECT_TIME_MAX, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(ConnectionError::ConnectTimedOut(CONNECT_TIME_MAX)),
+        let mut driver = begin.await.map_err(|cause| (cause, None))?;
+        match self.security.greet(&mut driver).await {
+            Ok(()) => Ok(driver),
+            Err(cause) => {
+                let next = driver.link.lock().next_greeting();
+                Err((cause, next))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use consort_tls::{Identity, Roots, TlsError};
 
 use crate::client::ClientBuilder;
 use crate::error::ConnectError;
+use crate::older;
 use crate::stream::Tls;
 
 /// Where Hot Rod servers listen unless something else is said.
@@ -49,11 +50,8 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
             }),
             "protocol_version" => match value {
                 "AUTO" => builder,
-                "3.0" => builder.version(ProtocolVersion::V3_0),
-                "3.1" => builder.version(ProtocolVersion::V3_1),
-                "4.0" => builder.version(ProtocolVersion::V4_0),
-                "4.1" => builder.version(ProtocolVersion::V4_1),
-                other => return Err(format!("protocol_version cannot be {other}")),
+                text => builder
+                    .version(version(text).ok_or_else(|| format!("protocol_version cannot be {text}"))?),
             },
             "sasl_mechanism" => {
                 let mechanism = Mechanism::from_name(value);
@@ -67,6 +65,12 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         };
     }
     found.apply(builder)
+}
+
+/// A version that is spoken.
+fn version(text: &str) -> Option<ProtocolVersion> {
+    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= older::OLDEST);
+    spoken.find(|version| version.to_string() == text)
 }
 
 /// What belongs together, wherever in the text it is.
@@ -176,6 +180,14 @@ mod tests {
     }
 
     #[test]
+    fn old_versions_can_be_asked_for_with_the_feature() {
+        let wanted = read("hotrod://h?protocol_version=2.5").map(|builder| builder.settings.version);
+        let is_spoken = cfg!(feature = "legacy");
+        let refused = Err("protocol_version cannot be 2.5".to_owned());
+        assert_eq!(wanted, if is_spoken { Ok(Some(ProtocolVersion::V2_5)) } else { refused });
+    }
+
+    #[test]
     fn names_and_passwords_are_decoded() {
         let builder = read("hotrod://a%40b:p%3Aq%2Fr@one,two:1?sasl_mechanism=SCRAM-SHA-256").unwrap();
         assert_eq!(builder.credentials.user(), Some(("a@b", "p:q/r")));
@@ -203,7 +215,7 @@ mod tests {
             ("hotrod://h:99999", "99999 is not a port"),
             ("hotrod://[::1", "a bracket is not closed"),
             ("hotrod://h?near=1", "unknown property near"),
-            ("hotrod://h?protocol_version=2.5", "protocol_version cannot be 2.5"),
+            ("hotrod://h?protocol_version=1.3", "protocol_version cannot be 1.3"),
         ] {
             assert_eq!(read(uri).err().as_deref(), Some(reason));
         }

@@ -92,6 +92,24 @@ impl Span {
         }
     }
 
+    /// The same for a server to which it is told in a version before 3.0: there, long spans are points in time. One that is
+    /// too far away for the version's number is for ever.
+    const fn before_3_0(self, unix_time: Duration) -> Self {
+        match self {
+            Self::Of(amount, unit) if unit.duration(amount).as_nanos() > ABSOLUTE_FROM.as_nanos() => {
+                let until = unit.duration(amount).saturating_add(unix_time);
+                let rounded_up = until.as_secs().saturating_add((until.subsec_nanos() > 0) as u64);
+                // More is a negative number to Java's servers.
+                if rounded_up > i32::MAX as u64 {
+                    Self::Infinite
+                } else {
+                    Self::Of(rounded_up, TimeUnit::Seconds)
+                }
+            }
+            other => other,
+        }
+    }
+
     /// How long that is, `None` for ever: `default` is the server's, `unix_time` the time since 1970.
     pub fn duration(
         self,
@@ -143,6 +161,13 @@ const fn spans(units: u8) -> Option<Fields> {
 impl Expiration {
     /// For ever.
     pub const INFINITE: Self = Self { lifespan: Span::Infinite, max_idle: Span::Infinite };
+
+    /// The same for a request of a version before 3.0: to its server, spans of more than 30 days are points in time (facts
+    /// section 1.7). `unix_time` is the time since 1970.
+    #[must_use]
+    pub const fn before_3_0(self, unix_time: Duration) -> Self {
+        Self { lifespan: self.lifespan.before_3_0(unix_time), max_idle: self.max_idle.before_3_0(unix_time) }
+    }
 
     /// What versions before 2.2 say with flags.
     pub(crate) fn flags(&self, version: ProtocolVersion) -> Flags {
@@ -241,6 +266,19 @@ mod tests {
         assert_eq!(month.duration(ProtocolVersion::V2_0, None, now), Some(days(30)));
         assert_eq!(span(3_000_000).duration(ProtocolVersion::V2_9, None, now), Some(Duration::ZERO));
         assert_eq!(Span::Default.duration(ProtocolVersion::V2_9, Some(days(1)), now), Some(days(1)));
+    }
+
+    #[test]
+    fn what_is_written_for_versions_before_3_0_means_the_same_there() {
+        let (now, day) = (Duration::from_millis(1_700_000_000_500), 86_400);
+        let told = |span| Expiration { lifespan: span, max_idle: Span::Default }.before_3_0(now).lifespan;
+        let month = Span::Of(30 * day, TimeUnit::Seconds);
+        assert_eq!([month, Span::Infinite].map(told), [month, Span::Infinite]);
+        let longer = Span::Of(31, TimeUnit::Days);
+        let meant = told(longer).duration(ProtocolVersion::V2_9, None, now).unwrap();
+        let asked = longer.duration(ProtocolVersion::V3_0, None, now).unwrap();
+        assert!(asked <= meant && meant < asked + Duration::from_secs(1), "{meant:?}");
+        assert_eq!(told(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
     }
 
     #[test]

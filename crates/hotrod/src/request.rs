@@ -89,6 +89,9 @@ impl RequestBody {
     pub const fn since(&self) -> ProtocolVersion {
         match self {
             Self::Multimap(request) if request.allows_duplicates => ProtocolVersion::V4_0,
+            Self::Iteration(iteration::Request::Start(start)) => start.since(),
+            // Before, filters and converters cannot be given bytes as they are.
+            Self::Listener(listener::Request::Add(listener)) if listener.is_raw => ProtocolVersion::V2_1,
             _ => self.opcode().since(),
         }
     }
@@ -118,8 +121,7 @@ impl RequestBody {
         Ok(match opcode.family() {
             Family::Map => Self::Map(map::Request::read(opcode, header, from)?),
             Family::Bulk => Self::Bulk(bulk::Request::read(opcode, header, from)?),
-            Family::Server if opcode == Opcode::Stats => Self::Server(server::Request::Stats),
-            Family::Server => Self::Server(server::Request::Ping),
+            Family::Server => Self::Server(server::Request::read(opcode)),
             Family::Task => Self::Task(task::Request::read(opcode, from)?),
             Family::Auth => Self::Auth(auth::Request::read(opcode, from)?),
             Family::Listener => Self::Listener(listener::Request::read(opcode, from, version)?),

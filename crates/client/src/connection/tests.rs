@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_hotrod::ops::{event, map};
+use consort_hotrod::ops::{event, map, stream};
 use consort_hotrod::{Asked, Status};
 
 use super::*;
@@ -44,7 +44,7 @@ impl Pair {
     fn begun(wanted: Option<ProtocolVersion>) -> Self {
         let mut pair = Self {
             now: SECOND,
-            connection: Connection::new(SECOND, wanted, None),
+            connection: Connection::new(SECOND, wanted, older::greeting(wanted), None),
             caller: Arc::default(),
             asked: Vec::new(),
             requests: consort_hotrod::RequestDecoder::default(),
@@ -160,6 +160,7 @@ fn the_newest_version_is_spoken_that_both_sides_know() {
 }
 
 /// S002-21.
+#[cfg(not(feature = "legacy"))]
 #[test]
 fn s002_21_servers_of_2_x_are_refused_and_told_why() {
     let error = Pair::begun(None).answer(0, pong(29)).unwrap_err();
@@ -175,6 +176,50 @@ fn s002_21_servers_of_2_x_are_refused_and_told_why() {
     unknown.encode(pair.asked[0].asked(), &mut out);
     let error = pair.receive(&out.into_bytes()).unwrap_err();
     assert!(matches!(&error, ConnectionError::Refused(text) if text == "unknown version 30"), "{error}");
+}
+
+/// S002-22: a server that says that it is older is spoken to in its version, also if it is asked in a newer one.
+#[cfg(feature = "legacy")]
+#[test]
+fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted() {
+    let mut pair = Pair::begun(None);
+    assert_eq!(pair.asked[0].header.version, ProtocolVersion::V3_0);
+    pair.answer(0, pong(29)).unwrap();
+    pair.get("k", Time::MAX).unwrap();
+    pair.write();
+    assert_eq!(pair.asked[0].header.version, ProtocolVersion::V2_9);
+    for version in ProtocolVersion::ALL.into_iter().filter(|version| *version < ProtocolVersion::V3_0) {
+        let mut pair = Pair::begun(Some(version));
+        assert_eq!(pair.asked[0].header.version, version);
+        pair.answer(0, pong(0)).unwrap();
+        pair.get("k", Time::MAX).unwrap();
+        pair.write();
+        assert_eq!(pair.asked[0].header.version, version);
+        let refused = pair.submit(RequestBody::Stream(stream::Request::StartGet("k".into(), 1)), Time::MAX);
+        assert!(
+            matches!(refused, Err(Refused::Unsupported { needed: ProtocolVersion::V4_1, spoken }) if spoken == version),
+            "{refused:?}"
+        );
+    }
+    assert!(Pair::begun(None).answer(0, pong(19)).is_err(), "1.x is not spoken");
+}
+
+/// S002-22: who does not understand a greeting is asked in the next older version, unless one is wanted.
+#[cfg(feature = "legacy")]
+#[test]
+fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
+    let refused = |wanted, id, status| {
+        let mut pair = Pair::begun(wanted);
+        let mut out = Output::new();
+        Response::error(id, status, "no").encode(pair.asked[0].asked(), &mut out);
+        assert!(pair.receive(&out.into_bytes()).is_err());
+        pair.connection.next_greeting()
+    };
+    assert_eq!(refused(None, 1, Status::UnknownVersion), Some(ProtocolVersion::V2_9));
+    assert_eq!(refused(None, 0, Status::ParseError), Some(ProtocolVersion::V2_9), "it tells nobody");
+    assert_eq!(refused(None, 1, Status::ServerError), None);
+    assert_eq!(refused(Some(ProtocolVersion::V2_5), 1, Status::UnknownVersion), None);
+    assert_eq!(refused(Some(ProtocolVersion::V4_0), 1, Status::UnknownVersion), None);
 }
 
 /// S002-2: what is asked before somebody writes goes out together, and answers may come in any order and pieces.
@@ -326,9 +371,10 @@ fn a_connection_that_drains_answers_what_was_asked_and_takes_no_more() {
 fn an_operation_that_is_too_new_is_not_sent() {
     let mut pair = Pair::begun(None);
     pair.answer(0, pong(40)).unwrap();
-    let stream = consort_hotrod::ops::stream::Request::StartGet("k".into(), 1);
+    let stream = stream::Request::StartGet("k".into(), 1);
     let refused = pair.submit(RequestBody::Stream(stream), Time::MAX);
-    assert!(matches!(refused, Err(Refused::Unsupported(ProtocolVersion::V4_0))), "{refused:?}");
+    let Err(Refused::Unsupported { needed, spoken }) = refused else { panic!("{refused:?}") };
+    assert_eq!((needed, spoken), (ProtocolVersion::V4_1, ProtocolVersion::V4_0));
     assert!(!pair.connection.has_output());
 }
 
@@ -338,7 +384,7 @@ fn what_is_no_answer_is_an_error_and_no_panic() {
     let complaint = {
         let mut out = Output::new();
         let asked = Asked {
-            version: GREETING,
+            version: older::GREETING,
             opcode: consort_hotrod::Opcode::Ping,
             intelligence: consort_hotrod::Intelligence::Basic,
         };

@@ -6,6 +6,8 @@ mod failover;
 mod foreign;
 mod http;
 mod iteration;
+#[cfg(feature = "legacy")]
+mod legacy;
 mod listeners;
 mod multimaps;
 mod near;

@@ -6,11 +6,16 @@ use consort_client::{
     CacheOptions, Client, ClientError, ConnectError, Flags, Lifetime, ProtocolVersion, RawCache,
     ServerAddress,
 };
+use consort_hotrod::ResponseBody;
 
+use crate::foreign::{Played, begin};
 use crate::servers::{Running, eventually};
 
-pub(crate) const VERSIONS: [ProtocolVersion; 4] =
-    [ProtocolVersion::V3_0, ProtocolVersion::V3_1, ProtocolVersion::V4_0, ProtocolVersion::V4_1];
+/// Those from this one on that are spoken.
+pub(crate) fn versions(from: ProtocolVersion) -> impl Iterator<Item = ProtocolVersion> {
+    let oldest = if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
+    ProtocolVersion::ALL.into_iter().filter(move |version| *version >= from.max(oldest))
+}
 
 pub(crate) async fn speaking(server: &Running, version: ProtocolVersion) -> Result<Client, ConnectError> {
     let address = ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() };
@@ -21,7 +26,7 @@ pub(crate) async fn speaking(server: &Running, version: ProtocolVersion) -> Resu
 #[tokio::test]
 async fn s002_21_all_verbs_work_in_every_version_from_3_0_on() {
     let (server, admin) = Running::with_cache("verbs", "c").await;
-    for version in VERSIONS {
+    for version in versions(ProtocolVersion::V3_0) {
         let client = speaking(&server, version).await.unwrap();
         single_keys(&client.raw("c")).await;
         many_keys(&client).await;
@@ -30,7 +35,7 @@ async fn s002_21_all_verbs_work_in_every_version_from_3_0_on() {
     single_keys(&admin.raw("c")).await;
 }
 
-async fn single_keys(cache: &RawCache) {
+pub(crate) async fn single_keys(cache: &RawCache) {
     let (key, one, two) = (&b"key"[..], &b"one"[..], &b"two"[..]);
     cache.clear().await.unwrap();
     assert_eq!(cache.get(key).await.unwrap(), None);
@@ -65,7 +70,7 @@ async fn single_keys(cache: &RawCache) {
     assert_eq!(cache.swap(key, one).await.unwrap(), None);
 }
 
-async fn many_keys(client: &Client) {
+pub(crate) async fn many_keys(client: &Client) {
     let cache = client.cache::<String, u32>("c");
     cache.clear().await.unwrap();
     let entries: Vec<(String, u32)> = (0..1_000).map(|n| (format!("key {n}"), n)).collect();
@@ -102,6 +107,13 @@ async fn values_are_of_their_types_and_large_ones_arrive() {
 #[tokio::test]
 async fn lifetimes_are_told_and_kept() {
     let (_server, client) = Running::with_cache("lifetimes", "c").await;
+    lifetimes(&client).await;
+    let cache = client.cache::<String, u32>("c");
+    cache.put_with("short", &2, Lifetime::lifespan(Duration::from_millis(1))).await.unwrap();
+    eventually("the entry expires", async || cache.get("short").await.unwrap().is_none()).await;
+}
+
+pub(crate) async fn lifetimes(client: &Client) {
     let cache =
         client.cache::<String, u32>("c").with_lifetime(Lifetime::lifespan(Duration::from_secs(1_000)));
     cache.put("long", &1).await.unwrap();
@@ -109,8 +121,6 @@ async fn lifetimes_are_told_and_kept() {
     assert_eq!(entry.lifetime, Lifetime::lifespan(Duration::from_secs(1_000)));
     let age = entry.created.unwrap().elapsed().unwrap_or_default();
     assert!(age < Duration::from_secs(60), "{age:?}");
-    cache.put_with("short", &2, Lifetime::lifespan(Duration::from_millis(1))).await.unwrap();
-    eventually("the entry expires", async || cache.get("short").await.unwrap().is_none()).await;
     let idle = Lifetime { lifespan: None, max_idle: Some(Duration::from_secs(500)) };
     cache.put_with("idle", &3, idle).await.unwrap();
     let entry = cache.get_with_metadata("idle").await.unwrap().unwrap();
@@ -122,6 +132,11 @@ async fn lifetimes_are_told_and_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
     let (_server, client) = Running::with_cache("flags", "c").await;
+    flags(&client).await;
+}
+
+/// Tasks share handles with and without flags.
+pub(crate) async fn flags(client: &Client) {
     let plain = client.cache::<u32, u32>("c");
     let flagged = plain.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
     let both = flagged.with_flags(Flags::SKIP_CACHE_LOAD);
@@ -140,7 +155,44 @@ async fn s002_19_flags_belong_to_a_handle_that_tasks_share() {
     for task in tasks {
         task.await.unwrap();
     }
+    assert_eq!(both.swap(&1, &2).await.unwrap(), Some(1), "with those that the operation asks for");
     assert_eq!(flagged.with_options(CacheOptions::default()).options().flags, Flags::NONE);
+    plain.clear().await.unwrap();
+}
+
+/// S002-19: servers hear of the flags of the handle that asks, and of no other's.
+#[tokio::test]
+async fn s002_19_servers_are_told_the_flags_of_each_handle() {
+    for version in versions(ProtocolVersion::V3_0) {
+        told_flags(version).await;
+    }
+}
+
+/// What the server of a client is told that speaks this version.
+pub(crate) async fn told_flags(version: ProtocolVersion) {
+    let played = Played::listen().await;
+    let speaking = Client::builder().server(played.address()).version(version).connect();
+    let (client, mut server) = tokio::join!(speaking, played.meet());
+    let plain = client.unwrap().raw("c");
+    let flagged = plain.with_flags(Flags::SKIP_INDEXING);
+    // These say with flags that the server's spans are meant.
+    let spans = Flags::DEFAULT_LIFESPAN | Flags::DEFAULT_MAX_IDLE;
+    let spans = if version < ProtocolVersion::V2_2 { spans } else { Flags::NONE };
+    for (cache, swaps, expected) in [
+        (plain.clone(), false, spans),
+        (flagged.clone(), false, Flags::SKIP_INDEXING | spans),
+        (flagged, true, Flags::SKIP_INDEXING | Flags::FORCE_RETURN_PREVIOUS | spans),
+        (plain.with_lifetime(Lifetime::FOREVER), true, Flags::FORCE_RETURN_PREVIOUS),
+    ] {
+        let writing = begin(&cache, async move |cache: RawCache| {
+            let (key, value) = (&b"k"[..], &b"v"[..]);
+            if swaps { cache.swap(key, value).await.map(drop) } else { cache.put(key, value).await }
+        });
+        let request = server.next().await.unwrap();
+        assert_eq!((request.header.version, request.header.flags), (version, expected));
+        server.answer(&request, ResponseBody::Empty).await;
+        writing.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]

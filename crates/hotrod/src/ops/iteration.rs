@@ -115,6 +115,20 @@ const fn optional_metadata(marker: u8) -> Option<Fields> {
     }
 }
 
+impl Start {
+    /// The first version that can ask for it: 2.3 has walks; clients of 2.3 do not say how many parameters a filter has, and
+    /// servers read it (facts section 2.10); answers have metadata from 2.5 on.
+    pub const fn since(&self) -> ProtocolVersion {
+        if self.with_metadata {
+            ProtocolVersion::V2_5
+        } else if self.filter.is_some() {
+            ProtocolVersion::V2_4
+        } else {
+            ProtocolVersion::V2_3
+        }
+    }
+}
+
 impl Request {
     /// Which operation it is.
     pub const fn opcode(&self) -> Opcode {

@@ -74,6 +74,13 @@ impl Request {
             Self::Stats => Opcode::Stats,
         }
     }
+
+    pub(crate) const fn read(opcode: Opcode) -> Self {
+        match opcode {
+            Opcode::Stats => Self::Stats,
+            _ => Self::Ping,
+        }
+    }
 }
 
 impl Response {

@@ -38,30 +38,62 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 /// The whole list.
 pub(crate) async fn all(at: &str, kind: Kind) {
+    let newest = connected(at, None).await;
     for version in VERSIONS {
-        let client = connected(at, version).await;
         println!("list in {}", version.unwrap_or("the newest version"));
-        administration(&client).await;
+        let client = connected(at, version).await;
+        if is_from(version, "2.1") {
+            administration(&client).await;
+        } else {
+            newest.administration().create(CACHE, DISTRIBUTED).await.unwrap();
+        }
         let cache = client.raw(CACHE);
         one_key(&cache).await;
         versions(&cache).await;
-        lifetimes(&client).await;
-        many_keys(&client.cache(CACHE)).await;
-        walks(&client, kind).await;
-        listeners(&client, kind).await;
-        near(&client).await;
-        counters(&client, version).await;
+        lifetimes(&newest, &client).await;
         statistics(&client).await;
+        if is_from(version, "2.1") {
+            many_keys(&client.cache(CACHE)).await;
+            listeners(&client, kind).await;
+            near(&client).await;
+        }
+        if is_from(version, "2.3") {
+            walks(&client, kind, version).await;
+        }
+        if is_from(version, "2.7") {
+            counters(&client, version).await;
+            large::multimaps(&client, DISTRIBUTED, version).await;
+        }
         large::pieces(&client, CACHE, version).await;
-        large::multimaps(&client, DISTRIBUTED, version).await;
-        client.administration().remove(CACHE).await.unwrap();
-        assert!(!client.administration().names().await.unwrap().iter().any(|name| name == CACHE));
+        newest.administration().remove(CACHE).await.unwrap();
+        assert!(!newest.administration().names().await.unwrap().iter().any(|name| name == CACHE));
         client.close().await;
     }
 }
 
 /// The newest that both sides know, and each by itself.
-const VERSIONS: [Option<&str>; 5] = [None, Some("3.0"), Some("3.1"), Some("4.0"), Some("4.1")];
+const VERSIONS: [Option<&str>; 15] = [
+    None,
+    Some("2.0"),
+    Some("2.1"),
+    Some("2.2"),
+    Some("2.3"),
+    Some("2.4"),
+    Some("2.5"),
+    Some("2.6"),
+    Some("2.7"),
+    Some("2.8"),
+    Some("2.9"),
+    Some("3.0"),
+    Some("3.1"),
+    Some("4.0"),
+    Some("4.1"),
+];
+
+/// Whether this version is spoken or a newer one.
+pub(crate) fn is_from(version: Option<&str>, since: &str) -> bool {
+    version.is_none_or(|version| version >= since)
+}
 
 async fn connected(at: &str, version: Option<&str>) -> Client {
     let uri = match version {
@@ -124,9 +156,9 @@ async fn versions(cache: &RawCache) {
 }
 
 /// In a cache of its own: that something has expired may be told later.
-async fn lifetimes(client: &Client) {
+async fn lifetimes(newest: &Client, client: &Client) {
     const LIFETIMES: &str = "lifetimes";
-    client.administration().create(LIFETIMES, DISTRIBUTED).await.unwrap();
+    newest.administration().create(LIFETIMES, DISTRIBUTED).await.unwrap();
     let cache = client.cache::<String, u32>(LIFETIMES);
     let hour = Lifetime::lifespan(Duration::from_secs(3_600));
     cache.with_lifetime(hour).put("long", &1).await.unwrap();
@@ -137,9 +169,14 @@ async fn lifetimes(client: &Client) {
     cache.put_with("idle", &2, idle).await.unwrap();
     let entry = cache.get_with_metadata("idle").await.unwrap().unwrap();
     assert_eq!((entry.lifetime, entry.created), (idle, None));
+    // Before 3.0 a span of more than 30 days is told as a point in time.
+    let span = Duration::from_secs(40 * 24 * 60 * 60);
+    cache.put_with("for long", &4, Lifetime::lifespan(span)).await.unwrap();
+    let kept = cache.get_with_metadata("for long").await.unwrap().unwrap().lifetime.lifespan.unwrap();
+    assert!(kept.abs_diff(span) < Duration::from_secs(60), "{kept:?}");
     cache.put_with("short", &3, Lifetime::lifespan(Duration::from_millis(50))).await.unwrap();
     eventually("it expires", async || cache.get("short").await.unwrap().is_none()).await;
-    client.administration().remove(LIFETIMES).await.unwrap();
+    newest.administration().remove(LIFETIMES).await.unwrap();
 }
 
 fn numbers(count: u32) -> BTreeMap<u32, u32> {
@@ -158,7 +195,7 @@ async fn many_keys(cache: &Cache<u32, u32>) {
     assert_eq!(cache.size().await.unwrap(), 0);
 }
 
-async fn walks(client: &Client, kind: Kind) {
+async fn walks(client: &Client, kind: Kind, version: Option<&str>) {
     let cache = client.cache::<u32, u32>(CACHE);
     let entries = numbers(1_000);
     cache.put_all(&entries).await.unwrap();
@@ -178,17 +215,25 @@ async fn walks(client: &Client, kind: Kind) {
         }
     }
     assert!(of_parts.iter().eq(entries.keys()));
-    let mut walk = cache.entries_with_metadata();
-    let (key, entry) = walk.next().await.unwrap().unwrap();
-    assert_eq!((entry.value, entry.lifetime), (key * 2, Lifetime::FOREVER));
-    assert_eq!(cache.get_with_metadata(&key).await.unwrap().unwrap().version, entry.version);
-    drop(walk);
+    match cache.entries_with_metadata().next().await.unwrap() {
+        Ok((key, entry)) => {
+            assert_eq!((entry.value, entry.lifetime), (key * 2, Lifetime::FOREVER));
+            assert_eq!(cache.get_with_metadata(&key).await.unwrap().unwrap().version, entry.version);
+        }
+        Err(error) => {
+            let is_old = !is_from(version, "2.5");
+            assert!(is_old && matches!(error, ClientError::Unsupported { .. }), "{error}");
+        }
+    }
     cache.clear().await.unwrap();
     let raw = client.raw(CACHE);
     raw.put(&b"a1"[..], &b"x"[..]).await.unwrap();
     raw.put(&b"b1"[..], &b"x"[..]).await.unwrap();
     let found = raw.keys().filter(Filter::key_prefix("a")).next().await.unwrap();
     match kind {
+        _ if !is_from(version, "2.4") => {
+            assert!(matches!(found, Err(ClientError::Unsupported { .. })), "{found:?}");
+        }
         Kind::Consort => assert_eq!(found.unwrap(), "a1"),
         // Only ours have it, and others say so.
         Kind::Infinispan => assert!(matches!(found, Err(ClientError::Server { .. })), "{found:?}"),
@@ -325,7 +370,7 @@ async fn counters(client: &Client, version: Option<&str>) {
     match strong.swap(-2).await {
         Ok(before) => assert_eq!(before, 1),
         Err(error) => {
-            assert!(version == Some("3.0") && matches!(error, ClientError::Unsupported { .. }), "{error}");
+            assert!(!is_from(version, "3.1") && matches!(error, ClientError::Unsupported { .. }), "{error}");
         }
     }
     strong.reset().await.unwrap();

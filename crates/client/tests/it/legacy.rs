@@ -1,0 +1,227 @@
+//! Versions 2.0 to 2.9: the same verbs, and errors that name the version where there are none.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_client::{
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime,
+    ProtocolVersion,
+};
+use consort_hotrod::ops::{map, server};
+use consort_hotrod::{RequestBody, ResponseBody, Status};
+
+use crate::foreign::{Played, begin, pong};
+use crate::iteration::all;
+use crate::listeners::next;
+use crate::servers::{DISTRIBUTED, Running};
+use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, told_flags, versions};
+
+fn before_3_0() -> impl Iterator<Item = ProtocolVersion> {
+    versions(ProtocolVersion::V2_0).filter(|version| *version < ProtocolVersion::V3_0)
+}
+
+/// What is newer than the spoken version fails by its name; the rest is done.
+#[track_caller]
+fn done_from<T: std::fmt::Debug>(
+    since: ProtocolVersion,
+    spoken: ProtocolVersion,
+    outcome: Result<T, ClientError>,
+) -> Option<T> {
+    match outcome {
+        Ok(done) if spoken >= since => Some(done),
+        Err(ClientError::Unsupported { needed, spoken: told, .. }) if spoken < since => {
+            assert_eq!((needed, told), (since, spoken));
+            None
+        }
+        other => panic!("{since} is needed, {spoken} is spoken: {other:?}"),
+    }
+}
+
+/// S002-22.
+#[tokio::test]
+async fn s002_22_all_verbs_work_in_every_version_before_3_0() {
+    let (server, _admin) = Running::with_cache("legacy", "c").await;
+    let mut spoken = Vec::new();
+    for version in before_3_0() {
+        let client = speaking(&server, version).await.unwrap();
+        single_keys(&client.raw("c")).await;
+        lifetimes(&client).await;
+        long_lifetimes(&client).await;
+        bulk(&client, version).await;
+        walks(&client, version).await;
+        listeners(&client, version).await;
+        counters(&client, version).await;
+        administration(&client, version).await;
+        let cache = client.raw("c");
+        cache.ping().await.unwrap();
+        assert!(cache.statistics().await.unwrap()["stores"] > 0);
+        let missing = client.raw("none").get(&b"k"[..]).await.unwrap_err();
+        assert!(matches!(missing, ClientError::NoSuchCache(_)), "{missing}");
+        done_from(ProtocolVersion::V4_1, version, cache.reader(&b"k"[..]).await);
+        let duplicates = client.multimap::<u32, u32>("m").with_duplicates().get(&1).await;
+        done_from(ProtocolVersion::V4_0, version, duplicates);
+        client.close().await;
+        spoken.push(version.to_string());
+    }
+    assert_eq!(spoken, ["2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9"]);
+}
+
+/// To servers of that time, spans of more than 30 days are points in time.
+async fn long_lifetimes(client: &Client) {
+    let cache = client.cache::<String, u32>("c");
+    let span = Duration::from_secs(40 * 24 * 60 * 60);
+    cache.put_with("for long", &1, Lifetime::lifespan(span)).await.unwrap();
+    let entry = cache.get_with_metadata("for long").await.unwrap().unwrap();
+    let kept = entry.lifetime.lifespan.unwrap();
+    assert!(kept.abs_diff(span) < Duration::from_secs(60), "{kept:?}");
+}
+
+async fn bulk(client: &Client, version: ProtocolVersion) {
+    let cache = client.cache::<String, u32>("c");
+    let put = cache.put_all([("a", &1), ("b", &2)]).await;
+    if done_from(ProtocolVersion::V2_1, version, put).is_some() {
+        many_keys(client).await;
+    }
+    done_from(ProtocolVersion::V2_1, version, cache.get_all(["a", "b"]).await);
+    cache.clear().await.unwrap();
+}
+
+async fn walks(client: &Client, version: ProtocolVersion) {
+    let cache = client.cache::<u32, u32>("c");
+    for n in 0..300 {
+        cache.put(&n, &(n * 2)).await.unwrap();
+    }
+    let first = cache.entries().next().await.unwrap();
+    if done_from(ProtocolVersion::V2_3, version, first).is_some() {
+        let mut entries = all(cache.entries().batch(20)).await;
+        entries.sort_unstable();
+        assert!(entries.into_iter().eq((0..300).map(|n| (n, n * 2))));
+        let mut keys = all(cache.keys()).await;
+        keys.sort_unstable();
+        assert!(keys.into_iter().eq(0..300));
+        assert!(all(cache.keys().segments(0..100)).await.len() > 30);
+    }
+    let first = cache.keys().next().await.unwrap();
+    done_from(ProtocolVersion::V2_3, version, first);
+    let first = cache.entries_with_metadata().next().await.unwrap();
+    if let Some((key, entry)) = done_from(ProtocolVersion::V2_5, version, first) {
+        assert_eq!(entry.version, cache.get_with_metadata(&key).await.unwrap().unwrap().version);
+    }
+    let raw = client.raw("c");
+    raw.put(&b"prefix"[..], &b"v"[..]).await.unwrap();
+    let filtered = raw.entries().filter(Filter::key_prefix("pre")).next().await.unwrap();
+    if let Some((key, _)) = done_from(ProtocolVersion::V2_4, version, filtered) {
+        assert_eq!(key, "prefix");
+    }
+    raw.clear().await.unwrap();
+}
+
+async fn listeners(client: &Client, version: ProtocolVersion) {
+    let cache = client.cache::<u32, u32>("c");
+    cache.put(&7, &1).await.unwrap();
+    let mut events = cache.listen().with_state().start().await.unwrap();
+    let told = next(&mut events).await;
+    assert!(
+        matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Existing, key: 7, .. })),
+        "{told:?} in {version}"
+    );
+    assert_eq!(next(&mut events).await, Event::Complete);
+    // Servers of versions before 2.6 are not told which kinds are wanted.
+    let mut removals = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
+    cache.put(&7, &2).await.unwrap();
+    cache.remove(&7).await.unwrap();
+    for expected in [EventKind::Modified, EventKind::Removed] {
+        let told = next(&mut events).await;
+        assert!(
+            matches!(&told, Event::Entry(EntryEvent { kind, key: 7, .. }) if *kind == expected),
+            "{told:?}"
+        );
+    }
+    let told = next(&mut removals).await;
+    assert!(matches!(&told, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{told:?}");
+    let filtered = client.raw("c").listen().filter(Filter::key_prefix("a")).start().await;
+    done_from(ProtocolVersion::V2_1, version, filtered);
+}
+
+async fn counters(client: &Client, version: ProtocolVersion) {
+    let counter = client.counter(&format!("in {version}"));
+    let config = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
+    let created = counter.create(config).await;
+    if done_from(ProtocolVersion::V2_7, version, created) == Some(true) {
+        assert_eq!(counter.config().await.unwrap(), config);
+        assert_eq!(counter.add(3).await.unwrap(), 8);
+        assert_eq!(counter.compare_and_swap(8, 1).await.unwrap(), 8);
+        assert_eq!(counter.get().await.unwrap(), 1);
+        assert!(client.counter_names().await.unwrap().iter().any(|name| name == counter.name()));
+        counter.remove().await.unwrap();
+    }
+    done_from(ProtocolVersion::V3_1, version, counter.swap(1).await);
+}
+
+async fn administration(client: &Client, version: ProtocolVersion) {
+    let admin = client.administration();
+    let created = admin.create("made", DISTRIBUTED).await;
+    if done_from(ProtocolVersion::V2_1, version, created).is_some() {
+        assert_eq!(admin.names().await.unwrap(), ["c", "made"]);
+        admin.remove("made").await.unwrap();
+    }
+}
+
+/// S002-25: what S002-19 says of the versions from 3.0 on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s002_25_flags_belong_to_a_handle_that_tasks_share_in_every_version_before_3_0() {
+    let (server, _admin) = Running::with_cache("legacy-flags", "c").await;
+    for version in before_3_0() {
+        let client = speaking(&server, version).await.unwrap();
+        flags(&client).await;
+        client.close().await;
+        told_flags(version).await;
+    }
+}
+
+/// S002-22: a server of 2.4 as it is met by who does not know that it is one.
+#[tokio::test]
+async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
+    let played = Played::listen().await;
+    let uri = format!("hotrod://{}", played.at());
+    let serving = async {
+        let mut tried = Vec::new();
+        loop {
+            let mut conversation = played.accept().await;
+            let ping = conversation.next().await.unwrap();
+            assert_eq!(ping.body, RequestBody::Server(server::Request::Ping));
+            tried.push(ping.header.version);
+            if ping.header.version <= ProtocolVersion::V2_4 {
+                conversation.answer(&ping, pong(0)).await;
+                return (tried, conversation);
+            }
+            conversation.refuse(&ping, Status::UnknownVersion, "Unknown version").await;
+            assert!(conversation.next().await.is_none(), "nothing more is said there");
+        }
+    };
+    let (client, (tried, mut server)) = tokio::join!(Client::connect(&uri), serving);
+    let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
+    assert_eq!(tried, ["3.0", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4"]);
+    let reading = begin(&client.unwrap().raw("c"), |cache| async move { cache.get(&b"k"[..]).await });
+    let request = server.next().await.unwrap();
+    assert_eq!(request.header.version, ProtocolVersion::V2_4);
+    server.answer(&request, ResponseBody::Map(map::Response::Value(Bytes::from("v")))).await;
+    assert_eq!(reading.await.unwrap().unwrap().unwrap(), "v");
+}
+
+/// S002-22: it is said which version the server refuses, and nothing else is tried.
+#[tokio::test]
+async fn s002_22_a_forced_version_that_the_server_does_not_know_is_refused() {
+    let played = Played::listen().await;
+    let uri = format!("hotrod://{}?protocol_version=2.8", played.at());
+    let serving = async {
+        let mut conversation = played.accept().await;
+        let ping = conversation.next().await.unwrap();
+        assert_eq!(ping.header.version, ProtocolVersion::V2_8);
+        conversation.refuse(&ping, Status::UnknownVersion, "Unknown version 28").await;
+        assert!(conversation.next().await.is_none(), "the client goes");
+    };
+    let (client, ()) = tokio::join!(Client::connect(&uri), serving);
+    let text = client.unwrap_err().to_string();
+    assert!(text.ends_with("the server refuses: Unknown version 28"), "{text}");
+}
