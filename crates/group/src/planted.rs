@@ -37,6 +37,8 @@ pub enum Planted {
     LeaverNotPassedOn,
     /// MFC waits for credits of members that are gone.
     CreditForgotten,
+    /// UFC and MFC count what comes of members only.
+    StrangersNotCounted,
     /// FD_ALL3 suspects a member for ever.
     SuspicionNotWithdrawn,
     /// SEQUENCER's members broadcast their messages themselves.
@@ -55,7 +57,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -73,6 +75,7 @@ impl Planted {
         Self::ViewAckNotSent,
         Self::LeaverNotPassedOn,
         Self::CreditForgotten,
+        Self::StrangersNotCounted,
         Self::SuspicionNotWithdrawn,
         Self::CoordinatorBypassed,
         Self::StrangersHeard,

@@ -30,6 +30,7 @@ pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
         go_on(world, Duration::from_millis(250));
         let is_well = checks::one_view(world)
             .and_then(|()| checks::leftovers(world))
+            .and_then(|()| checks::credits(world))
             .and_then(|()| checks::completeness(world));
         match is_well {
             Ok(()) => return Ok(()),

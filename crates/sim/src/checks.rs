@@ -294,6 +294,50 @@ pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
+/// What a sender has used of its credits, its receiver knows of: it has been consumed, or it is before the application, as
+/// pieces are of what is not whole; or the sender knows that it may be otherwise, and would ask at once. Else the receiver
+/// would give credits back too late, and the sender would wait for `max_block_time`.
+pub(crate) fn credits(world: &World) -> Result<(), Broken> {
+    let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
+    for layer in ["UFC", "MFC"] {
+        let of = |name: &str| -> Vec<BTreeMap<String, (u64, u64)>> {
+            let text = |node: &&Node| node.stack.as_ref().and_then(|stack| stack.attribute(layer, name));
+            alive.iter().map(|node| numbers(&text(node).unwrap_or_default())).collect()
+        };
+        let (senders, doubtful, receivers) =
+            (of("credits"), of("doubtful_credits"), of("credits_of_senders"));
+        for ((sender, left), doubtful) in alive.iter().zip(&senders).zip(&doubtful) {
+            for (receiver, counted) in alive.iter().zip(&receivers) {
+                let name = receiver.address.to_string();
+                let left = left.get(&name).filter(|_| !doubtful.contains_key(&name));
+                let counted = counted.get(&sender.address.to_string());
+                if let (Some((left, _)), Some((counted, outstanding))) = (left, counted)
+                    && left + outstanding < *counted
+                {
+                    let (sender, receiver) = (&sender.name, &receiver.name);
+                    let what = format!(
+                        "{layer}: {sender} has {left} left for {receiver}, which thinks of {counted} with \
+                         {outstanding} outstanding"
+                    );
+                    return Err(("credits come back", what));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One or two numbers in each line behind a name.
+fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
+    let pair = |line: &str| {
+        let (name, numbers) = line.split_once(": ")?;
+        let mut numbers = numbers.split(' ').map(str::parse);
+        let (Some(Ok(one)), other) = (numbers.next(), numbers.next()) else { return None };
+        Some((name.to_owned(), (one, other.and_then(Result::ok).unwrap_or_default())))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
 /// All that live have one view of exactly them.
 pub(crate) fn one_view(world: &World) -> Result<(), Broken> {
     if is_one_view(world) {

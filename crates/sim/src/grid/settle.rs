@@ -103,6 +103,7 @@ pub(super) fn look(world: &mut World) -> Result<(), Broken> {
     }
     go_on(world, Duration::from_secs(1));
     served(world, &reads)?;
+    checks::credits(world)?;
     agreement::check(world)
 }
 

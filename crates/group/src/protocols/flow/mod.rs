@@ -172,9 +172,21 @@ impl FlowControl {
             Credits::Unicast(unicast) => unicast.release(cx),
             Credits::Multicast(multicast) => multicast.release(cx),
         };
-        if !is_blocked {
+        if is_blocked {
+            self.ask_doubtful(cx);
+        } else {
             cx.disarm(BLOCKED);
         }
+    }
+
+    /// Whoever may have lost count is asked when it first lets us wait, and not only after `max_block_time`: it gives
+    /// what its application has consumed.
+    fn ask_doubtful(&mut self, cx: &mut Cx<'_>) {
+        let doubtful = match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.doubtful(cx.now()),
+            Credits::Multicast(multicast) => multicast.doubtful(cx.now()),
+        };
+        self.ask(cx, doubtful);
     }
 
     fn receive(&mut self, cx: &mut Cx<'_>, header: FcHeader, message: &Message) {
@@ -286,6 +298,9 @@ impl Protocol for FlowControl {
             taken == Taken::Passes
         });
         batch.messages = messages;
+        if is_blocked {
+            self.ask_doubtful(cx);
+        }
         if is_blocked && !cx.is_armed(BLOCKED) {
             self.counters.blockings += 1;
             cx.arm(BLOCKED, self.block_time());
@@ -324,6 +339,12 @@ impl Protocol for FlowControl {
     }
 
     fn consumed(&mut self, cx: &mut Cx<'_>, src: &Address, is_multicast: bool, credit: u64) {
+        #[cfg(feature = "planted")]
+        if cx.has_planted(crate::Planted::StrangersNotCounted)
+            && !cx.view().is_some_and(|view| view.contains(src))
+        {
+            return;
+        }
         if is_multicast == self.kind.is_multicast()
             && let Some(granted) = self.granting.consumed(src, credit)
         {
@@ -404,6 +425,7 @@ impl Protocol for FlowControl {
             Credits::Unicast(unicast) => unicast.probe(out),
             Credits::Multicast(multicast) => multicast.probe(out),
         }
+        self.granting.probe(out);
     }
 
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {

@@ -1,6 +1,6 @@
 //! The sender's side of MFC: a multicast costs every member, so the one with the fewest credits decides.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ pub(super) struct MulticastCredits {
     queued: u64,
     /// Since when the first message in the queue waits, or when credits were asked for last.
     waiting_since: Time,
+    /// Members that may have counted less than we have sent: we have met or were merged since they were asked, and what
+    /// came before their digests they never get.
+    doubtful: BTreeSet<Address>,
     /// When a message was dropped for lack of credits and they were asked for.
     asked_for_dropped: Option<Time>,
 }
@@ -36,6 +39,7 @@ impl MulticastCredits {
             queue: VecDeque::new(),
             queued: 0,
             waiting_since: Time::ZERO,
+            doubtful: BTreeSet::new(),
             asked_for_dropped: None,
         }
     }
@@ -46,9 +50,14 @@ impl MulticastCredits {
 
     pub(super) fn view(&mut self, view: &View) {
         self.limits.retain(|member, _| view.contains(member));
+        self.doubtful.retain(|member| view.contains(member));
         for member in view.members() {
-            if !self.limits.contains_key(member) {
+            let is_new = !self.limits.contains_key(member);
+            if is_new {
                 self.limits.insert(member.clone(), self.sent + self.max);
+            }
+            if view.is_merge() || is_new {
+                self.doubtful.insert(member.clone());
             }
         }
         self.find_limit();
@@ -159,6 +168,17 @@ impl MulticastCredits {
         self.lacking(length)
     }
 
+    /// Whom to ask at once, and for how much: who lets us wait and may have counted less than we have sent.
+    pub(super) fn doubtful(&mut self, now: Time) -> Vec<(Address, u64)> {
+        let Some(first) = self.queue.front().filter(|_| !self.doubtful.is_empty()) else { return Vec::new() };
+        let mut lacking = self.lacking(first.length() as u64);
+        lacking.retain(|(member, _)| self.doubtful.remove(member));
+        if !lacking.is_empty() {
+            self.waiting_since = now;
+        }
+        lacking
+    }
+
     fn lacking(&self, length: u64) -> Vec<(Address, u64)> {
         let cost = length.min(self.max);
         self.limits
@@ -184,5 +204,9 @@ impl MulticastCredits {
             .iter()
             .map(|(member, limit)| format!("{member}: {}\n", limit.saturating_sub(self.sent)));
         out.put("credits", credits.collect::<String>());
+        let doubtful = self.limits.iter().filter(|(member, _)| self.doubtful.contains(member));
+        let doubtful =
+            doubtful.map(|(member, limit)| format!("{member}: {}\n", limit.saturating_sub(self.sent)));
+        out.put("doubtful_credits", doubtful.collect::<String>());
     }
 }

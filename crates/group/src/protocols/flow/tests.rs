@@ -11,6 +11,23 @@ fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
         Harness::new(FlowControl::new(kind, config, QueueConfig { max_queue_size: Bytes(5_000) }));
     harness.install(view(1, numbers));
     harness.take_up_events();
+    let others = || numbers.iter().copied().filter(|n| *n != 1);
+    // Everybody has been asked once, as it is at the first time after a view, and all credits are there.
+    let id = if kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC };
+    let dests = if kind.is_multicast() { vec![None] } else { others().map(Some).collect() };
+    for bytes in [MAX as usize, 1] {
+        for &dest in &dests {
+            let mut message = to(dest, bytes);
+            message.transient |= Transient::DONT_LOOPBACK;
+            harness.send(message);
+        }
+    }
+    for _ in 0..2 {
+        for n in others() {
+            harness.up(credits(id, n, FcHeader::Replenish, MAX as i64));
+        }
+    }
+    harness.take_down();
     harness
 }
 
@@ -221,6 +238,65 @@ fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     assert_eq!(told(&mut harness), [(9, FcHeader::Replenish, 700)], "also who is not a member yet");
 }
 
+/// A joiner's first view may come earlier to it than to others, and it counts from then on.
+#[test]
+fn what_comes_before_its_senders_view_is_counted() {
+    let mut harness = harness(FlowKind::Ufc, &[1]);
+    harness.up(from(2, 500, false)).consumed(&member(2), false, 500);
+    assert_eq!(told(&mut harness), []);
+    harness.up(from(2, 100, false));
+    harness.install(view(2, &[1, 2])).consumed(&member(2), false, 100);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 600)]);
+    harness.up(from(3, 700, false)).consumed(&member(3), false, 700);
+    assert_eq!(told(&mut harness), [(3, FcHeader::Replenish, 700)], "nor does it have to wait for that view");
+    harness.up(from(3, 500, false)).consumed(&member(3), false, 500);
+    harness.install(view(3, &[1, 2, 3])).install(view(4, &[1, 2])).install(view(5, &[1, 2, 3]));
+    harness.up(from(3, 100, false)).consumed(&member(3), false, 100);
+    let and_again = "who was without us only by our count goes on with it";
+    assert_eq!(told(&mut harness), [(3, FcHeader::Replenish, 600)], "{and_again}");
+}
+
+#[test]
+fn of_many_strangers_the_first_is_forgotten() {
+    let mut harness = harness(FlowKind::Ufc, &[1]);
+    let last = 2 + granting::STRANGERS_MAX as u64;
+    for n in 2..=last {
+        harness.up(from(n, 500, false)).consumed(&member(n), false, 500);
+    }
+    for n in [2, 3, last] {
+        harness.install(view(n, &[1, n]));
+        harness.up(from(n, 100, false)).consumed(&member(n), false, 100);
+        let expected: &[_] = if n == 3 || n == last { &[(n, FcHeader::Replenish, 600)] } else { &[] };
+        assert_eq!(told(&mut harness), expected, "{n}");
+    }
+}
+
+/// What was sent to whom around a join or a merge may never have arrived: who joins has a digest of its own time, and who
+/// was merged another one.
+#[test]
+fn who_may_have_lost_count_is_asked_when_it_first_lets_us_wait() {
+    for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        let mut harness = harness(kind, &[1]);
+        harness.install(view(2, &[1, 2])).send(to(dest, 1_000)).take_down();
+        harness.consumed(&member(1), true, 1_000);
+        assert_eq!(told(&mut harness), [], "{kind:?}");
+        harness.send(to(dest, 300));
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}: joined");
+        harness.up(credits(id, 2, FcHeader::Replenish, 500)).send(to(dest, 500));
+        harness.advance(Duration::from_millis(4_999));
+        assert_eq!(told(&mut harness), [], "{kind:?}: once");
+        let merged = view(3, &[2, 1]);
+        let merged = View::merged(merged.id().clone(), merged.members(), [view(2, &[1]), view(1, &[2])]);
+        harness.install(merged);
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}: merged");
+        harness.advance(Duration::from_millis(4_999));
+        assert_eq!(told(&mut harness), [], "{kind:?}: it has its time to answer");
+        harness.advance(Duration::from_millis(1));
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}");
+    }
+}
+
 #[test]
 fn who_leaves_is_not_waited_for() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);
@@ -389,7 +465,8 @@ fn an_acknowledgement_of_rsvp_needs_no_credits() {
     harness.install(view(1, &[1, 2]));
     let full = || Message::bytes(Some(member(2)), vec![0; 100]);
     harness.send_batch(vec![full(), full()]);
-    assert_eq!(harness.take_down().len(), 1, "one has credits");
+    let sent = harness.take_down().into_iter().filter(|message| !message.is_credit());
+    assert_eq!(sent.count(), 1, "one has credits");
     let header = crate::RsvpHeader { kind: crate::RsvpKind::Response, id: 1 };
     let answer = Message::empty(Some(member(2))).with_header(ProtocolId::RSVP, HeaderBody::Rsvp(header));
     harness.send(answer);

@@ -13,6 +13,8 @@ struct Receiver {
     queued: u64,
     /// Since when the first message in the queue waits, or when credits were asked for last.
     waiting_since: Time,
+    /// It may have counted less than we have sent: we have met or were merged since it was asked.
+    is_doubtful: bool,
 }
 
 /// Credits per destination. Who is not in the view is not controlled: nothing could release what waits for it.
@@ -30,11 +32,12 @@ impl UnicastCredits {
 
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         for member in view.members() {
-            if !self.receivers.contains_key(member) {
-                let (queue, waiting_since) = (VecDeque::new(), cx.now());
-                let receiver = Receiver { left: self.max, queue, queued: 0, waiting_since };
-                self.receivers.insert(member.clone(), receiver);
-            }
+            let (max, now) = (self.max, cx.now());
+            let receiver = self.receivers.entry(member.clone()).or_insert_with(|| {
+                let queue = VecDeque::new();
+                Receiver { left: max, queue, queued: 0, waiting_since: now, is_doubtful: true }
+            });
+            receiver.is_doubtful |= view.is_merge();
         }
         let gone = self.receivers.extract_if(.., |member, _| !view.contains(member));
         for (_, receiver) in gone {
@@ -114,6 +117,22 @@ impl UnicastCredits {
             .collect()
     }
 
+    /// Whom to ask at once, and for how much: who lets us wait and may have counted less than we have sent.
+    pub(super) fn doubtful(&mut self, now: Time) -> Vec<(Address, u64)> {
+        let max = self.max;
+        let waiting = self
+            .receivers
+            .iter_mut()
+            .filter(|(_, receiver)| receiver.is_doubtful && !receiver.queue.is_empty());
+        waiting
+            .map(|(member, receiver)| {
+                receiver.is_doubtful = false;
+                receiver.waiting_since = now;
+                (member.clone(), max - receiver.left)
+            })
+            .collect()
+    }
+
     /// Since when the longest wait lasts.
     pub(super) fn waiting_since(&self) -> Option<Time> {
         let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
@@ -129,5 +148,8 @@ impl UnicastCredits {
         let credits =
             self.receivers.iter().map(|(member, receiver)| format!("{member}: {}\n", receiver.left));
         out.put("credits", credits.collect::<String>());
+        let doubtful = self.receivers.iter().filter(|(_, receiver)| receiver.is_doubtful);
+        let doubtful = doubtful.map(|(member, receiver)| format!("{member}: {}\n", receiver.left));
+        out.put("doubtful_credits", doubtful.collect::<String>());
     }
 }
