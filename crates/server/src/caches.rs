@@ -227,7 +227,18 @@ impl Caches {
             return Ok(Some(served));
         }
         let Some(text) = self.definitions.get(name.as_bytes()).await? else { return Ok(None) };
-        self.serve(name, &text).await.map(Some)
+        self.serve_defined(name, &text).await
+    }
+
+    /// Serves a cache that was defined a moment ago, unless it is defined no more: who removes it meanwhile closes what is
+    /// open before this has opened it.
+    async fn serve_defined(&self, name: &str, definition: &Bytes) -> Result<Option<Arc<Served>>, AdminError> {
+        let served = self.serve(name, definition).await?;
+        if self.definitions.get(name.as_bytes()).await?.is_none() {
+            self.close(name).await?;
+            return Ok(None);
+        }
+        Ok(Some(served))
     }
 
     async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
@@ -413,7 +424,7 @@ impl Caches {
             }
         }
         for (name, text) in defined.iter().filter(|(name, _)| !open.contains(name)) {
-            if let Err(error) = self.serve(name, text).await {
+            if let Err(error) = self.serve_defined(name, text).await {
                 tracing::warn!(cache = %name, %error, "a cache that others have is not served here");
             }
         }
