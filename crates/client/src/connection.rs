@@ -20,7 +20,7 @@ use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::login::{Derivation, Login, Next};
 use crate::older;
-use crate::sinks::Sinks;
+use crate::sinks::{Sinks, Told};
 use crate::slots::{Failure, Slot, Slots};
 
 /// What has to be done outside.
@@ -216,15 +216,16 @@ impl Connection {
             let slots = &self.slots;
             match self.decoder.decode(input, |id| slots.asked(id))? {
                 Some(Incoming::Response(response)) => self.answered(now, response, effects)?,
-                Some(Incoming::Event(event)) => {
-                    self.traffic.events += 1;
-                    effects.wake.extend(self.sinks.tell(event));
-                }
-                // Nothing here listens to counters.
-                Some(Incoming::CounterEvent(_)) => {}
+                Some(Incoming::Event(event)) => self.told(Told::Entry(event), effects),
+                Some(Incoming::CounterEvent(event)) => self.told(Told::Counter(event), effects),
                 None => return Ok(()),
             }
         }
+    }
+
+    fn told(&mut self, told: Told, effects: &mut Effects) {
+        self.traffic.events += 1;
+        effects.wake.extend(self.sinks.tell(told));
     }
 
     fn answered(

@@ -66,6 +66,15 @@ impl Counter {
         self.name.as_str()
     }
 
+    pub(crate) const fn name_text(&self) -> &Text {
+        &self.name
+    }
+
+    /// Whose it is, and among what.
+    pub(crate) const fn at(&self) -> (&Arc<Inner>, &Arc<CacheState>) {
+        (&self.client, &self.counters)
+    }
+
     async fn ask(&self, action: Action) -> Result<Answer, ClientError> {
         ask(&self.client, &self.counters, Request::Of(self.name.clone(), action)).await
     }

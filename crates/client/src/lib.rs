@@ -41,9 +41,10 @@
 //!
 //! # Events and near caches
 //!
-//! [`Cache::listen`] gives a stream of what changes, [`Cache::near`] a handle that keeps what it has read and forgets it when
-//! it has changed. Both are told on the connection that everybody shares. Where changes may be missing, because a server was
-//! lost or a reader was too slow, a listener is told of a gap, and a near cache is emptied.
+//! [`Cache::listen`] gives a stream of what changes, [`Counter::listen`] one of how a counter changes, and [`Cache::near`] a
+//! handle that keeps what it has read and forgets it when it has changed. All are told on the connection that everybody
+//! shares. Where changes may be missing, because a server was lost or a reader was too slow, a listener is told of a gap, and
+//! a near cache is emptied.
 //!
 //! # Memory
 //!
@@ -97,10 +98,12 @@ mod pause;
 mod pieces;
 mod reader;
 mod routing;
+mod counter_events;
 mod security;
 mod server;
 mod sinks;
 mod slots;
+mod hearing;
 mod standing;
 mod stream;
 mod uri;
@@ -131,6 +134,8 @@ pub use uri::DEFAULT_PORT;
 pub use writer::ValueWriter;
 
 /// The programs in the README are compiled, too.
+pub use consort_hotrod::ops::event::CounterState;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};

@@ -1,32 +1,24 @@
 //! Being told what changes in a cache, as a stream (facts section 2.7).
 
-mod queue;
-
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_encoding::Decode;
+use consort_hotrod::RequestBody;
 use consort_hotrod::ops::event::{self, EventData};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use futures_core::Stream;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use crate::bounds::{EVENTS_MAX, PAUSE_MAX, STATE_TIME_MAX};
+use crate::bounds::EVENTS_MAX;
 use crate::cache::{Cache, Version};
-use crate::client::Inner;
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
-use crate::pause::Pauses;
-use crate::sinks::Sink;
-use crate::standing::{Listened, Standing};
-use queue::{Heard, Queue};
+use crate::hearing::{Heard, Hearing, Weighed, Wish};
+use crate::sinks::Told;
+use crate::standing::{Listened, Subject};
 
 /// What has happened to a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -156,28 +148,16 @@ impl<K> ListenBuilder<K> {
     /// If no server can be reached in time, or if the one that is refuses: it does not know the cache or a filter, or has
     /// too many listeners.
     pub async fn start(self) -> Result<Events<K>, ClientError> {
-        let Self { listened, wanted, timeout: patience, events_max, decode } = self;
-        let (begins, mut begun) = watch::channel(None);
-        let queue = Arc::new(Queue::new(events_max));
-        let keeper = Keeper {
-            listened: listened.clone(),
-            wanted,
-            timeout: patience,
-            queue: queue.clone(),
-            begun: Arc::new(begins),
+        let Self { listened, wanted, timeout, events_max, decode } = self;
+        let (interests, with_state) = (wanted.interests, wanted.with_state);
+        let wish = Wish {
+            listened,
+            timeout,
+            with_state,
+            request: Box::new(move |id| RequestBody::Listener(wanted.request(id))),
+            hears: Box::new(move |told| Change::heard(told, interests)),
         };
-        let task = listened.client.spawn(keeper.keep());
-        let events = Events { client: listened.client.clone(), queue, task, decode };
-        let outcome = match timeout(patience, begun.wait_for(Option::is_some)).await {
-            Ok(Ok(outcome)) => outcome.clone(),
-            Ok(Err(_)) => Some(Err(ClientError::Closed)),
-            Err(_) => None,
-        };
-        match outcome {
-            Some(Ok(())) => Ok(events),
-            Some(Err(error)) => Err(error),
-            None => Err(ClientError::TimedOut { after: patience, may_be_done: false }),
-        }
+        Ok(Events { hearing: Hearing::begin(wish, events_max).await?, decode })
     }
 }
 
@@ -187,11 +167,7 @@ impl<K> ListenBuilder<K> {
 /// another server is asked: what has changed between is told by nobody, and what has changed just before may be told again
 /// in the state.
 pub struct Events<K> {
-    /// The connections go on as long as somebody listens.
-    #[expect(dead_code, reason = "it is kept, not used")]
-    client: Arc<Inner>,
-    queue: Arc<Queue>,
-    task: JoinHandle<()>,
+    hearing: Hearing<Change>,
     decode: Box<DecodeKey<K>>,
 }
 
@@ -205,14 +181,14 @@ impl<K> Stream for Events<K> {
     type Item = Result<Event<K>, ClientError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let heard = std::task::ready!(self.queue.poll(cx));
+        let heard = std::task::ready!(self.hearing.poll(cx));
         let decoded = |heard| {
             Ok(match heard {
-                Heard::Key { kind, key, version, is_repeated } => {
+                Heard::Event(Change::Key { kind, key, version, is_repeated }) => {
                     let (key, version) = ((self.decode)(key)?, version.map(Version));
                     Event::Entry(EntryEvent { kind, key, version, is_repeated })
                 }
-                Heard::Converted { kind, data } => Event::Converted { kind, data },
+                Heard::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
                 Heard::Complete => Event::Complete,
                 Heard::Gap => Event::Gap,
             })
@@ -233,52 +209,17 @@ impl<K> Events<K> {
     }
 }
 
-impl<K> Drop for Events<K> {
-    /// With the task goes the listener.
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// A change, as it waits for the reader.
+enum Change {
+    Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
+    Converted { kind: EventKind, data: Bytes },
 }
 
-/// What becomes of a listener's beginning, once that is known.
-type Begun = watch::Sender<Option<Result<(), ClientError>>>;
-
-/// What keeps a listener at some server.
-struct Keeper {
-    listened: Listened,
-    wanted: Wanted,
-    timeout: Duration,
-    queue: Arc<Queue>,
-    begun: Arc<Begun>,
-}
-
-/// Where one server's events go.
-struct Ear {
-    queue: Arc<Queue>,
-    begun: Arc<Begun>,
-    /// Told when something comes of what is there.
-    heard: Arc<Notify>,
-    lost: Arc<Notify>,
-    /// What is wanted: before 2.6, servers tell everything.
-    interests: Interests,
-}
-
-fn note_begun(begun: &Begun, outcome: Result<(), ClientError>) {
-    begun.send_if_modified(|known| {
-        let is_news = known.is_none();
-        if is_news {
-            *known = Some(outcome);
+impl Weighed for Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Key { key: bytes, .. } | Self::Converted { data: bytes, .. } => bytes.len(),
         }
-        is_news
-    });
-}
-
-const fn interest(kind: event::EventKind) -> u32 {
-    match kind {
-        event::EventKind::Created => Interests::CREATED,
-        event::EventKind::Modified => Interests::MODIFIED,
-        event::EventKind::Removed => Interests::REMOVED,
-        event::EventKind::Expired => Interests::EXPIRED,
     }
 }
 
@@ -287,54 +228,30 @@ fn own(bytes: &Bytes) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
 
-impl Sink for Ear {
-    fn tell(&self, event: event::Event) -> Option<Waker> {
-        let is_state = event.id != 0;
-        if is_state {
-            // Who tells what was there tells changes, too.
-            note_begun(&self.begun, Ok(()));
-            self.heard.notify_one();
-        }
-        if !self.interests.contains(interest(event.kind)) {
-            return None;
-        }
-        let kind = match event.kind {
-            event::EventKind::Created if is_state => EventKind::Existing,
-            event::EventKind::Created => EventKind::Created,
-            event::EventKind::Modified => EventKind::Modified,
-            event::EventKind::Removed => EventKind::Removed,
-            event::EventKind::Expired => EventKind::Expired,
+impl Change {
+    /// What is wanted of what is told: before 2.6, servers tell everything.
+    fn heard(told: Told, interests: Interests) -> Option<Self> {
+        let Told::Entry(event) = told else { return None };
+        let (kind, interest) = match event.kind {
+            event::EventKind::Created if event.id != 0 => (EventKind::Existing, Interests::CREATED),
+            event::EventKind::Created => (EventKind::Created, Interests::CREATED),
+            event::EventKind::Modified => (EventKind::Modified, Interests::MODIFIED),
+            event::EventKind::Removed => (EventKind::Removed, Interests::REMOVED),
+            event::EventKind::Expired => (EventKind::Expired, Interests::EXPIRED),
         };
-        self.queue.push(match &event.data {
+        let change = match &event.data {
             EventData::Key(key, version) => {
-                Heard::Key { kind, key: own(key), version: *version, is_repeated: event.is_retried }
+                Self::Key { kind, key: own(key), version: *version, is_repeated: event.is_retried }
             }
-            EventData::Custom(data) | EventData::Raw(data) => Heard::Converted { kind, data: own(data) },
-        })
-    }
-
-    fn lose(&self) -> Option<Waker> {
-        self.lost.notify_one();
-        // Before it has begun nothing was promised.
-        let has_begun = self.begun.borrow().is_some();
-        if has_begun { self.queue.push(Heard::Gap) } else { None }
+            EventData::Custom(data) | EventData::Raw(data) => Self::Converted { kind, data: own(data) },
+        };
+        interests.contains(interest).then_some(change)
     }
 }
 
-/// Whether other attempts would have the same outcome, once there has been another.
-const fn is_final(error: &ClientError) -> bool {
-    matches!(
-        error,
-        ClientError::Closed
-            | ClientError::NoSuchCache(_)
-            | ClientError::Denied { .. }
-            | ClientError::Unsupported { .. }
-    )
-}
-
-impl Keeper {
+impl Wanted {
     fn request(&self, id: Bytes) -> Request {
-        let Wanted { with_state, filter, converter, interests } = self.wanted.clone();
+        let Self { with_state, filter, converter, interests } = self.clone();
         Request::Add(Listener {
             id,
             includes_state: with_state,
@@ -343,64 +260,6 @@ impl Keeper {
             converter,
             interests,
         })
-    }
-
-    /// Adds the listener somewhere. A server that tells what is there may take as long as it goes on telling.
-    async fn add(&self) -> Result<Standing, ClientError> {
-        let timeout = if self.wanted.with_state { self.timeout.max(STATE_TIME_MAX) } else { self.timeout };
-        let heard = Arc::new(Notify::new());
-        let ear = |lost| -> Arc<dyn Sink> {
-            let (queue, begun, heard) = (self.queue.clone(), self.begun.clone(), heard.clone());
-            Arc::new(Ear { queue, begun, heard, lost, interests: self.wanted.interests })
-        };
-        let mut adding = pin!(self.listened.add(|id| self.request(id), timeout, |_, lost| ear(lost)));
-        loop {
-            tokio::select! {
-                added = &mut adding => return added,
-                () = heard.notified() => {}
-                () = tokio::time::sleep(self.timeout) => {
-                    return Err(ClientError::TimedOut { after: self.timeout, may_be_done: false });
-                }
-            }
-        }
-    }
-
-    async fn keep(self) {
-        let mut pauses = Pauses::new(RandomState::new().build_hasher().finish());
-        loop {
-            let added = self.add().await;
-            match added {
-                Ok(standing) => {
-                    note_begun(&self.begun, Ok(()));
-                    if self.wanted.with_state {
-                        wake(self.queue.push(Heard::Complete));
-                    }
-                    let since = self.listened.client.clock.now();
-                    standing.lost().await;
-                    if self.listened.client.clock.now() - since >= PAUSE_MAX {
-                        pauses.reset();
-                        continue;
-                    }
-                }
-                Err(error) if self.begun.borrow().is_some() && !is_final(&error) => {
-                    tracing::debug!(%error, "a listener has no server");
-                    // Some of the state may have come.
-                    wake(self.queue.push(Heard::Gap));
-                }
-                Err(error) => {
-                    wake(self.queue.end(error.clone()));
-                    note_begun(&self.begun, Err(error));
-                    return;
-                }
-            }
-            tokio::time::sleep(pauses.next()).await;
-        }
-    }
-}
-
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
     }
 }
 
@@ -411,6 +270,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             cache: self.state.clone(),
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
+            subject: Subject::Entries,
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use consort_hotrod::bloom::{BLOOM_BITS_MAX, BloomFilter};
-use consort_hotrod::ops::event::{Event, EventData};
+use consort_hotrod::ops::event::EventData;
 use consort_hotrod::ops::listener::{Interests, Listener, Request};
 use consort_hotrod::ops::map;
 use consort_hotrod::{MediaType, Metadata, RequestBody, ResponseBody, Status, Timed};
@@ -29,7 +29,7 @@ use crate::clock::Time;
 use crate::error::ClientError;
 use crate::operation::{Ask, NotDone, Place};
 use crate::pause::Pauses;
-use crate::sinks::Sink;
+use crate::sinks::{Sink, Told};
 use crate::standing::{Listened, Standing};
 use table::{Kept, Look, Read, Table};
 
@@ -122,8 +122,10 @@ struct Ear {
 }
 
 impl Sink for Ear {
-    fn tell(&self, event: Event) -> Option<Waker> {
-        if let EventData::Key(key, _) = &event.data {
+    fn tell(&self, told: Told) -> Option<Waker> {
+        if let Told::Entry(event) = &told
+            && let EventData::Key(key, _) = &event.data
+        {
             count(&self.entries.counters.events);
             self.entries.table.forget(key);
             self.entries.look_after_filter();
@@ -231,7 +233,7 @@ impl Keeper {
         loop {
             let mut is_lost = Arc::default();
             let added = self.listened.add(
-                |id| self.request(id),
+                |id| RequestBody::Listener(self.request(id)),
                 self.timeout,
                 |_, lost| {
                     is_lost = Arc::new(AtomicBool::new(false));
@@ -294,7 +296,8 @@ impl Keeper {
     async fn update(&self, standing: &Standing) -> Result<(), ClientError> {
         let mut filter = BloomFilter::new(self.bits).expect("there are bits, and not too many");
         self.entries.table.begin_update(|key| filter.add(key));
-        let ask = self.listened.ask(Request::UpdateBloom(filter.to_bits()), self.timeout);
+        let update = RequestBody::Listener(Request::UpdateBloom(filter.to_bits()));
+        let ask = self.listened.ask(update, self.timeout);
         let Listened { client, cache, .. } = &self.listened;
         match client.perform_at(cache, ask, &standing.place).await {
             Ok(answer) if answer.status == Status::Success => {

@@ -78,7 +78,7 @@ const fn is_repeatable(body: &RequestBody) -> bool {
         RequestBody::Iteration(_) | RequestBody::Listener(_) => true,
         RequestBody::Server(_) | RequestBody::Counter(counter::Request::Names) => true,
         RequestBody::Counter(counter::Request::Of(_, action)) => {
-            matches!(action, Action::Get | Action::Configuration | Action::IsDefined)
+            matches!(action, Action::Get | Action::Configuration | Action::IsDefined | Action::AddListener(_))
         }
         RequestBody::Multimap(request) => !matches!(
             request.action,

@@ -5,13 +5,30 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use consort_hotrod::ops::event::Event;
+use consort_hotrod::ops::event::{CounterEvent, Event};
+
+/// What a server says unasked.
+pub(crate) enum Told {
+    /// An entry has changed.
+    Entry(Event),
+    /// A counter has changed.
+    Counter(CounterEvent),
+}
+
+impl Told {
+    const fn listener(&self) -> &Bytes {
+        match self {
+            Self::Entry(event) => &event.listener,
+            Self::Counter(event) => &event.listener,
+        }
+    }
+}
 
 /// Somebody who is told of a listener's events, with the connection's lock held: it must be quick, and may not use the
 /// connection.
 pub(crate) trait Sink: Send + Sync {
     /// An event, in the order in which the connection has it among events and answers. Who is to be woken.
-    fn tell(&self, event: Event) -> Option<Waker>;
+    fn tell(&self, told: Told) -> Option<Waker>;
 
     /// The connection is lost, and nothing more comes. Who is to be woken.
     fn lose(&self) -> Option<Waker>;
@@ -32,8 +49,8 @@ impl Sinks {
     }
 
     /// Events of a listener that was removed may still come.
-    pub(crate) fn tell(&self, event: Event) -> Option<Waker> {
-        self.0.get(&event.listener)?.tell(event)
+    pub(crate) fn tell(&self, told: Told) -> Option<Waker> {
+        self.0.get(told.listener())?.tell(told)
     }
 
     /// No more events come. Who is to be woken.

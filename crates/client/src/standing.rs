@@ -1,4 +1,4 @@
-//! A listener at a server: how it is added, and that it is removed (facts section 2.7).
+//! A listener at a server: how it is added, and that it is removed (facts sections 2.7 and 2.14).
 //!
 //! It stands at one server, which tells it of the changes of all. With the connection it is lost; who has added it adds
 //! another one then.
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_hotrod::ops::listener::Request;
-use consort_hotrod::{Flags, MediaType, RequestBody, Status};
+use consort_hotrod::ops::{counter, listener};
+use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
 use crate::bounds::TIMEOUT;
@@ -18,6 +18,26 @@ use crate::error::ClientError;
 use crate::operation::{Ask, Place};
 use crate::sinks::Sink;
 
+/// What listeners are told of.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    Entries,
+    /// The counter of this name.
+    Counter(Text),
+}
+
+impl Subject {
+    fn remove(&self, id: Bytes) -> RequestBody {
+        match self {
+            Self::Entries => RequestBody::Listener(listener::Request::Remove(id)),
+            Self::Counter(name) => {
+                let action = counter::Action::RemoveListener(id);
+                RequestBody::Counter(counter::Request::Of(name.clone(), action))
+            }
+        }
+    }
+}
+
 /// The cache that listeners are of, and how its keys are told.
 #[derive(Clone)]
 pub(crate) struct Listened {
@@ -25,6 +45,7 @@ pub(crate) struct Listened {
     pub(crate) cache: Arc<CacheState>,
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,
+    pub(crate) subject: Subject,
 }
 
 /// A listener that is being added or was. When it is dropped, its server is told.
@@ -46,7 +67,7 @@ impl Standing {
 impl Drop for Standing {
     fn drop(&mut self) {
         self.place.link.lock().sinks.remove(&self.id);
-        let remove = self.listened.ask(Request::Remove(self.id.clone()), TIMEOUT);
+        let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), TIMEOUT);
         self.listened.client.tell(&self.listened.cache, remove, &self.place);
     }
 }
@@ -58,9 +79,9 @@ fn new_id() -> Bytes {
 }
 
 impl Listened {
-    pub(crate) fn ask(&self, request: Request, timeout: Duration) -> Ask {
+    pub(crate) fn ask(&self, body: RequestBody, timeout: Duration) -> Ask {
         Ask {
-            body: RequestBody::Listener(request),
+            body,
             flags: Flags::NONE,
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
@@ -72,7 +93,7 @@ impl Listened {
     /// notify when it is lost.
     pub(crate) async fn add(
         &self,
-        request: impl FnOnce(Bytes) -> Request,
+        request: impl FnOnce(Bytes) -> RequestBody,
         timeout: Duration,
         mut sink: impl FnMut(&Place, Arc<Notify>) -> Arc<dyn Sink>,
     ) -> Result<Standing, ClientError> {
@@ -94,7 +115,12 @@ impl Listened {
             standing = Some(Standing { listened, place, id: id.clone(), lost });
         });
         let answer = added.await?;
-        let standing = standing.filter(|_| answer.status == Status::Success);
-        standing.ok_or_else(|| answer.unexpected())
+        match (&self.subject, answer.status, standing) {
+            (_, Status::Success, Some(standing)) => Ok(standing),
+            (Subject::Counter(name), Status::NotFound, _) => {
+                Err(ClientError::NoSuchCounter(name.to_string()))
+            }
+            _ => Err(answer.unexpected()),
+        }
     }
 }

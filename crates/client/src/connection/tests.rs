@@ -455,10 +455,12 @@ struct Hearer {
 }
 
 impl crate::sinks::Sink for Hearer {
-    fn tell(&self, event: event::Event) -> Option<Waker> {
-        if let event::EventData::Key(key, _) = event.data {
-            self.keys.lock().unwrap().push(key);
-        }
+    fn tell(&self, told: Told) -> Option<Waker> {
+        self.keys.lock().unwrap().push(match told {
+            Told::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,
+            Told::Counter(event) => Bytes::copy_from_slice(event.counter.as_bytes()),
+            Told::Entry(other) => panic!("{other:?}"),
+        });
         None
     }
 

@@ -1,9 +1,21 @@
 //! Counters that clients share.
 
-use consort_client::{ClientError, CounterConfig, CounterKind};
-use tokio::task::JoinSet;
+use std::time::Duration;
 
-use crate::servers::Running;
+use bytes::Bytes;
+use consort_client::{
+    Client, ClientError, CounterConfig, CounterEvent, CounterEvents, CounterKind, CounterState, CounterValue,
+    ProtocolVersion,
+};
+use consort_hotrod::ops::counter::{Action, Request};
+use consort_hotrod::ops::event;
+use consort_hotrod::{Output, RequestBody, Response, ResponseBody, Status};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::foreign::{Conversation, Played};
+use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
+use crate::verbs::{speaking, versions};
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
 
@@ -61,4 +73,144 @@ async fn what_many_callers_of_two_clients_add_is_all_counted() {
         done.unwrap();
     }
     assert_eq!(clients[1].counter("sum").get().await.unwrap(), 5 + 2 * 10 * 20);
+}
+
+async fn next(events: &mut CounterEvents) -> CounterEvent {
+    timeout(PATIENCE, events.next()).await.expect("an event").expect("no end").unwrap()
+}
+
+const VALID: CounterState = CounterState::Valid;
+
+/// Waits until this is told. What follows quickly may be told as one, but always from what was told before.
+async fn changed_to(events: &mut CounterEvents, last: &mut CounterValue, value: i64, state: CounterState) {
+    while *last != (CounterValue { value, state }) {
+        match next(events).await {
+            CounterEvent::Changed { old, new } => {
+                assert_eq!(old, *last);
+                *last = new;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn listeners_are_told_what_a_counter_had_and_has_in_every_version() {
+    let server = Running::start("counter-events", "A").await;
+    let other = server.client().await;
+    for version in versions(ProtocolVersion::V2_7) {
+        let client = speaking(&server, version).await.unwrap();
+        let name = format!("in {version}");
+        let counter = client.counter(&name);
+        let missing = counter.listen().start().await.unwrap_err();
+        assert!(matches!(&missing, ClientError::NoSuchCounter(of) if *of == name), "{missing}");
+        let kind = CounterKind::Bounded { lower: 0, upper: 10 };
+        counter.create(CounterConfig { kind, is_persistent: false, initial: 5 }).await.unwrap();
+        let mut events = counter.listen().start().await.unwrap();
+        let mut others = counter.listen().start().await.unwrap();
+        let mut last = CounterValue { value: 5, state: VALID };
+        other.counter(&name).add(3).await.unwrap();
+        changed_to(&mut events, &mut last, 8, VALID).await;
+        counter.compare_and_swap(8, 10).await.unwrap();
+        changed_to(&mut events, &mut last, 10, VALID).await;
+        assert!(matches!(counter.add(1).await, Err(ClientError::OutOfBounds(_))));
+        changed_to(&mut events, &mut last, 10, CounterState::UpperBound).await;
+        counter.reset().await.unwrap();
+        changed_to(&mut events, &mut last, 5, VALID).await;
+        // With the one that is dropped the other does not go.
+        drop(events);
+        counter.add(-1).await.unwrap();
+        let mut last = CounterValue { value: 5, state: VALID };
+        changed_to(&mut others, &mut last, 4, VALID).await;
+        client.close().await;
+        assert_eq!(next(&mut others).await, CounterEvent::Gap);
+        let end = timeout(PATIENCE, others.next()).await.unwrap();
+        assert!(matches!(end, Some(Err(ClientError::Closed))), "{end:?}");
+    }
+}
+
+/// A listener of the server that a test plays, and its id.
+async fn heard(client: &Client, server: &mut Conversation) -> (CounterEvents, Bytes) {
+    let begun = tokio::spawn(client.counter("orders").listen().events_max(2).start());
+    let request = server.next().await.unwrap();
+    let RequestBody::Counter(Request::Of(name, Action::AddListener(id))) = &request.body else {
+        panic!("{request:?}")
+    };
+    assert_eq!((name.as_str(), request.header.cache.as_str()), ("orders", "org.infinispan.COUNTER"));
+    server.answer(&request, ResponseBody::Empty).await;
+    (begun.await.unwrap().unwrap(), id.clone())
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let (mut events, id) = heard(&client, &mut server).await;
+    let mut out = Output::new();
+    for n in 0..4 {
+        let (old, new) = ((n, VALID), (n + 1, VALID));
+        event::CounterEvent { counter: "orders".into(), listener: id.clone(), old, new }.encode(&mut out);
+    }
+    server.write(&out.into_bytes()).await;
+    eventually("all are told", async || client.traffic().events == 4).await;
+    assert_eq!(next(&mut events).await, CounterEvent::Gap);
+    let CounterEvent::Changed { new, .. } = next(&mut events).await else { panic!("the newest is kept") };
+    let mut last = new;
+    changed_to(&mut events, &mut last, 4, VALID).await;
+    drop(events);
+    let request = server.next().await.unwrap();
+    let removal = Action::RemoveListener(id);
+    assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
+    server.answer(&request, ResponseBody::Empty).await;
+}
+
+#[tokio::test]
+async fn a_counter_that_is_gone_when_its_listener_is_added_anew_is_an_error() {
+    let played = Played::listen().await;
+    let (client, mut first) = played.client().await;
+    let (mut events, _) = heard(&client, &mut first).await;
+    drop(first);
+    assert_eq!(next(&mut events).await, CounterEvent::Gap);
+    let mut second = played.meet().await;
+    let request = second.next().await.unwrap();
+    let missing = Response::new(request.header.id, Status::NotFound, ResponseBody::Empty);
+    second.say(&request, missing).await;
+    let mut told = timeout(PATIENCE, events.next()).await.unwrap();
+    // There is another one for each attempt that fails.
+    while matches!(told, Some(Ok(CounterEvent::Gap))) {
+        told = timeout(PATIENCE, events.next()).await.unwrap();
+    }
+    assert!(matches!(&told, Some(Err(ClientError::NoSuchCounter(name))) if name == "orders"), "{told:?}");
+    assert!(timeout(PATIENCE, events.next()).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_server_is_lost_another_one_tells_of_the_counter() {
+    let first = Running::start("counter-failover", "A").await;
+    let others =
+        [Running::start("counter-failover", "B").await, Running::start("counter-failover", "C").await];
+    let writer = others[0].client().await;
+    writer.administration().create("c", DISTRIBUTED).await.unwrap();
+    let counted = writer.counter("orders");
+    counted.create(STRONG).await.unwrap();
+    let client = first.client().await;
+    let mut events = client.counter("orders").listen().start().await.unwrap();
+    let mut last = CounterValue { value: 5, state: VALID };
+    assert_eq!(counted.add(1).await.unwrap(), 6);
+    changed_to(&mut events, &mut last, 6, VALID).await;
+    eventually("all servers are known", async || {
+        client.raw("c").get(&b"k"[..]).await.unwrap();
+        client.servers().len() == 3
+    })
+    .await;
+    first.owners.are(3).await;
+    drop(first);
+    assert_eq!(next(&mut events).await, CounterEvent::Gap);
+    eventually("changes are told again", async || {
+        // What is counted while a server dies may be done or not.
+        let _ = counted.add(1).await;
+        let told = timeout(Duration::from_millis(100), events.next()).await;
+        matches!(told, Ok(Some(Ok(CounterEvent::Changed { .. }))))
+    })
+    .await;
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consort_client::{
-    Cache, Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Events, Filter,
-    Lifetime, Near, ProtocolVersion, RawCache,
+    Cache, Client, ClientError, CounterConfig, CounterEvent, CounterEvents, CounterKind, CounterState,
+    CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, Near, ProtocolVersion, RawCache,
 };
 use consort_interop::PATIENCE;
 use tokio::time::timeout;
@@ -27,7 +27,7 @@ const DISTRIBUTED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2
 const CACHE: &str = "list";
 
 /// Waits until this is so.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -364,9 +364,13 @@ async fn counters(client: &Client, version: Option<&str>) {
     assert!(strong.create(config).await.unwrap());
     assert!(!strong.create(config).await.unwrap());
     assert_eq!(strong.config().await.unwrap(), config);
+    let mut events = strong.listen().start().await.unwrap();
     assert_eq!(strong.add(3).await.unwrap(), 8);
+    counted(&mut events, 5, 8).await;
     assert_eq!(strong.compare_and_swap(7, 1).await.unwrap(), 8);
     assert_eq!(strong.compare_and_swap(8, 1).await.unwrap(), 8);
+    counted(&mut events, 8, 1).await;
+    drop(events);
     match strong.swap(-2).await {
         Ok(before) => assert_eq!(before, 1),
         Err(error) => {
@@ -379,7 +383,9 @@ async fn counters(client: &Client, version: Option<&str>) {
     let bounded = client.counter(&name("bounded"));
     let kind = CounterKind::Bounded { lower: 0, upper: 2 };
     assert!(bounded.create(CounterConfig { kind, is_persistent: false, initial: 0 }).await.unwrap());
+    let mut events = bounded.listen().start().await.unwrap();
     assert_eq!(bounded.add(2).await.unwrap(), 2);
+    counted(&mut events, 0, 2).await;
     let error = bounded.add(1).await.unwrap_err();
     assert!(matches!(error, ClientError::OutOfBounds(_)), "{error}");
 
@@ -394,6 +400,14 @@ async fn counters(client: &Client, version: Option<&str>) {
     for counter in [strong, bounded, weak] {
         counter.remove().await.unwrap();
     }
+}
+
+/// The counter's listener is told of this change next.
+async fn counted(events: &mut CounterEvents, before: i64, now: i64) {
+    let value = |value| CounterValue { value, state: CounterState::Valid };
+    let expected = CounterEvent::Changed { old: value(before), new: value(now) };
+    let told = timeout(PATIENCE, events.next()).await.expect("an event");
+    assert_eq!(told.expect("no end").unwrap(), expected);
 }
 
 async fn statistics(client: &Client) {

@@ -4,25 +4,30 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-
-use super::EventKind;
 use crate::bounds::EVENT_BYTES_MAX;
 use crate::error::ClientError;
 
+/// What takes room while it waits.
+pub(crate) trait Weighed {
+    /// Its bytes, as far as a server decides how many there are.
+    fn bytes(&self) -> usize;
+}
+
 /// What a listener hears.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
-    Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
-    Converted { kind: EventKind, data: Bytes },
+pub(crate) enum Heard<T> {
+    /// An event.
+    Event(T),
+    /// What was there has come.
     Complete,
+    /// Events before this may be missing.
     Gap,
 }
 
-impl Heard {
-    const fn bytes(&self) -> usize {
+impl<T: Weighed> Heard<T> {
+    fn bytes(&self) -> usize {
         match self {
-            Self::Key { key: bytes, .. } | Self::Converted { data: bytes, .. } => bytes.len(),
+            Self::Event(event) => event.bytes(),
             Self::Complete | Self::Gap => 0,
         }
     }
@@ -30,45 +35,45 @@ impl Heard {
 
 /// From a connection to a reader. Where there is more than may wait, all of it is dropped for a gap: what is newest is what
 /// a slow reader can still use.
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+pub(super) struct Queue<T> {
+    waiting: Mutex<Waiting<T>>,
     events_max: usize,
 }
 
-#[derive(Default)]
-struct Waiting {
-    events: VecDeque<Heard>,
+struct Waiting<T> {
+    events: VecDeque<Heard<T>>,
     bytes: usize,
     reader: Option<Waker>,
     /// Nothing more comes, for this reason, which is told once.
     end: Option<Option<ClientError>>,
 }
 
-impl Waiting {
-    fn push(&mut self, heard: Heard) {
+impl<T: Weighed> Waiting<T> {
+    fn push(&mut self, heard: Heard<T>) {
         self.bytes += heard.bytes();
         self.events.push_back(heard);
     }
 }
 
-impl Queue {
+impl<T: Weighed> Queue<T> {
     pub(super) fn new(events_max: usize) -> Self {
-        Self { waiting: Mutex::default(), events_max: events_max.max(1) }
+        let waiting = Waiting { events: VecDeque::new(), bytes: 0, reader: None, end: None };
+        Self { waiting: Mutex::new(waiting), events_max: events_max.max(1) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes an event. Who is to be woken.
-    pub(super) fn push(&self, heard: Heard) -> Option<Waker> {
+    pub(super) fn push(&self, heard: Heard<T>) -> Option<Waker> {
         let mut waiting = self.lock();
         // One that has no room by itself would be a gap every time.
         let has_room = waiting.events.len() < self.events_max
             && (waiting.bytes + heard.bytes() <= EVENT_BYTES_MAX || waiting.events.is_empty());
         if !has_room {
             // That the state has come must be told.
-            let completes = waiting.events.contains(&Heard::Complete);
+            let completes = waiting.events.iter().any(|heard| matches!(heard, Heard::Complete));
             waiting.events.clear();
             waiting.bytes = 0;
             waiting.push(Heard::Gap);
@@ -76,7 +81,7 @@ impl Queue {
                 waiting.push(Heard::Complete);
             }
         }
-        if heard != Heard::Gap || waiting.events.back() != Some(&Heard::Gap) {
+        if !matches!((&heard, waiting.events.back()), (Heard::Gap, Some(Heard::Gap))) {
             waiting.push(heard);
         }
         waiting.reader.take()
@@ -89,7 +94,7 @@ impl Queue {
         waiting.reader.take()
     }
 
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Heard, ClientError>>> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Heard<T>, ClientError>>> {
         let mut waiting = self.lock();
         if let Some(heard) = waiting.events.pop_front() {
             waiting.bytes -= heard.bytes();
@@ -110,14 +115,21 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
-    fn key(n: usize) -> Heard {
-        let (kind, key) = (EventKind::Created, Bytes::from(n.to_string()));
-        Heard::Key { kind, key, version: None, is_repeated: false }
+    impl Weighed for Bytes {
+        fn bytes(&self) -> usize {
+            self.len()
+        }
     }
 
-    fn all(queue: &Queue) -> Vec<Heard> {
+    fn key(n: usize) -> Heard<Bytes> {
+        Heard::Event(n.to_string().into())
+    }
+
+    fn all(queue: &Queue<Bytes>) -> Vec<Heard<Bytes>> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match queue.poll(&mut cx) {
             Poll::Ready(Some(heard)) => Some(heard.unwrap()),
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn bytes_are_bounded_too_and_gaps_are_not_told_twice() {
         let queue = Queue::new(1_000);
-        let large = Heard::Converted { kind: EventKind::Created, data: vec![0; EVENT_BYTES_MAX].into() };
+        let large = Heard::Event(Bytes::from(vec![0; EVENT_BYTES_MAX]));
         queue.push(large.clone());
         queue.push(key(0));
         queue.push(Heard::Gap);
@@ -166,7 +178,7 @@ mod tests {
         queue.push(key(0));
         queue.end(ClientError::Closed);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Ok(Heard::Key { .. })))));
+        assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Ok(Heard::Event(_))))));
         assert!(matches!(queue.poll(&mut cx), Poll::Ready(Some(Err(ClientError::Closed)))));
         assert!(matches!(queue.poll(&mut cx), Poll::Ready(None)));
     }
