@@ -61,6 +61,9 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(25);
 /// never be free again.
 pub(crate) const UNANSWERED_MAX: Duration = Duration::from_secs(60);
 
+/// Failed attempts to connect with each of a cluster's servers until the client goes on with another cluster.
+pub(crate) const SWITCH_AFTER: u32 = 3;
+
 /// How long a connection may take until it can be used.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 

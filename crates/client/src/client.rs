@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::bounds::SWITCH_AFTER;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::connection::Traffic;
@@ -25,6 +26,7 @@ use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
 use crate::server::Server;
+use crate::sites::{Site, Sites};
 use crate::stream::Tls;
 use crate::uri;
 
@@ -39,6 +41,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     pub(crate) servers: Vec<ServerAddress>,
+    pub(crate) clusters: Vec<Site>,
+    pub(crate) switch_after: u32,
     pub(crate) settings: Settings,
     pub(crate) tls: Option<Tls>,
     pub(crate) credentials: Credentials,
@@ -47,7 +51,14 @@ pub struct ClientBuilder {
 impl Default for ClientBuilder {
     fn default() -> Self {
         let settings = Settings { intelligence: Intelligence::Hash, version: None };
-        Self { servers: Vec::new(), settings, tls: None, credentials: Credentials::default() }
+        Self {
+            servers: Vec::new(),
+            clusters: Vec::new(),
+            switch_after: SWITCH_AFTER,
+            settings,
+            tls: None,
+            credentials: Credentials::default(),
+        }
     }
 }
 
@@ -124,7 +135,7 @@ impl ClientBuilder {
         self.tls.is_some()
     }
 
-    /// Connects. Returns as soon as one of the servers can be used.
+    /// Connects. Returns as soon as one of the servers can be used, of another cluster if none of the first can.
     ///
     /// # Errors
     ///
@@ -134,19 +145,16 @@ impl ClientBuilder {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        let refuse = |reason: &str| Err(ConnectError::Uri { reason: reason.to_owned() });
-        if self.servers.is_empty() {
-            return refuse("no server is named");
-        }
         if self.settings.version.is_some_and(|version| version < older::OLDEST) {
-            return refuse("versions before 3.0 are spoken with the feature legacy");
+            let reason = "versions before 3.0 are spoken with the feature legacy".to_owned();
+            return Err(ConnectError::Uri { reason });
         }
         let inner = Arc::new(Inner {
             settings: self.settings,
             security: Security::new(self.tls, self.credentials)?,
             clock: Clock::start(),
             runtime: Handle::current(),
-            initial: self.servers,
+            sites: Sites::new(self.servers, self.clusters, self.switch_after)?,
             servers: RwLock::default(),
             caches: Mutex::default(),
             tasks: Mutex::default(),
@@ -155,8 +163,8 @@ impl ClientBuilder {
             has_strangers: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         });
-        inner.start_initial();
-        inner.wait_for_one().await?;
+        inner.connect().await?;
+        inner.keep_site();
         Ok(Client { inner })
     }
 }
@@ -183,8 +191,9 @@ impl Client {
     /// `hotrods` within TLS. Names and passwords with other characters than letters and digits are percent-encoded. After a
     /// question mark properties can follow, as `name=value` with `&` between them: those of Infinispan's clients that are
     /// called `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`, `auth_token`,
-    /// `trust_store_file_name`, `key_store_file_name` (a certificate and its key) and `sni_host_name` ([`Tls::server_name`]).
-    /// The files are PEM files; without a trust store the system's is used.
+    /// `trust_store_file_name`, `key_store_file_name` (a certificate and its key), `sni_host_name` ([`Tls::server_name`]), and
+    /// `cluster.NAME` for another cluster to go on with ([`ClientBuilder::cluster`]), as `host[:port][;host[:port]…]`. The
+    /// files are PEM files; without a trust store the system's is used.
     ///
     /// # Errors
     ///
@@ -217,7 +226,7 @@ impl Client {
         &self.inner
     }
 
-    /// The servers that it was given and those that these have named, and how it stands with each.
+    /// The servers that it was given, of the cluster that is used, and those that these have named, and how it stands with each.
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),
@@ -283,6 +292,10 @@ impl CacheState {
     pub(crate) fn routing(&self) -> Option<Arc<Routing<Arc<Server>>>> {
         self.routing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    pub(crate) fn forget_routing(&self) {
+        *self.routing.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 /// A client's state.
@@ -290,26 +303,26 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     security: Security,
     pub(crate) clock: Clock,
-    runtime: Handle,
-    initial: Vec<ServerAddress>,
-    servers: RwLock<Vec<Arc<Server>>>,
+    pub(crate) runtime: Handle,
+    pub(crate) sites: Sites,
+    pub(crate) servers: RwLock<Vec<Arc<Server>>>,
     /// Also what topologies are taken over under, one after the other.
-    caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
+    pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
     /// One for each server. They end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
-    changed: Arc<Notify>,
+    pub(crate) changed: Arc<Notify>,
     turn: AtomicUsize,
     /// There are servers that no topology names. They go once one of those can be used that are named.
-    has_strangers: AtomicBool,
+    pub(crate) has_strangers: AtomicBool,
     is_closed: AtomicBool,
 }
 
 impl Inner {
-    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+    pub(crate) fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Vec<Arc<Server>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Server>> {
         self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -337,16 +350,19 @@ impl Inner {
         CacheState::new(Text::EMPTY)
     }
 
+    /// One of the current cluster.
+    pub(crate) fn new_server(&self, address: &ServerAddress) -> Server {
+        let (version, security) = (self.settings.version, self.security.clone());
+        Server::new(address.clone(), self.clock, version, security, self.sites.switches())
+    }
+
     /// The server with this address, which is connected to from now on.
-    fn server(&self, address: &ServerAddress) -> Arc<Server> {
-        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+    fn server(&self, servers: &mut Vec<Arc<Server>>, address: &ServerAddress) -> Arc<Server> {
         if let Some(server) = servers.iter().find(|server| server.address == *address) {
             return server.clone();
         }
-        let server =
-            Arc::new(Server::new(address.clone(), self.clock, self.settings.version, self.security.clone()));
+        let server = Arc::new(self.new_server(address));
         servers.push(server.clone());
-        drop(servers);
         if !self.is_closed() {
             let seed = RandomState::new().build_hasher().finish();
             let mut tasks = self.tasks();
@@ -359,12 +375,13 @@ impl Inner {
 
     /// The servers that the client was given are there, whoever else is.
     pub(crate) fn start_initial(&self) {
-        for address in &self.initial {
-            self.server(address);
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        for address in self.sites.servers() {
+            self.server(&mut servers, address);
         }
     }
 
-    async fn wait_for_one(&self) -> Result<(), ConnectError> {
+    pub(crate) async fn wait_for_one(&self) -> Result<(), ConnectError> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -419,13 +436,18 @@ impl Inner {
         })
     }
 
-    /// Takes over what a server says of a cache, if that is news.
-    pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology) {
+    /// Takes over what a server says of a cache, if that is news and the server is one of the current cluster.
+    pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.routing().is_some_and(|routing| routing.id() == topology.id) {
+        if from.site != self.sites.switches()
+            || cache.routing().is_some_and(|routing| routing.id() == topology.id)
+        {
             return;
         }
-        let Some(routing) = Routing::new(topology, |address| self.server(address)) else { return };
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        let routing = Routing::new(topology, |address| self.server(&mut servers, address));
+        drop(servers);
+        let Some(routing) = routing else { return };
         tracing::debug!(cache = %cache.name, id = topology.id, servers = ?topology.servers, "topology");
         *cache.routing.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(routing));
         drop(caches);

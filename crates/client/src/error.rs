@@ -33,6 +33,9 @@ pub enum ClientError {
     /// The caller's or the servers': there is no such cache. Nothing was changed.
     #[error("there is no cache {0}")]
     NoSuchCache(String),
+    /// The caller's: the client was given no cluster of this name. Nothing was changed.
+    #[error("there is no cluster {0}")]
+    NoSuchCluster(String),
     /// The caller's or the servers': there is no such counter. Nothing was changed.
     #[error("there is no counter {0}")]
     NoSuchCounter(String),

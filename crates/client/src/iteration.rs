@@ -38,8 +38,9 @@ type Meeting = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 ///
 /// Entries come from several servers at once, in no order. One that is there from the first poll to the end comes exactly
 /// once, also if servers die, join or leave meanwhile; one that comes or goes meanwhile may come. For that, the keys of
-/// segments that are not finished are remembered, 64 MB of them at most. Beyond, and with servers that share keys out
-/// otherwise than this client knows, a walk that is interrupted ends with [`ClientError::Interrupted`].
+/// segments that are not finished are remembered, 64 MB of them at most. Beyond, with servers that share keys out otherwise
+/// than this client knows, and if the client goes on with another cluster, a walk that is interrupted ends with
+/// [`ClientError::Interrupted`].
 ///
 /// When it is dropped, the servers are told that they can forget it.
 #[must_use = "nothing is asked before it is polled"]
@@ -53,6 +54,8 @@ pub struct Walk<T> {
     ahead: VecDeque<Part>,
     items: VecDeque<Item>,
     tracking: Tracking,
+    /// The cluster through which it goes: how often the client had switched when it began.
+    site: u64,
     /// Attempts since something was last given or finished.
     tries: usize,
     decode: Box<Decoding<T>>,
@@ -142,6 +145,7 @@ impl<T> Walk<T> {
 
     fn begin(&mut self) {
         self.state = State::Going;
+        self.site = self.asking.client.sites.switches();
         let count = self.asking.cache.routing().and_then(|routing| routing.segments());
         self.tracking = Tracking::new(count);
         let segments = self.segments.take();
@@ -153,6 +157,8 @@ impl<T> Walk<T> {
     /// Takes what a lane has brought. It is among the lanes no more if it has ended.
     fn take(&mut self, place: usize, fetched: Fetched) -> Result<(), ClientError> {
         let (begun, batch) = match fetched {
+            // The rest of one cluster's entries is not another one's.
+            Ok((begun, _)) if begun.site() != self.site => return Err(self.interrupted()),
             Ok(fetched) => fetched,
             Err(Broken::Failed(error)) => return Err(error),
             Err(Broken::Interrupted(error)) => {
@@ -200,12 +206,18 @@ impl<T> Walk<T> {
     /// What is left of a part goes on elsewhere.
     fn again(&mut self, part: Part, error: Option<ClientError>) -> Result<(), ClientError> {
         self.tries += 1;
+        if self.asking.client.sites.switches() != self.site {
+            return Err(self.interrupted());
+        }
         if self.tracking.is_lost() || self.tries > WALK_TRIES_MAX {
-            let interrupted = ClientError::Interrupted { cache: self.asking.cache.name.to_string() };
-            return Err(error.unwrap_or(interrupted));
+            return Err(error.unwrap_or_else(|| self.interrupted()));
         }
         self.divide(part.segments);
         Ok(())
+    }
+
+    fn interrupted(&self) -> ClientError {
+        ClientError::Interrupted { cache: self.asking.cache.name.to_string() }
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, ClientError>>> {
@@ -334,6 +346,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             ahead: VecDeque::new(),
             items: VecDeque::new(),
             tracking: Tracking::new(None),
+            site: 0,
             tries: 0,
             decode: Box::new(decode),
         }

@@ -39,6 +39,23 @@
 //! was sent. Other writes fail with [`ClientError::Uncertain`]: nobody can know whether they were done.
 //! [`ClientError::may_be_done`] tells it of any error.
 //!
+//! # Sites
+//!
+//! A client can be given other clusters to go on with: when none of the servers of the one can be reached any more, or by
+//! hand. Each has its own caches, whether their servers copy what is written to each other or not.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use consort_client::Client;
+//!
+//! let client = Client::connect("hotrod://lon1,lon2?cluster.NYC=nyc1;nyc2").await?;
+//! client.switch_to_cluster("NYC")?;
+//! assert_eq!(client.cluster(), "NYC");
+//! client.switch_to_default_cluster();
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Events and near caches
 //!
 //! [`Cache::listen`] gives a stream of what changes, [`Counter::listen`] one of how a counter changes, and [`Cache::near`] a
@@ -81,10 +98,12 @@ mod client;
 mod clock;
 mod connection;
 mod counter;
+mod counter_events;
 mod credentials;
 mod driver;
 mod error;
 mod filter;
+mod hearing;
 mod iteration;
 mod link;
 mod listeners;
@@ -98,12 +117,11 @@ mod pause;
 mod pieces;
 mod reader;
 mod routing;
-mod counter_events;
 mod security;
 mod server;
 mod sinks;
+mod sites;
 mod slots;
-mod hearing;
 mod standing;
 mod stream;
 mod uri;
@@ -116,10 +134,12 @@ pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
+pub use consort_hotrod::ops::event::CounterState;
 pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
 pub use consort_sasl::{Mechanism, scram::Hash, scram::ScramError};
 pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
+pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
 pub use error::{ClientError, ConnectError, ConnectionError};
 pub use filter::Filter;
 pub use iteration::Walk;
@@ -129,13 +149,12 @@ pub use multimap::Multimap;
 pub use near::{Near, NearStats};
 pub use options::{CacheOptions, Lifetime};
 pub use reader::ValueReader;
+pub use sites::DEFAULT_CLUSTER;
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
 pub use writer::ValueWriter;
 
 /// The programs in the README are compiled, too.
-pub use consort_hotrod::ops::event::CounterState;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};

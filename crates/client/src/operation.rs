@@ -131,11 +131,6 @@ enum Next {
     Elsewhere(Option<ClientError>),
 }
 
-/// What servers are told of the topology that the client has.
-fn topology_id(routing: Option<&Routing<Arc<Server>>>) -> i32 {
-    routing.map_or(-1, Routing::id)
-}
-
 /// An operation that is under way.
 struct Operation<'a> {
     client: &'a Inner,
@@ -177,7 +172,7 @@ impl Inner {
         place: &Place,
     ) -> Result<Answer, NotDone> {
         let mut operation = self.operation(cache, ask);
-        let topology_id = topology_id(cache.routing().as_deref());
+        let topology_id = operation.topology_id(cache.routing().as_deref());
         match operation.attempt(place, topology_id).await {
             Next::Done(answer) => Ok(answer),
             Next::Failed(error) => Err(NotDone::Failed(error)),
@@ -239,7 +234,8 @@ impl Operation<'_> {
             };
             let place = Place { server, link };
             prepare(&place);
-            match self.attempt(&place, topology_id(routing.as_deref())).await {
+            let topology_id = self.topology_id(routing.as_deref());
+            match self.attempt(&place, topology_id).await {
                 Next::Done(answer) => return Ok(answer),
                 Next::Failed(error) => return Err(error),
                 Next::Elsewhere(error) => {
@@ -248,6 +244,11 @@ impl Operation<'_> {
                 }
             }
         }
+    }
+
+    /// What servers are told of the topology that the client has.
+    fn topology_id(&self, routing: Option<&Routing<Arc<Server>>>) -> i32 {
+        routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
     }
 
     async fn attempt(&mut self, place: &Place, topology_id: i32) -> Next {
@@ -317,7 +318,7 @@ impl Operation<'_> {
             }
         };
         if let Some(topology) = &response.topology {
-            self.client.learn(self.cache, topology);
+            self.client.learn(self.cache, topology, server);
         }
         self.client.retire_strangers();
         if let ResponseBody::Error(text) = &response.body {

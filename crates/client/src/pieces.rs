@@ -64,7 +64,7 @@ impl Course {
     ) -> Result<Response, ClientError> {
         let response = answer.map_err(|error| self.error(error, operation, writes))?;
         if let Some(topology) = &response.topology {
-            self.cache.client.learn(&self.cache.state, topology);
+            self.cache.client.learn(&self.cache.state, topology, &self.place.server);
         }
         if let ResponseBody::Error(text) = &response.body {
             let (server, message) = (self.server(), text.as_str().to_owned());

@@ -1,5 +1,6 @@
 //! A server: one connection at a time, made again when it is lost.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use consort_hotrod::{ProtocolVersion, ServerAddress};
@@ -27,7 +28,11 @@ enum State {
 /// A server as the client knows it.
 pub(crate) struct Server {
     pub(crate) address: ServerAddress,
+    /// How often the client had gone from one cluster to another when it met this one.
+    pub(crate) site: u64,
     state: RwLock<State>,
+    /// Attempts to connect that have failed since it could last be used.
+    failures: AtomicU32,
     retires: Notify,
     clock: Clock,
     version: Option<ProtocolVersion>,
@@ -46,9 +51,20 @@ impl Server {
         clock: Clock,
         version: Option<ProtocolVersion>,
         security: Security,
+        site: u64,
     ) -> Self {
-        let state = RwLock::new(State::Connecting);
-        Self { address, state, retires: Notify::new(), clock, version, security }
+        let (state, failures) = (RwLock::new(State::Connecting), AtomicU32::new(0));
+        Self { address, site, state, failures, retires: Notify::new(), clock, version, security }
+    }
+
+    /// Attempts to connect that have failed since it could last be used.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Whether a connection can be had. It is closed at once.
+    pub(crate) async fn answers(&self) -> bool {
+        self.connect().await.is_ok()
     }
 
     /// Its connection, if there is one.
@@ -84,6 +100,7 @@ impl Server {
                 connected = self.connect() => match connected {
                     Ok(driver) => {
                         let since = self.clock.now();
+                        self.failures.store(0, Ordering::Release);
                         self.set(State::Up(driver.link.clone()));
                         changed.notify_waiters();
                         tracing::debug!(server = %self, "connected");
@@ -93,7 +110,10 @@ impl Server {
                         }
                         cause
                     }
-                    Err(cause) => cause,
+                    Err(cause) => {
+                        self.failures.fetch_add(1, Ordering::AcqRel);
+                        cause
+                    }
                 },
                 () = self.retires.notified() => return,
             };

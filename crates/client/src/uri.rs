@@ -57,6 +57,14 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
                 let mechanism = Mechanism::from_name(value);
                 builder.mechanism(mechanism.ok_or_else(|| format!("sasl_mechanism cannot be {value}"))?)
             }
+            other if other.starts_with("cluster.") => {
+                let name = other.trim_start_matches("cluster.");
+                if name.is_empty() || name.contains('.') {
+                    return Err(format!("unknown property {other}"));
+                }
+                let servers = value.split(';').map(address).collect::<Result<Vec<_>, _>>()?;
+                builder.cluster(&decoded(name)?, servers)
+            }
             "auth_token" => builder.token(&decoded(value)?),
             other => {
                 found.note(other, decoded(value)?)?;
@@ -180,6 +188,15 @@ mod tests {
     }
 
     #[test]
+    fn other_clusters_have_names_and_servers() {
+        let builder = read("hotrod://h?cluster.LON=a:1;b&cluster.NYC=[::1]:2").unwrap();
+        let clusters = format!("{:?}", builder.clusters);
+        for part in ["\"LON\"", "\"NYC\"", "port: 1 ", "port: 11222 ", "port: 2 "] {
+            assert!(clusters.contains(part), "{part} in {clusters}");
+        }
+    }
+
+    #[test]
     fn old_versions_can_be_asked_for_with_the_feature() {
         let wanted = read("hotrod://h?protocol_version=2.5").map(|builder| builder.settings.version);
         let is_spoken = cfg!(feature = "legacy");
@@ -215,6 +232,12 @@ mod tests {
             ("hotrod://h:99999", "99999 is not a port"),
             ("hotrod://[::1", "a bracket is not closed"),
             ("hotrod://h?near=1", "unknown property near"),
+            ("hotrod://h?cluster.=h", "unknown property cluster."),
+            (
+                "hotrod://h?cluster.LON.client_intelligence=BASIC",
+                "unknown property cluster.LON.client_intelligence",
+            ),
+            ("hotrod://h?cluster.LON=", "a host is missing"),
             ("hotrod://h?protocol_version=1.3", "protocol_version cannot be 1.3"),
         ] {
             assert_eq!(read(uri).err().as_deref(), Some(reason));

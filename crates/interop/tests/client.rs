@@ -4,6 +4,8 @@
 mod large;
 #[path = "client/list.rs"]
 mod list;
+#[path = "client/sites.rs"]
+mod sites;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};

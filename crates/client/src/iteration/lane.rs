@@ -132,6 +132,11 @@ async fn begin(
 }
 
 impl Begun {
+    /// The cluster that has begun it.
+    pub(super) fn site(&self) -> u64 {
+        self.place.server.site
+    }
+
     async fn next(&self) -> Result<Batch, Broken> {
         let asking = &self.asking;
         let ask = asking.ask(RequestBody::Iteration(Request::Next(self.id.clone())));

@@ -59,7 +59,7 @@ pub(crate) fn pong(newest: u8) -> ResponseBody {
     ResponseBody::Server(server::Response::Pong(server::Pong::untyped(newest, Vec::new())))
 }
 
-fn value(value: &'static str) -> ResponseBody {
+pub(crate) fn value(value: &'static str) -> ResponseBody {
     ResponseBody::Map(map::Response::Value(value.into()))
 }
 
@@ -261,7 +261,7 @@ async fn callers_wait_while_a_connection_has_no_room() {
     }
 }
 
-fn topology(id: i32, servers: &[&Played], primary_of_46: u32) -> CacheTopology {
+pub(crate) fn topology(id: i32, servers: &[&Played], primary_of_46: u32) -> CacheTopology {
     let mut owners: Vec<Owners> = vec![Owners::from_slice(&[0]); 256];
     owners[46] = Owners::from_slice(&[primary_of_46]);
     let servers = servers.iter().map(|server| server.address()).collect();

@@ -15,4 +15,5 @@ mod pieces;
 mod security;
 mod servers;
 mod sharing;
+mod sites;
 mod verbs;
