@@ -52,7 +52,7 @@ struct Swarm {
     /// What goes wrong: whatever the seed draws, or nothing.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
-    /// Members have a cache, and clients that use it.
+    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too.
     #[arg(long)]
     grid: bool,
     /// With --grid and --seed: tells every operation, too.
@@ -313,6 +313,8 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("succeeded", sum(&|report| report.succeeded as u64)),
         ("uncertain", sum(&|report| report.uncertain as u64)),
         ("excused", sum(&|report| report.excused as u64)),
+        ("walks", sum(&|report| report.walks as u64)),
+        ("refused_walks", sum(&|report| report.refused_walks as u64)),
     ];
     let trace = match reports {
         [(_, report)] => Some(format!("{:016x}", report.trace)),

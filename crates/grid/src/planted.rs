@@ -51,12 +51,18 @@ pub enum Planted {
     LossNotConfirmed,
     /// Members acknowledge what others have written, and keep what they have of it.
     InvalidationIgnored,
+    /// A walk that begins a segment again with another owner forgets what has come of it.
+    GivenForgotten,
+    /// Who is asked by a walk for a segment that it does not have says that nothing is in it.
+    RefusalIsEmpty,
+    /// Walks pass over segments whose owners are away.
+    AwayPassedOver,
 }
 
 impl Planted {
     /// All of them.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -80,5 +86,8 @@ impl Planted {
         Self::AbsentCounted,
         Self::LossNotConfirmed,
         Self::InvalidationIgnored,
+        Self::GivenForgotten,
+        Self::RefusalIsEmpty,
+        Self::AwayPassedOver,
     ];
 }

@@ -54,6 +54,10 @@ enum Happening {
     Turn {
         client: usize,
     },
+    /// A walker of a cache goes on.
+    Walk {
+        walker: usize,
+    },
     Fault,
 }
 
@@ -133,6 +137,11 @@ impl World {
     /// Lets a client go on.
     pub(crate) fn turn_at(&mut self, at: Time, client: usize) {
         self.at(at, Happening::Turn { client });
+    }
+
+    /// Lets a walker go on.
+    pub(crate) fn walk_at(&mut self, at: Time, walker: usize) {
+        self.at(at, Happening::Walk { walker });
     }
 
     /// Wakes the caller up for a fault.
@@ -281,6 +290,7 @@ impl World {
             }
             Happening::Send { node } => self.send(node),
             Happening::Turn { client } => self.turn(client),
+            Happening::Walk { walker } => self.walk(walker),
             Happening::Fault => self.is_fault_due = true,
         }
         true

@@ -43,6 +43,19 @@ fn without_faults_everything_succeeds() {
 }
 
 #[test]
+fn with_half_of_the_seeds_somebody_walks_through_everything() {
+    let quiet = Plan::new("tcp.xml", 3).with_faults(Mix::NONE);
+    let (mut walking, mut walks) = (0, 0);
+    for seed in 0..8 {
+        let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(report.refused_walks, 0, "seed {seed}");
+        walking += usize::from(report.walks > 0);
+        walks += report.walks;
+    }
+    assert!((2..=6).contains(&walking) && walks > 100 * walking, "{walking} seeds with {walks} walks");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let plan = Plan::new("tcp.xml", 3);
     let first = run(&plan, 7).unwrap_or_else(|violation| panic!("{violation}"));

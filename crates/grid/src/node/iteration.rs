@@ -17,6 +17,7 @@ use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Body, Fetch, Fetched, PartEnd};
 use crate::operation::OperationError;
+use crate::planted::Planted;
 use crate::publication::{Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, What};
 
 /// Iterations that a member may have open: each keeps a batch at most, and the keys of segments that came in part.
@@ -244,6 +245,10 @@ impl Cache {
         let mut empty = Vec::new();
         for &segment in &iteration.todo {
             if let Some(error) = self.refusal(topology, segment, false) {
+                if cx.has(Planted::AwayPassedOver) {
+                    empty.push(segment);
+                    continue;
+                }
                 iteration.failed = Some(error.into());
                 return;
             }
@@ -282,6 +287,9 @@ impl Cache {
     }
 
     fn ask_lane(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration, nth: usize) {
+        if cx.has(Planted::GivenForgotten) {
+            iteration.given.values_mut().for_each(|given| given.before.clear());
+        }
         iteration.next_nth += 1;
         let asked = iteration.next_nth;
         let lane = &mut iteration.lanes[nth];

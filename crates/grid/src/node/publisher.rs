@@ -14,6 +14,7 @@ use super::persistence::Place;
 use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::operation::OperationError;
+use crate::planted::Planted;
 use crate::publication::What;
 use crate::{SegmentState as ContainerState, Version};
 
@@ -103,7 +104,9 @@ impl Cache {
                     && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             });
             if !is_read || self.container.state(segment) != ContainerState::Owned {
-                fetched.parts.push(Part { segment, count: 0, end: PartEnd::Refused });
+                let is_lost = cx.has(Planted::RefusalIsEmpty);
+                let end = if is_lost { PartEnd::Complete } else { PartEnd::Refused };
+                fetched.parts.push(Part { segment, count: 0, end });
                 cursor = None;
                 continue;
             }

@@ -137,8 +137,12 @@ impl World {
                 }
                 true
             }
-            // Iterations and listeners are not drawn yet.
-            NodeEvent::Fetched { .. } | NodeEvent::Told { .. } => false,
+            NodeEvent::Fetched { iteration, .. } => {
+                self.fetched(node, iteration);
+                false
+            }
+            // Listeners are not drawn yet.
+            NodeEvent::Told { .. } => false,
             NodeEvent::Refused { error, .. } => {
                 self.tell_story(format!("{name} is refused: {error}"));
                 false
@@ -176,26 +180,33 @@ impl World {
         let id = topology.id;
         grid.story.push((now, text));
         self.note(&[now.0, node as u64, id.into()]);
+        self.note_left_out();
         self.judge_running();
+        self.judge_walks();
         if is_first {
             self.add_clients(node);
+            self.add_walkers(node);
         }
     }
 
     /// Whether others may write a key without a member that reads it and does not know: a newer topology is without it, or
     /// has taken it in anew. Who knows that writers are away, and must not read then, is not excused.
     fn is_left_out(&self, node: usize, key: &[u8]) -> bool {
-        let Some(grid) = &self.grid else { return false };
-        let member = self.nodes[node].member.as_ref();
-        let (Some(newest), Some(own)) = (&grid.newest, member.and_then(|member| member.topology())) else {
-            return false;
-        };
+        let (Some(grid), Some(member)) = (&self.grid, &self.nodes[node].member) else { return false };
+        let Some(own) = member.topology() else { return false };
         let writers = own.write_owners();
         let refuses = grid.config.partitions == PartitionHandling::DenyReadWrites
             && writers.owners(writers.segment_of(key)).any(|owner| own.away().contains(owner));
-        if refuses {
+        !refuses && self.does_not_know(node)
+    }
+
+    /// Whether a newer topology is without a member, or has taken it in anew, and it does not know.
+    pub(super) fn does_not_know(&self, node: usize) -> bool {
+        let newest = self.grid.as_ref().and_then(|grid| grid.newest.as_ref());
+        let member = self.nodes[node].member.as_ref();
+        let (Some(newest), Some(own)) = (newest, member.and_then(|member| member.topology())) else {
             return false;
-        }
+        };
         match newest.membership(&self.nodes[node].address) {
             None => newest.id > own.id || newest.available > own.available,
             Some(membership) => membership.since > own.id,
@@ -221,6 +232,26 @@ impl World {
         let grid = self.grid.as_ref();
         let indices = owners.filter_map(|owner| grid?.indices.get(owner).copied());
         indices.chain([node]).collect()
+    }
+
+    fn note_left_out(&mut self) {
+        let is_left_out: Vec<bool> = (0..self.nodes.len()).map(|node| self.does_not_know(node)).collect();
+        let Some(grid) = &mut self.grid else { return };
+        for (node, is_left_out) in is_left_out.into_iter().enumerate() {
+            if is_left_out {
+                grid.left_out.entry(node).or_insert(self.now);
+            } else {
+                grid.left_out.remove(&node);
+            }
+        }
+    }
+
+    /// Who may give a walk of a member something.
+    pub(super) fn givers(&self, node: usize) -> BTreeSet<usize> {
+        let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
+        let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
+        let grid = self.grid.as_ref();
+        owners.filter_map(|owner| grid?.indices.get(&owner.address).copied()).chain([node]).collect()
     }
 
     /// Looks which operations under way may be answered by somebody who was left out.

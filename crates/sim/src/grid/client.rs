@@ -94,13 +94,21 @@ impl World {
         let read = match Kind::of(&key) {
             Kind::Counter => return (key, Action::Read(ReadFrom::Primary)),
             Kind::Atom => ReadFrom::Primary,
-            Kind::Register | Kind::Private if rng.chance(0.2) => ReadFrom::Primary,
-            Kind::Register | Kind::Private => ReadFrom::Nearest,
+            Kind::Register | Kind::Private | Kind::Steady if rng.chance(0.2) => ReadFrom::Primary,
+            Kind::Register | Kind::Private | Kind::Steady => ReadFrom::Nearest,
         };
         // Some need several packets.
         let size = if rng.chance(0.05) { 2_000 } else { 0 };
         let value = Bytes::from(format!("v{nth:<size$}"));
         let wants_previous = rng.chance(0.5);
+        if Kind::of(&key) == Kind::Steady {
+            let action = if rng.chance(0.5) {
+                Action::Read(read)
+            } else {
+                put(value, Condition::Always, wants_previous)
+            };
+            return (key, action);
+        }
         let remove = |condition| Action::Write(Write { condition, change: Change::Remove, wants_previous });
         let action = match (rng.below(20), seen) {
             (0..8, _) => Action::Read(read),

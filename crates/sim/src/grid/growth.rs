@@ -56,7 +56,8 @@ const STEP: Duration = Duration::from_millis(10);
 pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, String> {
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
-    let mut grid = Grid::new(CacheConfig::new("growth"), Keys { registers: 1, atoms: 1, counters: 1 });
+    let mut grid =
+        Grid::new(CacheConfig::new("growth"), Keys { registers: 1, atoms: 1, counters: 1, steady: 0 });
     grid.is_busy = false;
     world.grid = Some(grid);
     let now = world.now;

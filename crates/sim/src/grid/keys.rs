@@ -12,6 +12,8 @@ pub(crate) struct Keys {
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.
     pub(crate) counters: u64,
+    /// Put and never removed, so that walks have something to go through.
+    pub(crate) steady: u64,
 }
 
 /// What a key is for.
@@ -22,6 +24,8 @@ pub(crate) enum Kind {
     Counter,
     /// Put by one client only.
     Private,
+    /// Put again and again, and never removed.
+    Steady,
 }
 
 impl Kind {
@@ -30,6 +34,7 @@ impl Kind {
             Some(b'a') => Self::Atom,
             Some(b'c') => Self::Counter,
             Some(b'p') => Self::Private,
+            Some(b'w') => Self::Steady,
             _ => Self::Register,
         }
     }
@@ -40,13 +45,26 @@ pub(crate) fn private(client: usize) -> Bytes {
     Bytes::from(format!("p{client}"))
 }
 
+/// A key that is never removed.
+pub(crate) fn steady(n: u64) -> Bytes {
+    Bytes::from(format!("w{n}"))
+}
+
 impl Keys {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
-        Self { registers: rng.between(1, 12), atoms: rng.between(1, 6), counters: rng.between(1, 3) }
+        Self {
+            registers: rng.between(1, 12),
+            atoms: rng.between(1, 6),
+            counters: rng.between(1, 3),
+            steady: 0,
+        }
     }
 
     /// Some key.
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
+        if self.steady > 0 && rng.chance(0.1) {
+            return steady(rng.below(self.steady));
+        }
         let (letter, count) = match rng.below(10) {
             0..6 => ('r', self.registers),
             6..9 => ('a', self.atoms),
@@ -57,6 +75,10 @@ impl Keys {
 
     pub(crate) fn all(&self) -> Vec<Bytes> {
         let of = |letter: char, count: u64| (0..count).map(move |n| Bytes::from(format!("{letter}{n}")));
-        of('r', self.registers).chain(of('a', self.atoms)).chain(of('c', self.counters)).collect()
+        of('r', self.registers)
+            .chain(of('a', self.atoms))
+            .chain(of('c', self.counters))
+            .chain(of('w', self.steady))
+            .collect()
     }
 }

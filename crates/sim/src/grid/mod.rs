@@ -1,7 +1,8 @@
 //! The grid in the simulator: members with whole stacks and a cache above them, clients that use it, the same faults as
 //! the channel has to bear, and a checker for each guarantee.
 //!
-//! [`run`] draws everything from the seed: the cache's mode and settings, what clients do, and what goes wrong. After the
+//! [`run`] draws everything from the seed: the cache's mode and settings, what clients do, whether somebody walks through
+//! everything meanwhile, and what goes wrong. After the
 //! faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere, and everything is
 //! checked. The same seed gives the same run.
 //!
@@ -18,6 +19,7 @@ mod keys;
 mod member;
 mod settle;
 mod swarm;
+mod walker;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +34,7 @@ pub(crate) use member::Member;
 use client::Client;
 use history::Operation;
 use keys::Keys;
+use walker::Walkers;
 
 /// What the world knows of the cache.
 pub(crate) struct Grid {
@@ -43,12 +46,16 @@ pub(crate) struct Grid {
     pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: Vec<Operation>,
+    /// Those who go through everything, if somebody does.
+    pub(crate) walkers: Option<Walkers>,
     /// Places in the history that have no end yet.
     running: Vec<usize>,
     /// The newest topology of an available cache that somebody has installed.
     newest: Option<Topology>,
     /// Since when topologies have gone on without somebody who may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
+    /// Members that a newer topology is without, or has taken in anew, and that do not know: since when.
+    left_out: BTreeMap<usize, Time>,
     /// Sides that were merged.
     sides: checks::merges::Sides,
     /// The last node that has an address.
@@ -75,9 +82,11 @@ impl Grid {
             chunk_bytes: u32::MAX,
             clients: Vec::new(),
             history: Vec::new(),
+            walkers: None,
             running: Vec::new(),
             newest: None,
             parted: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             sides: BTreeMap::new(),
             indices: BTreeMap::new(),
             is_busy: true,

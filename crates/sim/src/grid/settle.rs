@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, Condition, ReadFrom, Segment, segment_of};
+use consort_grid::{Action, CacheMode, Condition, ReadFrom, Segment, segment_of};
 use consort_group::Time;
 
-use super::checks::{agreement, bounds};
+use super::checks::{agreement, bounds, walks};
 use super::client::{TIMEOUT, put};
-use super::keys::private;
+use super::keys::{private, steady};
 use crate::calm::go_on;
 use crate::checks::{self, Broken};
 use crate::world::World;
@@ -62,6 +62,30 @@ pub(super) fn quieten(world: &mut World) {
         grid.is_busy = false;
     }
     go_on(world, TIMEOUT + Duration::from_secs(2));
+}
+
+/// What is never removed is put, once.
+pub(super) fn populate(world: &mut World) {
+    let keys = world.grid.as_ref().map_or(0, |grid| grid.keys.steady);
+    let nodes = alive(world);
+    for (n, &node) in (0..keys).zip(nodes.iter().cycle()) {
+        world.submit(node, None, steady(n), put(Bytes::from(format!("first {n}")), Condition::Always, false));
+    }
+    if keys > 0 {
+        go_on(world, Duration::from_secs(1));
+    }
+}
+
+/// Everybody goes through everything.
+pub(super) fn walk(world: &mut World) -> Result<(), Broken> {
+    walks::none_left(world)?;
+    let Some(first) = world.begin_last_walks() else { return Ok(()) };
+    go_on(world, Duration::from_secs(5));
+    walks::none_left(world)?;
+    if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
+        return Ok(());
+    }
+    walks::whole(world, first, &agreement::there(world))
 }
 
 /// Everybody writes in every segment, twice: so everybody hears what is finished.

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
+use consort_group::Rng;
 
 use super::keys::Keys;
 use super::member::GREATEST;
+use super::walker::Walkers;
 use super::{Grid, checks, settle};
 use crate::calm::go_on;
 use crate::checks::{Broken, Violation};
@@ -49,6 +51,10 @@ pub struct Report {
     pub uncertain: usize,
     /// Of these: reads that a member may have answered which was left out without knowing it.
     pub excused: usize,
+    /// Walks through everything that have come to their end.
+    pub walks: usize,
+    /// Walks that have ended because owners were away.
+    pub refused_walks: usize,
     /// From the end of the faults to one view.
     pub healed_after: Duration,
     /// From there to one stable topology.
@@ -104,7 +110,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     };
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, config, silence);
-    let mut grid = draw(&mut world);
+    let mut grid = draw(&mut world, seed);
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
     {
@@ -117,15 +123,24 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         grid.config.partitions,
         grid.config.merge,
         grid.keys,
-        if grid.is_weighted { ", weighted" } else { "" }
+        match (grid.is_weighted, grid.walkers.is_some()) {
+            (true, true) => ", weighted, walks",
+            (true, false) => ", weighted",
+            (false, true) => ", walks",
+            (false, false) => "",
+        }
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
     (result, world.story())
 }
 
+/// Turns a seed into the one of what is drawn for walks.
+const WALKS: u64 = 0x5741_4c4b_5741_4c4b;
+
 /// The cache, from the seed.
-fn draw(world: &mut World) -> Grid {
+fn draw(world: &mut World, seed: u64) -> Grid {
+    let mut own = Rng::new(seed ^ WALKS);
     let rng = &mut world.rng;
     let mut config = CacheConfig::new("sim");
     config.mode = match rng.below(11) {
@@ -149,7 +164,13 @@ fn draw(world: &mut World) -> Grid {
     };
     // Few entries are several chunks, sometimes.
     let chunk_bytes = if rng.chance(0.7) { rng.between(1, 200) as u32 } else { u32::MAX };
-    Grid { chunk_bytes, is_weighted: rng.chance(0.3), ..Grid::new(config, Keys::draw(rng)) }
+    let is_weighted = rng.chance(0.3);
+    let mut grid = Grid { chunk_bytes, is_weighted, ..Grid::new(config, Keys::draw(rng)) };
+    if own.chance(0.5) {
+        grid.keys.steady = own.between(1, 120);
+        grid.walkers = Some(Walkers::new(own));
+    }
+    grid
 }
 
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
@@ -159,6 +180,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         world.nodes[node].rate = faults.clock_rate(world);
         settle::wait_for(world, node)?;
     }
+    settle::populate(world);
     let until = world.now + plan.turmoil;
     faults.begin_again(world, until);
     while world.step(until) {
@@ -184,12 +206,14 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         Ok(times) => times,
         Err(why) => return checks::all(world).and(Err(why)),
     };
-    let is_well = settle::speak(world).and_then(|()| settle::look(world));
+    let is_well = settle::speak(world).and_then(|()| settle::look(world)).and_then(|()| settle::walk(world));
     checks::all(world)?;
     is_well?;
     let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
     let count =
         |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
+    let (walks, refused_walks) =
+        world.grid.as_ref().and_then(|grid| grid.walkers.as_ref()).map(Walkers::counts).unwrap_or_default();
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,
@@ -198,6 +222,8 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         succeeded: count(&|one| matches!(one.result, Some(Ok(_)))),
         uncertain: count(&|one| one.is_uncertain()),
         excused: count(&|one| one.is_excused),
+        walks,
+        refused_walks,
         healed_after,
         settled_after,
     })

@@ -53,6 +53,21 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
+/// What the owners have, and in which version.
+pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
+    let alive = || world.nodes.iter().filter(|node| node.is_alive());
+    let first = alive().find_map(|node| node.member.as_ref()?.topology());
+    let mut all = BTreeMap::new();
+    for (topology, node) in first.into_iter().flat_map(|topology| alive().map(move |node| (topology, node))) {
+        let Some(member) = &node.member else { continue };
+        for segment in topology.current.segments_of(&node.address) {
+            let own = contents(&member.container, segment, node.clock(world.now));
+            all.extend(own.into_iter().map(|(key, (version, _))| (key, version)));
+        }
+    }
+    all
+}
+
 pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };

@@ -8,6 +8,7 @@
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
 //! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
+//! | walks give what is there all the time as often as they promise, or say that owners are away | [`walks`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
 //! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
@@ -20,6 +21,7 @@ pub(super) mod invalidation;
 mod linear;
 pub(super) mod merges;
 mod register;
+pub(super) mod walks;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ use crate::world::World;
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     bounds::deadlines(world, &grid.history)?;
+    walks::all(world)?;
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
     for operation in &grid.history {
         by_key.entry(&operation.key).or_default().push(operation);
@@ -54,7 +57,8 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         let of_key = OfKey::new(world, key, operations)?;
         writes::check(&of_key)?;
         register::check(&of_key)?;
-        if Kind::of(key) != Kind::Register {
+        walks::check(&of_key)?;
+        if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private) {
             linear::check(&of_key)?;
         }
         if Kind::of(key) == Kind::Counter {

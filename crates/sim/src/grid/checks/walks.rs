@@ -1,0 +1,155 @@
+//! Walks: what is there from their beginning to their end comes as often as was promised, whoever joins, leaves, crashes
+//! or is parted, or the walk ends and says that owners are away. What comes is no older than what had been acknowledged
+//! when the walk began.
+//!
+//! Excused as in [`super::register`] is a walk to which a member may have given something that was left out and did not
+//! know it; but for what nobody ever removes: if it was there before, such a member has it as well.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Version, What, segment_of};
+use consort_group::Time;
+
+use super::super::keys::Kind;
+use super::super::walker::Walk;
+use super::OfKey;
+use crate::checks::Broken;
+use crate::world::World;
+
+/// What holds for each walk by itself.
+pub(super) fn all(world: &World) -> Result<(), Broken> {
+    for walk in walks(world) {
+        if walk.held > walk.publication.batch {
+            return Err(("walks hold no more than their batch", tell(world, walk)));
+        }
+        if walk.publication.guarantee != Guarantee::AtLeastOnce
+            && let Some((key, times)) = counts(walk).into_iter().find(|(_, times)| *times > 1)
+        {
+            let what = format!("{key:?} came {times} times in {}", tell(world, walk));
+            return Err(("nothing comes twice", what));
+        }
+        if let Some(Err(error)) = &walk.result
+            && !is_right(world, walk, error)
+        {
+            return Err(("walks end or say that owners are away", tell(world, walk)));
+        }
+    }
+    Ok(())
+}
+
+/// Once everybody is there and it is quiet, every walk has ended.
+pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
+    let is_left = |walk: &&Walk| walk.ended.is_none() && world.nodes[walk.node].is_alive();
+    match walks(world).iter().find(is_left) {
+        Some(walk) => Err(("no walk hangs", format!("{}{}", tell(world, walk), world.grid_state()))),
+        None => Ok(()),
+    }
+}
+
+fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
+    match error {
+        IterationError::Operation(OperationError::Degraded { .. }) => true,
+        IterationError::Operation(OperationError::Closed) => {
+            world.nodes[walk.node].member.as_ref().is_none_or(|member| member.is_left)
+        }
+        _ => false,
+    }
+}
+
+/// What holds for each key in all walks.
+pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
+    let world = of_key.world;
+    let Some(grid) = &world.grid else { return Ok(()) };
+    if grid.config.mode == CacheMode::Invalidation {
+        return Ok(());
+    }
+    let segment = segment_of(of_key.key, grid.config.segments);
+    let is_steady = Kind::of(of_key.key) == Kind::Steady;
+    for walk in walks(world).iter().filter(|walk| walk.publication.what != What::Count) {
+        let mut times = 0;
+        for (_, version, value) in walk.found.iter().filter(|(key, ..)| key == of_key.key) {
+            times += 1;
+            let tell =
+                || format!("{:?} came as {value:?} with {version} in {}", of_key.key, tell(world, walk));
+            let last = of_key.acknowledged_before(walk.began);
+            if *version < last && walk.excused_since.is_none() {
+                let what = format!("{}\n  misses {}", tell(), of_key.tell_version(last));
+                return Err(("walks give the last acknowledged write", what));
+            }
+            let known = of_key.values.get(version);
+            if walk.publication.what == What::Entries && known.is_some_and(|known| *known != value) {
+                return Err(("one value of a version", tell()));
+            }
+        }
+        let (Some(Ok(_)), Some(ended)) = (&walk.result, walk.ended) else { continue };
+        let is_owed = times == 0
+            && walk.publication.guarantee != Guarantee::AtMostOnce
+            && walk.passes(segment)
+            && walk.excused_since.is_none_or(|since| is_steady && is_put_before(of_key, since))
+            && is_there(of_key, walk, ended);
+        if is_owed {
+            let what = format!("{:?} is missing in {}", of_key.key, tell(world, walk));
+            return Err(("what is there all the time comes", what));
+        }
+    }
+    Ok(())
+}
+
+fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
+    of_key.acknowledged_before(at) != Version::NONE
+}
+
+/// Whether the key was there from a walk's beginning to its end, for certain.
+fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
+    let last = of_key.acknowledged_before(walk.began);
+    let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal);
+    let may_remove = |other: &&&super::Operation| {
+        let is_older = other.acknowledged().is_some_and(|(version, _)| version < last);
+        let is_done = other.acknowledged().is_some() || other.is_uncertain();
+        other.is_removal() && is_done && !is_older && other.began <= ended
+    };
+    is_put && of_key.operations.iter().find(may_remove).is_none()
+}
+
+/// In a quiet cluster the last walks have counted what there is. Of each walk that began then, what came is what the
+/// owners have.
+pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
+    for walk in walks(world).iter().skip(first) {
+        let found: BTreeMap<Bytes, Version> =
+            walk.found.iter().map(|(key, version, _)| (key.clone(), *version)).collect();
+        if !matches!(walk.result, Some(Ok(_))) || found != *there {
+            let what = format!("{} entries are there, but {}", there.len(), tell(world, walk));
+            return Err(("a walk in a quiet cluster gives what there is", what));
+        }
+    }
+    Ok(())
+}
+
+fn walks(world: &World) -> &[Walk] {
+    let walkers = world.grid.as_ref().and_then(|grid| grid.walkers.as_ref());
+    walkers.map(|walkers| &walkers.walks[..]).unwrap_or_default()
+}
+
+fn counts(walk: &Walk) -> BTreeMap<&Bytes, usize> {
+    let mut counts = BTreeMap::new();
+    for (key, ..) in &walk.found {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
+/// A walk, for people.
+fn tell(world: &World, walk: &Walk) -> String {
+    format!(
+        "a walk of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
+        world.nodes[walk.node].name,
+        walk.began,
+        walk.ended,
+        walk.publication,
+        walk.result,
+        walk.found.len(),
+        walk.held,
+        if walk.excused_since.is_some() { " (left out)" } else { "" },
+    )
+}
