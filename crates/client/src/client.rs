@@ -226,7 +226,8 @@ impl Client {
         &self.inner
     }
 
-    /// The servers that it was given, of the cluster that is used, and those that these have named, and how it stands with each.
+    /// The servers that it was given, of the cluster that is used, and those that these have named, and how it stands with
+    /// each.
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),

@@ -94,7 +94,9 @@ impl ClientBuilder {
     }
 
     /// Goes on with another cluster once so many attempts in a row to connect with each known server of this one have failed,
-    /// three unless it is said: a server that is only started again is back by then, mostly.
+    /// three unless it is said. Servers whose host is there and says that they are not are given up within a second; where
+    /// nothing answers any more, an open connection is silent for 25 seconds before that is noticed, and each attempt takes
+    /// five.
     #[must_use]
     pub const fn switch_after(mut self, attempts: u32) -> Self {
         self.switch_after = attempts;
@@ -109,10 +111,10 @@ impl Client {
         &sites.all[sites.current()].name
     }
 
-    /// Goes on with the cluster of this name ([`ClientBuilder::cluster`]), and stays there until it cannot be reached. What is
-    /// asked from now on is asked there; what was sent before is still answered by the other one. Near caches are empty,
-    /// listeners are told of a gap and are added there, walks that are under way end with [`ClientError::Interrupted`], and
-    /// values in pieces with [`ClientError::StreamLost`].
+    /// Goes on with the cluster of this name ([`ClientBuilder::cluster`]), and stays there until it cannot be reached. What
+    /// is asked from now on is asked there; what was sent before is still answered by the other one. Near caches are empty,
+    /// listeners are told of a gap and are added there, or end if there is no such cache or counter, walks that are under
+    /// way end with [`ClientError::Interrupted`], and values in pieces with [`ClientError::StreamLost`].
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime,
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime, Near,
     ProtocolVersion,
 };
 use consort_hotrod::ops::{map, server};
@@ -13,7 +13,8 @@ use consort_hotrod::{RequestBody, ResponseBody, Status};
 use crate::foreign::{Played, begin, pong};
 use crate::iteration::all;
 use crate::listeners::next;
-use crate::servers::{DISTRIBUTED, Running};
+use crate::security::{to, users, works};
+use crate::servers::{DISTRIBUTED, Running, eventually};
 use crate::verbs::{flags, lifetimes, many_keys, single_keys, speaking, told_flags, versions};
 
 fn before_3_0() -> impl Iterator<Item = ProtocolVersion> {
@@ -50,6 +51,7 @@ async fn s002_22_all_verbs_work_in_every_version_before_3_0() {
         bulk(&client, version).await;
         walks(&client, version).await;
         listeners(&client, version).await;
+        near(&client).await;
         counters(&client, version).await;
         administration(&client, version).await;
         let cache = client.raw("c");
@@ -143,6 +145,25 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
     done_from(ProtocolVersion::V2_1, version, filtered);
 }
 
+/// Before 3.1 there are no filters; before 2.6 the client is told more than it wants to know.
+async fn near(client: &Client) {
+    let written = client.cache::<u32, u32>("c");
+    let cache = written.near(Near::default()).await.unwrap();
+    written.put(&1, &10).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+    }
+    eventually("it is kept", async || {
+        cache.get(&1).await.unwrap();
+        cache.near_stats().unwrap().hits > 0
+    })
+    .await;
+    written.put(&1, &11).await.unwrap();
+    eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
+    written.remove(&1).await.unwrap();
+    eventually("it is told", async || cache.get(&1).await.unwrap().is_none()).await;
+}
+
 async fn counters(client: &Client, version: ProtocolVersion) {
     let counter = client.counter(&format!("in {version}"));
     let config = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
@@ -176,6 +197,19 @@ async fn s002_25_flags_belong_to_a_handle_that_tasks_share_in_every_version_befo
         flags(&client).await;
         client.close().await;
         told_flags(version).await;
+    }
+}
+
+/// S002-22: who one is is shown in the old version, too.
+#[tokio::test]
+async fn s002_22_users_are_known_in_every_version_before_3_0() {
+    let server = Running::secured("legacy-users", "A", users()).await;
+    works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
+    for version in before_3_0() {
+        let client = to(&server).user("admin", "secret").version(version).connect().await.unwrap();
+        assert_eq!(client.cache::<String, u32>("c").get("apples").await.unwrap(), Some(3));
+        let stranger = to(&server).user("admin", "wrong").version(version).connect().await.unwrap_err();
+        assert!(stranger.to_string().contains("does not accept who we say we are"), "{stranger}");
     }
 }
 

@@ -19,11 +19,11 @@ const USERS: &str = "admin admin password:secret\n\
     reader observer password:\"p@ss w:rd/\"\n\
     \"Order Service\" application\n";
 
-fn users() -> ServerBuilder {
+pub(crate) fn users() -> ServerBuilder {
     Server::builder().users(Users::parse("users", USERS).unwrap())
 }
 
-fn to(server: &Running) -> ClientBuilder {
+pub(crate) fn to(server: &Running) -> ClientBuilder {
     let address = ServerAddress { host: server.at.ip().to_string().into(), port: server.at.port() };
     Client::builder().server(address)
 }
@@ -43,7 +43,7 @@ async fn login_error(builder: ClientBuilder) -> LoginError {
     }
 }
 
-async fn works(client: &Client) {
+pub(crate) async fn works(client: &Client) {
     client.administration().get_or_create("c", DISTRIBUTED).await.unwrap();
     let cache = client.cache::<String, u32>("c");
     cache.put("apples", &3).await.unwrap();
