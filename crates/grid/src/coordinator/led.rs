@@ -139,6 +139,9 @@ impl Led {
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
         topology.epochs = all.clone();
         topology.reigns = all;
+        if !others.is_empty() {
+            self.fill(&mut topology);
+        }
         for (side, members) in others {
             self.present.extend(members.iter().map(|member| member.address.clone()));
             topology.take_in(side, members);
@@ -146,6 +149,20 @@ impl Led {
         self.topology = topology;
         self.publish(cx);
         self.advance(cx);
+    }
+
+    /// Segments that have lost all owners get new ones at once: what other sides have of them is merged by their primaries.
+    fn fill(&self, topology: &mut Topology) {
+        let all = || topology.members.iter().map(|one| &one.member);
+        let staying: Vec<CacheMember> =
+            all().filter(|member| !self.leaving.contains(&member.address)).cloned().collect();
+        let takers = if staying.is_empty() { all().cloned().collect() } else { staying };
+        let target = topology.current.rebalanced(takers);
+        match &mut topology.pending {
+            // Where it has nobody, nobody is to be read either.
+            Some(pending) => *pending = pending.or(&target),
+            None => topology.current = topology.current.or(&target),
+        }
     }
 
     /// All members give up what they have: of what sides have written that did not know of each other, nobody may read

@@ -247,3 +247,27 @@ fn who_means_another_merge_policy_does_not_join() {
     cluster.run(Duration::from_secs(2));
     assert!(cluster.members[other].as_ref().is_some_and(|member| member.refused));
 }
+
+/// A side may have lost all owners of a segment and not given it new ones when the others are back, who have done nothing
+/// meanwhile: what they have of it is merged like anything else.
+#[test]
+fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
+    for seed in 0..16 {
+        let mode = CacheMode::Distributed { owners: 1 };
+        let mut cluster =
+            Cluster::settled(seed, CacheConfig { mode, ..config(MergePolicy::PreferredNonNull) }, 3);
+        for n in 0..40 {
+            write(&mut cluster, n % 3, &format!("key {n}"), Some("before"));
+        }
+        cluster.cut(vec![0, 0, 1]);
+        let apart = cluster.rng.duration(Duration::from_millis(5), Duration::from_millis(20));
+        cluster.run(apart);
+        cluster.heal();
+        cluster.run(Duration::from_secs(10));
+        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
+        for n in 0..40 {
+            let found = read(&mut cluster, n % 3, &format!("key {n}"));
+            assert_eq!(found.as_deref(), Some("before"), "key {n} of seed {seed}");
+        }
+    }
+}

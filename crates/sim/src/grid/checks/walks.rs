@@ -100,14 +100,15 @@ fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
     of_key.acknowledged_before(at) != Version::NONE
 }
 
-/// Whether the key was there from a walk's beginning to its end, for certain.
+/// Whether the key was there from a walk's beginning to its end, for certain. A removal that was under way meanwhile may
+/// have been done at its primary, and undone with it, whatever it says in the end.
 fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
     let last = of_key.acknowledged_before(walk.began);
     let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal);
     let may_remove = |other: &&&super::Operation| {
         let is_older = other.acknowledged().is_some_and(|(version, _)| version < last);
-        let is_done = other.acknowledged().is_some() || other.is_uncertain();
-        other.is_removal() && is_done && !is_older && other.began <= ended
+        let is_over = other.ended.is_some_and(|at| at < walk.began) && !other.is_uncertain();
+        other.is_removal() && other.began <= ended && !is_older && !is_over
     };
     is_put && of_key.operations.iter().find(may_remove).is_none()
 }
