@@ -7,16 +7,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, Write};
+use consort_grid::{AHEAD_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
 
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::operation::Operation;
-use consort_encoding::{Decode, Encode};
+use consort_encoding::{Decode, Encode, Encoded};
 
 /// Operations of one call that are under way together: enough to keep every member of a large cluster busy, and little
 /// enough to leave room for other callers.
 const WINDOW: usize = 1_024;
+
+/// Values in the order of their keys, and the places of those that are not here with what reads them.
+type Here<V> = (Vec<Option<V>>, Vec<(usize, (Bytes, Action))>);
 
 /// One place of an answer.
 enum Place<'a> {
@@ -86,6 +89,37 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(Together::new(operations).await?)
     }
 
+    /// What these keys have here, and the places of those that have to be read elsewhere.
+    fn get_all_here<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<Here<V>, CacheError>
+    where
+        Q: ?Sized + 'q,
+        KE: Encode<Q>,
+        VE: Decode<V>,
+    {
+        let (mut values, mut elsewhere) = (Vec::new(), Vec::new());
+        let mut keys = keys.into_iter();
+        loop {
+            let together = keys.by_ref().take(AHEAD_MAX).map(|key| self.key(key));
+            let together: Vec<Encoded<'_>> = together.collect::<Result<_, _>>()?;
+            if together.is_empty() {
+                return Ok((values, elsewhere));
+            }
+            self.opened.look_ahead(together.iter().map(Encoded::as_slice));
+            for key in together {
+                let value = match self.value_here(key.as_slice()) {
+                    Lookup::Hit(value) => Some(self.decoded(value)?),
+                    Lookup::Miss => None,
+                    Lookup::Elsewhere => {
+                        let read = Action::Read(self.options().read_from);
+                        elsewhere.push((values.len(), (key.into_bytes(), read)));
+                        None
+                    }
+                };
+                values.push(value);
+            }
+        }
+    }
+
     /// What these keys have, in their order.
     ///
     /// # Errors
@@ -101,20 +135,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Encode<Q>,
         VE: Decode<V>,
     {
-        let mut values: Vec<Option<V>> = Vec::new();
-        let (mut places, mut actions) = (Vec::new(), Vec::new());
-        for key in keys {
-            let key = self.key(key)?;
-            values.push(match self.value_here(key.as_slice()) {
-                Lookup::Hit(value) => Some(self.decoded(value)?),
-                Lookup::Miss => None,
-                Lookup::Elsewhere => {
-                    places.push(values.len());
-                    actions.push((key.into_bytes(), Action::Read(self.options().read_from)));
-                    None
-                }
-            });
-        }
+        let (mut values, elsewhere) = self.get_all_here(keys)?;
+        let (places, actions): (Vec<usize>, Vec<_>) = elsewhere.into_iter().unzip();
         for (place, outcome) in places.into_iter().zip(self.together(actions).await?) {
             if let Outcome::Read(Some(stored)) = outcome {
                 values[place] = Some(self.decoded(stored.value)?);

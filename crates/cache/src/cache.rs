@@ -239,6 +239,21 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
+impl RawCache {
+    /// What a key has, if that is in this member's memory and may be read there; [`Lookup::Elsewhere`] says nothing about
+    /// the key. Like [`Cache::get`] without waiting.
+    #[inline]
+    pub fn get_here(&self, key: &[u8]) -> Lookup<Bytes> {
+        self.value_here(key)
+    }
+
+    /// Tells that these keys, at most [`AHEAD_MAX`] of them, are looked up next: what that needs of memory is fetched for
+    /// all of them at once. It shows in nothing else.
+    pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.opened.look_ahead(keys);
+    }
+}
+
 /// A node answers a write with what was written.
 fn unexpected() -> CacheError {
     CacheError::Operation(OperationError::Uncertain)

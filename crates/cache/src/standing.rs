@@ -62,6 +62,11 @@ impl OpenCache {
         self.container.look_up(self.segment_of(key), key, now)
     }
 
+    /// Fetches into the CPU's cache what the lookups of these keys will need.
+    pub(crate) fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.container.look_ahead(keys.into_iter().map(|key| (self.segment_of(key), key)));
+    }
+
     #[inline]
     pub(crate) fn segment_of(&self, key: &[u8]) -> Segment {
         self.config.segment_of(key)

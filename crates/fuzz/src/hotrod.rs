@@ -54,7 +54,7 @@ fn read<T: PartialEq + std::fmt::Debug>(
     Seen::one(!messages.is_empty(), peak)
 }
 
-/// Requests, one after the other.
+/// Requests, one after the other; what came before one does not change it.
 pub(crate) fn request(bytes: &[u8]) -> Seen {
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {
         let mut decoder = RequestDecoder::new(Limits::default());
@@ -67,6 +67,12 @@ pub(crate) fn request(bytes: &[u8]) -> Seen {
             }
         }
     };
+    let (mut alone, mut buffer) = (Vec::new(), BytesMut::from(bytes));
+    while let Ok(Some(request)) = RequestDecoder::new(Limits::default()).decode(&mut buffer) {
+        alone.push(request);
+    }
+    let together = decode(&mut |_| false, &mut BytesMut::from(bytes));
+    assert_eq!(together, alone, "read otherwise behind others");
     read(bytes, decode, |request| encoded(|out| request.encode(out)))
 }
 

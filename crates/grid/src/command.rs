@@ -80,6 +80,16 @@ pub(crate) enum Body {
     StatusRequest { nonce: u64 },
 }
 
+impl Body {
+    /// The key that is looked up for it, of those that come often.
+    pub(crate) const fn key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Call(Call { key, .. }) | Self::Backup(Backup { key, .. }) => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// An operation on its way.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {

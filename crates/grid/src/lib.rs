@@ -3,8 +3,6 @@
 //! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). Who owns what changes with the members,
 //! from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
 
-#![forbid(unsafe_code)]
-
 mod command;
 mod config;
 mod consistent_hash;
@@ -29,7 +27,7 @@ pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
+    AHEAD_MAX, BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
     Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed,
     SegmentGone, SegmentState, Taken, Visited, WhenFull,
 };

@@ -17,6 +17,11 @@ impl Reader {
         Self { message, at }
     }
 
+    /// What has been read from there on.
+    pub(crate) fn read_since(&self, begin: usize) -> &[u8] {
+        &self.message[begin..self.at]
+    }
+
     /// Everything has to be read.
     pub(crate) fn end(&self) -> Result<()> {
         let (read, length) = (self.at, self.message.len());

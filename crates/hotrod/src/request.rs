@@ -165,18 +165,54 @@ impl Request {
     }
 }
 
+/// Headers up to this length are remembered: those of a cache with a name as people give them, without parameters.
+const REMEMBERED_MAX: usize = 128;
+
+/// What stood between opcode and body of an earlier request. Most requests of a connection are of one cache and one kind of
+/// client, so that all of it is the same byte for byte: then it need not be read again.
+struct Remembered {
+    bytes: Bytes,
+    header: RequestHeader,
+}
+
+impl Remembered {
+    /// A copy, which does not keep the buffer that the header came in; none of a long one.
+    fn new(start: &RequestStart, header: &[u8]) -> Result<Option<Self>> {
+        if header.len() > REMEMBERED_MAX {
+            return Ok(None);
+        }
+        let bytes = Bytes::copy_from_slice(header);
+        let header = RequestHeader::read(&mut Reader::new(bytes.clone(), 0), start)?;
+        Ok(Some(Self { bytes, header }))
+    }
+
+    /// Whether a request has the same.
+    fn is_at(&self, start: &RequestStart, bytes: &[u8]) -> bool {
+        // The version decides what a header looks like.
+        self.header.version == start.version && bytes[start.end..].starts_with(&self.bytes)
+    }
+}
+
+/// A request that is not there as a whole yet.
+struct Begun {
+    start: RequestStart,
+    skimmer: Skimmer,
+    /// Whether its header is the one that is remembered.
+    is_remembered: bool,
+}
+
 /// Reads requests from a stream, however it is cut.
 #[derive(Default)]
 pub struct RequestDecoder {
     limits: Limits,
-    /// The request that is not there as a whole yet.
-    begun: Option<(RequestStart, Skimmer)>,
+    begun: Option<Begun>,
+    remembered: Option<Remembered>,
 }
 
 impl RequestDecoder {
     /// With these limits.
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, begun: None }
+        Self { limits, begun: None, remembered: None }
     }
 
     /// Other limits from the next field on.
@@ -186,7 +222,7 @@ impl RequestDecoder {
 
     /// How many bytes the request has at least that is not there as a whole yet.
     pub fn wanted(&self) -> usize {
-        self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.wanted())
+        self.begun.as_ref().map_or(1, |begun| begun.skimmer.wanted())
     }
 
     /// Takes the next request out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
@@ -196,40 +232,56 @@ impl RequestDecoder {
     ///
     /// If the bytes are none. Nothing that follows can be read.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
-        let (start, length) = match self.skim(buffer) {
-            Ok(Some(found)) => found,
+        let length = match self.skim(buffer) {
+            Ok(Some(length)) => length,
             Ok(None) => return Ok(None),
             Err(error) => {
                 let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
-                let version = self.begun.as_ref().map(|(start, _)| start.version);
+                let version = self.begun.as_ref().map(|begun| begun.start.version);
                 return Err(RequestError { id, version, error });
             }
         };
-        self.begun = None;
-        let mut reader = Reader::new(buffer.split_to(length).freeze(), start.end);
-        let request = Self::read(&start, &mut reader);
+        let Some(Begun { start, is_remembered, .. }) = self.begun.take() else { return Ok(None) };
+        let request = self.read(&start, is_remembered, buffer.split_to(length).freeze());
         let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
         request.map(Some).map_err(told)
     }
 
-    fn skim(&mut self, bytes: &[u8]) -> Result<Option<(RequestStart, usize)>> {
-        let (start, skimmer) = match &mut self.begun {
+    /// The length of the next request, which has begun then, if it is there as a whole.
+    fn skim(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        let begun = match &mut self.begun {
             Some(begun) => begun,
             None => {
                 let Some(start) = RequestStart::read(bytes)? else { return Ok(None) };
                 let RequestStart { version, opcode, end, .. } = start;
                 let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
-                let parts = [header::LAYOUT, layout(opcode)];
-                self.begun.insert((start, Skimmer::new(end, asked, parts)))
+                let remembered = self.remembered.as_ref().filter(|remembered| remembered.is_at(&start, bytes));
+                let skimmer = match remembered {
+                    Some(remembered) => {
+                        Skimmer::new(end + remembered.bytes.len(), asked, [NOTHING, layout(opcode)])
+                    }
+                    None => Skimmer::new(end, asked, [header::LAYOUT, layout(opcode)]),
+                };
+                self.begun.insert(Begun { start, skimmer, is_remembered: remembered.is_some() })
             }
         };
-        let start = *start;
-        Ok(skimmer.skim(bytes, &self.limits)?.map(|length| (start, length)))
+        begun.skimmer.skim(bytes, &self.limits)
     }
 
-    fn read(start: &RequestStart, from: &mut Reader) -> Result<Request> {
-        let header = RequestHeader::read(from, start)?;
-        let body = RequestBody::read(start.opcode, &header, from)?;
+    fn read(&mut self, start: &RequestStart, is_remembered: bool, message: Bytes) -> Result<Request> {
+        let (header, mut from) = match self.remembered.as_ref().filter(|_| is_remembered) {
+            Some(Remembered { bytes, header }) => {
+                let header = RequestHeader { id: start.id, ..header.clone() };
+                (header, Reader::new(message, start.end + bytes.len()))
+            }
+            None => {
+                let mut from = Reader::new(message, start.end);
+                let header = RequestHeader::read(&mut from, start)?;
+                self.remembered = Remembered::new(start, from.read_since(start.end))?;
+                (header, from)
+            }
+        };
+        let body = RequestBody::read(start.opcode, &header, &mut from)?;
         from.end()?;
         Ok(Request { header, body })
     }

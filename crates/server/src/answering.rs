@@ -81,6 +81,20 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
+/// The answer to a read of what is here from a cache that keeps what its clients send: what most requests are. Nothing for
+/// all others, which [`answer`] answers.
+pub(crate) fn answer_here(session: &Session, served: &Served, request: &Request) -> Option<(Asked, Response)> {
+    let Request { header, body } = request;
+    let RequestBody::Map(read) = body else { return None };
+    let is_plain = matches!(served.encoding.conversion(header), Ok(None));
+    if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
+        return None;
+    }
+    let answer = crate::map::answer_here(served, read)?;
+    let topology = session.caches.topology_for(served, header);
+    Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
+}
+
 /// The answer to a request.
 pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response) {
     let asked = request.asked();

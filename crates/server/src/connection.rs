@@ -8,15 +8,15 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use consort_hotrod::{
-    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestDecoder, RequestError,
-    Response,
+    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestError, Response,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answering::answer;
+use crate::ahead::Ahead;
+use crate::answering::{answer, answer_here};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, READ_AT_ONCE, STRANGER_BYTES_MAX, UNWRITTEN_MAX, WAITING_MAX};
 use crate::caches::Caches;
 use crate::http::{self, Visitor};
@@ -98,7 +98,7 @@ struct Connection<'a> {
     to: Outgoing<'a>,
     /// What its client has tried, until it is known who that is.
     admission: Option<Admission>,
-    decoder: RequestDecoder,
+    requests: Ahead,
     input: BytesMut,
     output: Output,
     /// Requests that wait for other members.
@@ -123,7 +123,7 @@ impl<'a> Connection<'a> {
             from,
             to,
             admission,
-            decoder: RequestDecoder::new(Limits { message, ..Limits::default() }),
+            requests: Ahead::new(Limits { message, ..Limits::default() }),
             input,
             output: Output::new(),
             waiting: JoinSet::new(),
@@ -134,10 +134,10 @@ impl<'a> Connection<'a> {
     /// Waits for the first request, and where it matters until it is known whose it is.
     async fn meet(&mut self) -> io::Result<()> {
         loop {
-            match self.decoder.decode(&mut self.input) {
+            match self.requests.next_alone(&mut self.input) {
                 Ok(Some(request)) => {
                     if self.admit(request).await? {
-                        self.decoder.set_limits(Limits::default());
+                        self.requests.set_limits(Limits::default());
                         return Ok(());
                     }
                 }
@@ -230,7 +230,7 @@ impl<'a> Connection<'a> {
     /// Begins everything that has come as a whole, as far as there is room for its answers.
     async fn begin_all(&mut self) {
         while self.has_room() {
-            match self.decoder.decode(&mut self.input) {
+            match self.requests.next(&mut self.input, &self.session.caches) {
                 Ok(Some(request)) => self.begin(request).await,
                 Ok(None) => break,
                 Err(error) => self.lose(error),
@@ -253,6 +253,11 @@ impl<'a> Connection<'a> {
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
     async fn begin(&mut self, request: Request) {
         self.tally.request(request.body.opcode());
+        if let Some(served) = self.requests.served(&request)
+            && let Some((asked, response)) = answer_here(&self.session, served, &request)
+        {
+            return self.encode(asked, &response);
+        }
         let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
         let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
         match at_once {

@@ -23,6 +23,7 @@
 pub mod bounds;
 
 mod admin;
+mod ahead;
 mod answer;
 mod answering;
 mod bucket;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use consort_cache::{CacheError, Change, Condition, Entry, Lifetime, RawCache, Stored, Version, Write};
+use consort_cache::{CacheError, Change, Condition, Entry, Lifetime, Lookup, RawCache, Stored, Version, Write};
 use consort_hotrod::ops::map::{Assignment, Request, Response};
 use consort_hotrod::{Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Status, Timed};
 
@@ -128,21 +128,36 @@ pub(crate) async fn answer(
     Ok(Told { absent, wants_previous }.answer(written))
 }
 
+/// The answer to a read whose key is here; nothing if it has to be looked for elsewhere, or is no such read.
+pub(crate) fn answer_here(served: &Served, request: &Request) -> Option<Answer> {
+    let (Request::Get(key) | Request::ContainsKey(key)) = request else { return None };
+    let value = match served.cache.get_here(key) {
+        Lookup::Hit(value) => Some(Response::Value(value)),
+        Lookup::Miss => None,
+        Lookup::Elsewhere => return None,
+    };
+    Some(of_read(&served.stats, request, value))
+}
+
 async fn read(cache: &RawCache, stats: &Stats, request: Request) -> Result<Answer, CacheError> {
     let response = match &request {
         Request::Get(key) => cache.get(key).await?.map(Response::Value),
         _ => cache.get_with_metadata(request.key()).await?.map(|entry| {
             let metadata = of_entry(&entry);
-            match request {
+            match &request {
                 Request::GetWithVersion(_) => Response::WithVersion(metadata.version, entry.value),
                 _ => Response::WithMetadata(metadata, entry.value),
             }
         }),
     };
+    Ok(of_read(stats, &request, response))
+}
+
+fn of_read(stats: &Stats, request: &Request, response: Option<Response>) -> Answer {
     stats.note_read(response.is_some());
-    Ok(match response {
+    match response {
         None => Answer::of(Status::NotFound),
         Some(_) if matches!(request, Request::ContainsKey(_)) => Answer::of(Status::Success),
         Some(response) => Answer::success(ResponseBody::Map(response)),
-    })
+    }
 }

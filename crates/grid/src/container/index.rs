@@ -55,6 +55,12 @@ impl Index {
         }
     }
 
+    /// The cell where a search for this hash begins; none if there are no cells.
+    #[inline]
+    pub(super) fn home(&self, hash: KeyHash) -> Option<&u64> {
+        self.cells.get(hash.0 as usize & self.cells.len().wrapping_sub(1))
+    }
+
     /// Adds a slot that is not in it.
     pub(super) fn insert(&mut self, hash: KeyHash, slot: u32) {
         if cells_for(self.len + 1) > self.cells.len() {

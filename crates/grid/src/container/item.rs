@@ -109,6 +109,15 @@ impl Item {
         }
     }
 
+    /// What a lookup reads first, without looking at it.
+    #[inline]
+    pub(super) fn first_bytes(&self) -> &[u8] {
+        match self {
+            Self::Together { bytes, .. } | Self::Passive(bytes) => bytes,
+            Self::Apart(apart) => &apart.value,
+        }
+    }
+
     /// The value; whoever has it keeps the item's memory.
     #[inline]
     pub(super) fn value(&self) -> Bytes {

@@ -18,6 +18,7 @@
 //! in the tests; what it adds by rounding up is its own matter. Slots of removed entries are used again, and given back by pages of 32 of which none
 //! is left.
 
+mod ahead;
 mod bound;
 mod cursor;
 mod entry;
@@ -39,6 +40,7 @@ use bytes::Bytes;
 use consort_group::Time;
 use foldhash::fast::FixedState;
 
+pub use ahead::AHEAD_MAX;
 pub use bound::{Full, Limit, MemoryBound, WhenFull};
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};

@@ -33,6 +33,12 @@ enum Op {
         segment: u16,
         key: u8,
     },
+    /// Keys from..from + count, in one of the containers.
+    LookAhead {
+        segment: u16,
+        from: u8,
+        count: u8,
+    },
     Touch {
         segment: u16,
         key: u8,
@@ -71,6 +77,7 @@ fn op() -> impl Strategy<Value = Op> {
             |(segment, (from, count), only_if_newer, age)| Op::Remove { segment, from, count, only_if_newer, age }
         ),
         4 => (segment.clone(), 0..=255u8).prop_map(|(segment, key)| Op::Get { segment, key }),
+        2 => (segment.clone(), run()).prop_map(|(segment, (from, count))| Op::LookAhead { segment, from, count }),
         1 => (segment.clone(), 0..=255u8).prop_map(|(segment, key)| Op::Touch { segment, key }),
         2 => (0..5u8).prop_map(|seconds| Op::Pass { seconds }),
         2 => (0..60usize).prop_map(|looks_max| Op::Expire { looks_max }),
@@ -172,6 +179,10 @@ impl World {
                 }
             }
             Op::Get { segment, key } => self.get(segment, key),
+            Op::LookAhead { segment, from, count } => {
+                let keys: Vec<[u8; 1]> = (from..=255).take(count.into()).map(|key| [key]).collect();
+                self.containers[0].look_ahead(keys.iter().map(|key| (Segment(segment), &key[..])));
+            }
             Op::Touch { segment, key } => self.touch(segment, key),
             Op::Pass { seconds } => self.pass(Duration::from_secs(seconds.into())),
             Op::Expire { looks_max } => self.expire(looks_max),

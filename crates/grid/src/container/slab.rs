@@ -41,6 +41,13 @@ impl<T> Slab<T> {
         self.pages.get_mut(page)?.slots.get_mut(place)?.as_mut()
     }
 
+    /// Where the value of a slot is, whether or not there is one.
+    #[inline]
+    pub(super) fn place(&self, slot: u32) -> Option<&Option<T>> {
+        let (page, place) = split(slot);
+        self.pages.get(page)?.slots.get(place)
+    }
+
     /// Puts a value into a vacant slot and tells which.
     ///
     /// # Panics

@@ -7,6 +7,7 @@ use std::fmt;
 use bytes::Bytes;
 use consort_group::Time;
 
+use super::ahead::fetch;
 use super::cursor::{Budget, Cursor};
 use super::entry::{Entry, Lifetime};
 use super::eviction::Queues;
@@ -358,6 +359,27 @@ impl Table {
             Read::Idle
         } else {
             Read::Absent
+        }
+    }
+
+    /// Fetches where the search for a key begins.
+    pub(super) fn fetch_cell(&self, hash: KeyHash) {
+        if let Some(cell) = self.contents.index.home(hash) {
+            fetch(cell);
+        }
+    }
+
+    /// Fetches the first slot of this hash, and says which it is.
+    pub(super) fn fetch_slot(&self, hash: KeyHash) -> Option<u32> {
+        let slot = self.contents.index.find(hash, |_| true)?;
+        fetch(self.contents.slab.place(slot)?);
+        Some(slot)
+    }
+
+    /// Fetches the key and the value in a slot.
+    pub(super) fn fetch_item(&self, slot: u32) {
+        if let Some(stored) = self.contents.slab.get(slot) {
+            fetch(stored.item.first_bytes());
         }
     }
 

@@ -48,7 +48,7 @@ use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, TransformFn};
 use crate::wire::{FrameError, FrameReader};
 use crate::{
-    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
+    AHEAD_MAX, Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, Topology,
 };
 use cache::Cache;
@@ -132,6 +132,8 @@ pub struct Node {
     expire_at: Option<Time>,
     next_iteration: u64,
     next_listener: u64,
+    /// Empty: memory for the next frame's commands.
+    commands: Vec<Command>,
 }
 
 impl Node {
@@ -147,6 +149,7 @@ impl Node {
             expire_at: None,
             next_iteration: 0,
             next_listener: 0,
+            commands: Vec::new(),
         }
     }
 
@@ -353,11 +356,28 @@ impl Node {
     fn read_frame(&mut self, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         let mut reader = FrameReader::new(frame)?;
         self.cx.watermarks.heard(from, reader.finished);
-        while let Some(command) = reader.next()? {
-            self.handle(from, command);
-        }
+        let mut commands = std::mem::take(&mut self.commands);
+        let end = loop {
+            let end = reader.next_into(&mut commands, AHEAD_MAX);
+            self.look_ahead(&commands);
+            commands.drain(..).for_each(|command| self.handle(from, command));
+            if !matches!(end, Ok(true)) {
+                break end;
+            }
+        };
+        self.commands = commands;
+        end?;
         self.cx.counters.unknown += reader.unknown;
         Ok(())
+    }
+
+    /// Commands that have come together wait for memory together: all that are of the first one's cache.
+    fn look_ahead(&self, commands: &[Command]) {
+        let [first, _, ..] = commands else { return };
+        let Some(cache) = self.caches.get(&first.cache) else { return };
+        let of_cache = commands.iter().filter(|command| command.cache == first.cache);
+        let keys = of_cache.filter_map(|command| command.body.key());
+        cache.container.look_ahead(keys.map(|key| (cache.config.segment_of(key), &key[..])));
     }
 
     fn handle(&mut self, from: &Address, command: Command) {

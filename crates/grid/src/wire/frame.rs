@@ -165,6 +165,16 @@ impl FrameReader {
         }
         Ok(None)
     }
+
+    /// Reads up to so many commands that follow. Whether there may be more; after an error those before it count, and the
+    /// rest is worthless.
+    pub(crate) fn next_into(&mut self, commands: &mut Vec<Command>, count_max: usize) -> Result<bool> {
+        while commands.len() < count_max {
+            let Some(command) = self.next()? else { return Ok(false) };
+            commands.push(command);
+        }
+        Ok(true)
+    }
 }
 
 #[cfg(test)]

@@ -78,6 +78,23 @@ fn keys_and_values_are_parts_of_what_was_received() {
     assert!(received.contains(&read.key.as_ptr()) && received.contains(&read.value.as_ptr()));
 }
 
+#[test]
+fn headers_that_are_remembered_keep_no_buffer() {
+    let mut header = RequestHeader::new(1, ProtocolVersion::V4_1);
+    header.cache = "orders".into();
+    let get = |key| Request { header: header.clone(), body: RequestBody::Map(map::Request::Get(key)) };
+    let mut out = Output::new();
+    get(Bytes::from(vec![7; 10_000])).encode(&mut out);
+    get(Bytes::from_static(b"key")).encode(&mut out);
+    let mut buffer = BytesMut::from(&out.into_bytes()[..]);
+    let received = buffer.as_ptr_range();
+    let mut decoder = RequestDecoder::default();
+    let [first, second] = [(); 2].map(|()| decoder.decode(&mut buffer).unwrap().unwrap());
+    assert!(received.contains(&first.header.cache.as_bytes().as_ptr()));
+    assert_eq!(second.header, first.header);
+    assert!(!received.contains(&second.header.cache.as_bytes().as_ptr()), "the header of the first one again");
+}
+
 /// A million entries that come byte by byte would take days if each byte began at the first again.
 #[test]
 fn many_small_pieces_are_read_as_fast_as_one() {

@@ -1,0 +1,97 @@
+//! Requests that have come together: what they are about is looked for once, and what their keys need of memory is fetched
+//! for all of them before the first is answered.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use consort_cache::AHEAD_MAX;
+use consort_hotrod::{Limits, Request, RequestBody, RequestDecoder, RequestError, Text};
+
+use crate::caches::{Caches, Served};
+
+/// A connection's requests in the order in which they came, at most [`AHEAD_MAX`] of which are decoded and not begun.
+pub(crate) struct Ahead {
+    decoder: RequestDecoder,
+    decoded: VecDeque<Request>,
+    /// What follows them cannot be read.
+    wrong: Option<RequestError>,
+    /// The cache that the first of them is about, until all of them have been taken: a cache that nobody has any more is not
+    /// kept by connections that say nothing.
+    served: Option<(Text, Arc<Served>)>,
+}
+
+impl Ahead {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let decoder = RequestDecoder::new(limits);
+        Self { decoder, decoded: VecDeque::new(), wrong: None, served: None }
+    }
+
+    /// Other limits from the next field on.
+    pub(crate) const fn set_limits(&mut self, limits: Limits) {
+        self.decoder.set_limits(limits);
+    }
+
+    /// The next request, if it is there as a whole, and nothing after it.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub(crate) fn next_alone(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
+        self.decoder.decode(input)
+    }
+
+    /// The next request, if it is there as a whole.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub(crate) fn next(
+        &mut self,
+        input: &mut BytesMut,
+        caches: &Caches,
+    ) -> Result<Option<Request>, RequestError> {
+        if let Some(request) = self.decoded.pop_front() {
+            return Ok(Some(request));
+        }
+        self.served = None;
+        if let Some(error) = self.wrong.take() {
+            return Err(error);
+        }
+        let Some(first) = self.decoder.decode(input)? else {
+            self.decoded = VecDeque::new();
+            return Ok(None);
+        };
+        while self.decoded.len() + 1 < AHEAD_MAX && !input.is_empty() {
+            match self.decoder.decode(input) {
+                Ok(Some(request)) => self.decoded.push_back(request),
+                Ok(None) => break,
+                Err(error) => {
+                    self.wrong = Some(error);
+                    break;
+                }
+            }
+        }
+        let name = &first.header.cache;
+        self.served = caches.get(name.as_str()).map(|served| (name.clone(), served));
+        if !self.decoded.is_empty() {
+            self.look_ahead(&first);
+        }
+        Ok(Some(first))
+    }
+
+    fn look_ahead(&self, first: &Request) {
+        let Some((name, served)) = &self.served else { return };
+        let requests = std::iter::once(first).chain(&self.decoded);
+        served.cache.look_ahead(requests.filter_map(|request| match &request.body {
+            RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
+            _ => None,
+        }));
+    }
+
+    /// The cache of a request that [`Ahead::next`] gave last, if it is known.
+    pub(crate) fn served(&self, request: &Request) -> Option<&Arc<Served>> {
+        let (name, served) = self.served.as_ref()?;
+        (request.header.cache == *name).then_some(served)
+    }
+}
