@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
-use consort_hotrod::{Limits, Request, RequestBody, RequestDecoder, RequestError, Text};
+use consort_hotrod::{CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, Text};
 
 use crate::caches::{Caches, Served};
 
@@ -18,13 +18,21 @@ pub(crate) struct Ahead {
     wrong: Option<RequestError>,
     /// The cache that the first of them is about, until all of them have been taken: a cache that nobody has any more is not
     /// kept by connections that say nothing.
-    served: Option<(Text, Arc<Served>)>,
+    recent: Option<Recent>,
+}
+
+/// A cache as it was when a request for it had come.
+pub(crate) struct Recent {
+    name: Text,
+    pub(crate) served: Arc<Served>,
+    /// What clients are told of its owners.
+    pub(crate) topology: Option<Arc<CacheTopology>>,
 }
 
 impl Ahead {
     pub(crate) fn new(limits: Limits) -> Self {
         let decoder = RequestDecoder::new(limits);
-        Self { decoder, decoded: VecDeque::new(), wrong: None, served: None }
+        Self { decoder, decoded: VecDeque::new(), wrong: None, recent: None }
     }
 
     /// Other limits from the next field on.
@@ -54,7 +62,7 @@ impl Ahead {
         if let Some(request) = self.decoded.pop_front() {
             return Ok(Some(request));
         }
-        self.served = None;
+        self.recent = None;
         if let Some(error) = self.wrong.take() {
             return Err(error);
         }
@@ -73,7 +81,10 @@ impl Ahead {
             }
         }
         let name = &first.header.cache;
-        self.served = caches.get(name.as_str()).map(|served| (name.clone(), served));
+        self.recent = caches.get(name.as_str()).map(|served| {
+            let topology = caches.topology_of(&served);
+            Recent { name: name.clone(), served, topology }
+        });
         if !self.decoded.is_empty() {
             self.look_ahead(&first);
         }
@@ -81,7 +92,7 @@ impl Ahead {
     }
 
     fn look_ahead(&self, first: &Request) {
-        let Some((name, served)) = &self.served else { return };
+        let Some(Recent { name, served, .. }) = &self.recent else { return };
         let requests = std::iter::once(first).chain(&self.decoded);
         served.cache.look_ahead(requests.filter_map(|request| match &request.body {
             RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
@@ -90,8 +101,7 @@ impl Ahead {
     }
 
     /// The cache of a request that [`Ahead::next`] gave last, if it is known.
-    pub(crate) fn served(&self, request: &Request) -> Option<&Arc<Served>> {
-        let (name, served) = self.served.as_ref()?;
-        (request.header.cache == *name).then_some(served)
+    pub(crate) fn recent(&self, request: &Request) -> Option<&Recent> {
+        self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }
 }

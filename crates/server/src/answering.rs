@@ -9,10 +9,11 @@ use consort_hotrod::{
     Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
 
+use crate::ahead::Recent;
 use crate::answer::Answer;
 use crate::caches::{Caches, Served};
 use crate::session::Session;
-use crate::{admin, bulk, multimap, pieces, schemas, transactions};
+use crate::{admin, bulk, multimap, pieces, schemas, topology, transactions};
 
 /// What this server can do.
 const OPCODES: &[Opcode] = &[
@@ -83,15 +84,16 @@ const OPCODES: &[Opcode] = &[
 
 /// The answer to a read of what is here from a cache that keeps what its clients send: what most requests are. Nothing for
 /// all others, which [`answer`] answers.
-pub(crate) fn answer_here(session: &Session, served: &Served, request: &Request) -> Option<(Asked, Response)> {
+pub(crate) fn answer_here(session: &Session, recent: &Recent, request: &Request) -> Option<(Asked, Response)> {
     let Request { header, body } = request;
     let RequestBody::Map(read) = body else { return None };
-    let is_plain = matches!(served.encoding.conversion(header), Ok(None));
+    let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
     if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
         return None;
     }
-    let answer = crate::map::answer_here(served, read)?;
-    let topology = session.caches.topology_for(served, header);
+    let answer = crate::map::answer_here(&recent.served, read)?;
+    let is_news = |told: &&Arc<_>| topology::is_news(told, header);
+    let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 

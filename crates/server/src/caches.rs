@@ -14,7 +14,7 @@ use consort_cache::{
     CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
     OpenError, RawCache, Topology, Write, Written,
 };
-use consort_hotrod::{CacheTopology, Intelligence, RequestHeader, ServerAddress};
+use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
@@ -322,22 +322,24 @@ impl Caches {
 
     /// What a client is to be told of a cache's owners, if it knows something else.
     pub(crate) fn topology_for(&self, served: &Served, header: &RequestHeader) -> Option<Arc<CacheTopology>> {
-        if header.intelligence == Intelligence::Basic {
-            return None;
-        }
+        let told = topology::is_wanted(header).then(|| self.topology_of(served))?;
+        told.filter(|told| topology::is_news(told, header))
+    }
+
+    /// What clients are told of a cache's owners now; nothing of a cache that only this server has.
+    pub(crate) fn topology_of(&self, served: &Served) -> Option<Arc<CacheTopology>> {
         let installed = served.topology.as_ref()?.borrow();
         let installed = installed.as_ref()?;
         let (generation, endpoints) = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut last = served.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = match &*last {
-            Some((of, with, told)) if (*of, *with) == (installed.id, generation) => told.clone(),
+        match &*last {
+            Some((of, with, told)) if (*of, *with) == (installed.id, generation) => Some(told.clone()),
             _ => {
                 let told = Arc::new(topology::told(installed, &endpoints)?);
                 *last = Some((installed.id, generation, told.clone()));
-                told
+                Some(told)
             }
-        };
-        (told.id != header.topology_id).then_some(told)
+        }
     }
 
     /// Looks whenever members come or go, or others make or remove caches, until it is dropped. What it looks at is on

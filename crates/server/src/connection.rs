@@ -253,8 +253,8 @@ impl<'a> Connection<'a> {
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
     async fn begin(&mut self, request: Request) {
         self.tally.request(request.body.opcode());
-        if let Some(served) = self.requests.served(&request)
-            && let Some((asked, response)) = answer_here(&self.session, served, &request)
+        if let Some(recent) = self.requests.recent(&request)
+            && let Some((asked, response)) = answer_here(&self.session, recent, &request)
         {
             return self.encode(asked, &response);
         }

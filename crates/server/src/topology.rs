@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use consort_cache::Topology;
 use consort_hotrod::hash::hash;
-use consort_hotrod::{CacheTopology, Owners, ServerAddress};
+use consort_hotrod::{CacheTopology, Intelligence, Owners, RequestHeader, ServerAddress};
 
 /// Where clients reach the members, by their addresses' texts.
 pub(crate) type Endpoints = BTreeMap<String, ServerAddress>;
@@ -32,6 +32,16 @@ pub(crate) fn told(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTo
     let owners: Vec<Owners> = hash.segments().map(owners).collect();
     let id = id_of(&servers, &owners);
     Some(CacheTopology { id, servers, owners: Some(owners) })
+}
+
+/// Whether a client does anything with topologies.
+pub(crate) fn is_wanted(header: &RequestHeader) -> bool {
+    header.intelligence != Intelligence::Basic
+}
+
+/// Whether a client is to be told this: if it knows something else.
+pub(crate) fn is_news(told: &CacheTopology, header: &RequestHeader) -> bool {
+    is_wanted(header) && told.id != header.topology_id
 }
 
 /// An id of what it says: also a cluster that has started anew must not repeat one for something else. Never 0 nor
