@@ -81,10 +81,10 @@ pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_grid::{
-    AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent, Event,
-    EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit, ListenError,
-    Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling, Phase, Progress,
-    ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
+    AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
+    Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit,
+    ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling,
+    Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,

@@ -27,9 +27,9 @@ pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    AHEAD_MAX, BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
-    Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put, REMOVAL_OVERHEAD, Removed,
-    SegmentGone, SegmentState, Taken, Visited, WhenFull,
+    AHEAD_MAX, BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD,
+    Entry, Expired, Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, Put,
+    REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
 };
 pub use event::{
     EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Scope,

@@ -255,7 +255,8 @@ impl RequestDecoder {
                 let Some(start) = RequestStart::read(bytes)? else { return Ok(None) };
                 let RequestStart { version, opcode, end, .. } = start;
                 let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
-                let remembered = self.remembered.as_ref().filter(|remembered| remembered.is_at(&start, bytes));
+                let remembered =
+                    self.remembered.as_ref().filter(|remembered| remembered.is_at(&start, bytes));
                 let skimmer = match remembered {
                     Some(remembered) => {
                         Skimmer::new(end + remembered.bytes.len(), asked, [NOTHING, layout(opcode)])

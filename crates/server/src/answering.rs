@@ -84,7 +84,11 @@ const OPCODES: &[Opcode] = &[
 
 /// The answer to a read of what is here from a cache that keeps what its clients send: what most requests are. Nothing for
 /// all others, which [`answer`] answers.
-pub(crate) fn answer_here(session: &Session, recent: &Recent, request: &Request) -> Option<(Asked, Response)> {
+pub(crate) fn answer_here(
+    session: &Session,
+    recent: &Recent,
+    request: &Request,
+) -> Option<(Asked, Response)> {
     let Request { header, body } = request;
     let RequestBody::Map(read) = body else { return None };
     let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use consort_cache::{CacheError, Change, Condition, Entry, Lifetime, Lookup, RawCache, Stored, Version, Write};
+use consort_cache::{
+    CacheError, Change, Condition, Entry, Lifetime, Lookup, RawCache, Stored, Version, Write,
+};
 use consort_hotrod::ops::map::{Assignment, Request, Response};
 use consort_hotrod::{Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Status, Timed};
 

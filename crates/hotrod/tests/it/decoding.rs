@@ -92,7 +92,10 @@ fn headers_that_are_remembered_keep_no_buffer() {
     let [first, second] = [(); 2].map(|()| decoder.decode(&mut buffer).unwrap().unwrap());
     assert!(received.contains(&first.header.cache.as_bytes().as_ptr()));
     assert_eq!(second.header, first.header);
-    assert!(!received.contains(&second.header.cache.as_bytes().as_ptr()), "the header of the first one again");
+    assert!(
+        !received.contains(&second.header.cache.as_bytes().as_ptr()),
+        "the header of the first one again"
+    );
 }
 
 /// A million entries that come byte by byte would take days if each byte began at the first again.
