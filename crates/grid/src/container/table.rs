@@ -2,22 +2,21 @@
 //! under the segment's lock.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::Bytes;
 use consort_group::Time;
 
 use super::ahead::fetch;
 use super::cursor::{Budget, Cursor};
-use super::entry::{Entry, Lifetime};
+use super::entry::Entry;
 use super::eviction::Queues;
 use super::index::Index;
 use super::item::{self, Item};
 use super::slab::{self, Next, Slab};
+use super::stored::{Mortal, Stored, Visited};
 use super::timers::Timers;
 use super::{
     BOUND_OVERHEAD, ENTRY_OVERHEAD, Expired, Idle, LIFETIME_OVERHEAD, Lookup, REMOVAL_OVERHEAD, SegmentState,
-    Taken,
 };
 use crate::{Segment, Version};
 
@@ -49,43 +48,6 @@ pub(super) struct Table {
     inserted: u64,
     /// What `inserted` was when the segment was last dropped: cursors from before are void.
     dropped: u64,
-}
-
-/// An entry that a walk comes to.
-#[derive(Clone, Copy)]
-pub struct Visited<'a>(&'a Stored);
-
-impl<'a> Visited<'a> {
-    /// Its key.
-    pub fn key(self) -> &'a [u8] {
-        self.0.item.key()
-    }
-
-    /// Its value; empty if only the store has it.
-    pub fn value(self) -> &'a [u8] {
-        self.0.item.value_bytes()
-    }
-
-    /// Which write it is of.
-    pub fn version(self) -> Version {
-        self.0.version
-    }
-
-    /// Whether only the store has its value.
-    pub fn is_passive(self) -> bool {
-        self.0.is_passive()
-    }
-
-    /// The entry, which stays when the lock is given back.
-    pub fn entry(self) -> Entry {
-        self.0.entry()
-    }
-}
-
-impl fmt::Debug for Visited<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {:?}", self.version(), self.key())
-    }
 }
 
 /// What a look at a key finds.
@@ -124,70 +86,6 @@ pub(super) struct Contents {
     /// Entries whose values only the store has, and what is left of them here. They are in no queue.
     passive: usize,
     passive_bytes: u64,
-}
-
-#[derive(Clone)]
-pub(super) struct Stored {
-    pub(super) item: Item,
-    version: Version,
-    created: Time,
-    /// The number of the insertion of the key.
-    number: u64,
-    mortal: Option<Box<Mortal>>,
-}
-
-/// What only an entry with a lifetime has.
-#[derive(Clone)]
-struct Mortal {
-    lifetime: Lifetime,
-    last_used: Time,
-    /// The deadline in the timers, no later than the end of the entry.
-    deadline: Time,
-}
-
-impl Stored {
-    #[inline]
-    pub(super) fn entry(&self) -> Entry {
-        let (last_used, lifetime) = match &self.mortal {
-            None => (self.created, Lifetime::FOREVER),
-            Some(mortal) => (mortal.last_used, mortal.lifetime),
-        };
-        Entry { value: self.item.value(), version: self.version, created: self.created, last_used, lifetime }
-    }
-
-    pub(super) fn into_taken(self, segment: Segment) -> Taken {
-        let entry = self.entry();
-        Taken { segment, key: Bytes::copy_from_slice(self.item.key()), entry }
-    }
-
-    #[inline]
-    pub(super) fn is_passive(&self) -> bool {
-        self.item.is_passive()
-    }
-
-    fn expiry(&self) -> Option<Time> {
-        let mortal = self.mortal.as_ref()?;
-        mortal.lifetime.end(self.created, mortal.last_used)
-    }
-
-    fn is_expired(&self, now: Time) -> bool {
-        self.expiry().is_some_and(|end| end <= now)
-    }
-
-    /// Whether it has expired wherever else it was used.
-    fn is_over(&self, now: Time) -> bool {
-        self.mortal.as_ref().is_some_and(|mortal| mortal.lifetime.is_over(self.created, now))
-    }
-
-    fn note_use(&mut self, at: Time) {
-        if let Some(mortal) = self.mortal.as_mut().filter(|mortal| mortal.lifetime.max_idle.is_some()) {
-            mortal.last_used = mortal.last_used.max(at);
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        self.item.key().len() + self.item.value_len()
-    }
 }
 
 /// What an entry counts.

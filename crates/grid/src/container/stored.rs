@@ -1,0 +1,113 @@
+//! An entry as a segment keeps it, and as a walk sees it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use consort_group::Time;
+
+use super::Taken;
+use super::entry::{Entry, Lifetime};
+use super::item::Item;
+use crate::{Segment, Version};
+
+/// An entry as a segment keeps it.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub(super) item: Item,
+    pub(super) version: Version,
+    pub(super) created: Time,
+    /// The number of the insertion of the key.
+    pub(super) number: u64,
+    pub(super) mortal: Option<Box<Mortal>>,
+}
+
+/// What only an entry with a lifetime has.
+#[derive(Clone)]
+pub(super) struct Mortal {
+    pub(super) lifetime: Lifetime,
+    pub(super) last_used: Time,
+    /// The deadline in the timers, no later than the end of the entry.
+    pub(super) deadline: Time,
+}
+
+impl Stored {
+    #[inline]
+    pub(super) fn entry(&self) -> Entry {
+        let (last_used, lifetime) = match &self.mortal {
+            None => (self.created, Lifetime::FOREVER),
+            Some(mortal) => (mortal.last_used, mortal.lifetime),
+        };
+        Entry { value: self.item.value(), version: self.version, created: self.created, last_used, lifetime }
+    }
+
+    pub(super) fn into_taken(self, segment: Segment) -> Taken {
+        let entry = self.entry();
+        Taken { segment, key: Bytes::copy_from_slice(self.item.key()), entry }
+    }
+
+    #[inline]
+    pub(super) fn is_passive(&self) -> bool {
+        self.item.is_passive()
+    }
+
+    pub(super) fn expiry(&self) -> Option<Time> {
+        let mortal = self.mortal.as_ref()?;
+        mortal.lifetime.end(self.created, mortal.last_used)
+    }
+
+    pub(super) fn is_expired(&self, now: Time) -> bool {
+        self.expiry().is_some_and(|end| end <= now)
+    }
+
+    /// Whether it has expired wherever else it was used.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        self.mortal.as_ref().is_some_and(|mortal| mortal.lifetime.is_over(self.created, now))
+    }
+
+    pub(super) fn note_use(&mut self, at: Time) {
+        if let Some(mortal) = self.mortal.as_mut().filter(|mortal| mortal.lifetime.max_idle.is_some()) {
+            mortal.last_used = mortal.last_used.max(at);
+        }
+    }
+
+    pub(super) fn data_len(&self) -> usize {
+        self.item.key().len() + self.item.value_len()
+    }
+}
+
+/// An entry that a walk comes to.
+#[derive(Clone, Copy)]
+pub struct Visited<'a>(pub(super) &'a Stored);
+
+impl<'a> Visited<'a> {
+    /// Its key.
+    pub fn key(self) -> &'a [u8] {
+        self.0.item.key()
+    }
+
+    /// Its value; empty if only the store has it.
+    pub fn value(self) -> &'a [u8] {
+        self.0.item.value_bytes()
+    }
+
+    /// Which write it is of.
+    pub fn version(self) -> Version {
+        self.0.version
+    }
+
+    /// Whether only the store has its value.
+    pub fn is_passive(self) -> bool {
+        self.0.is_passive()
+    }
+
+    /// The entry, which stays when the lock is given back.
+    pub fn entry(self) -> Entry {
+        self.0.entry()
+    }
+}
+
+impl fmt::Debug for Visited<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.version(), self.key())
+    }
+}
