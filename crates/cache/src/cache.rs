@@ -247,8 +247,8 @@ impl RawCache {
         self.value_here(key)
     }
 
-    /// Tells that these keys, at most [`AHEAD_MAX`](crate::AHEAD_MAX), are looked up next: what that needs of memory is fetched for
-    /// all of them at once. It shows in nothing else.
+    /// Tells that these keys are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: what that needs of memory is
+    /// fetched for all at once. It shows in nothing else.
     pub fn look_ahead<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.opened.look_ahead(keys);
     }
