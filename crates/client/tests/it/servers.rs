@@ -1,5 +1,6 @@
 //! Servers of Consort's in this process.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -94,20 +95,48 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
+    /// The kernel writes its table page by page, while sockets of other tests come and go: one may be left out, or be
+    /// there more than once. So each counts once, and two readings have to agree.
     pub(crate) fn of(port: u16) -> Self {
-        let (mut listening, mut served, mut made) = (0, 0, 0);
-        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let mut before = lines_with(port);
+        let lines = loop {
+            let again = lines_with(port);
+            if again == before {
+                break again;
+            }
+            before = again;
+        };
         let port = format!(":{port:04X}");
-        for line in table.lines().skip(1) {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            // The near end, the far end, and the state: 01 is established, 0A listening.
-            let [_, near, far, state, ..] = fields[..] else { continue };
-            listening += usize::from(near.ends_with(&port) && state == "0A");
-            served += usize::from(near.ends_with(&port) && state == "01");
-            made += usize::from(far.ends_with(&port) && state == "01");
+        let count = |is_it: &dyn Fn(&Socket) -> bool| lines.iter().filter(|socket| is_it(socket)).count();
+        Self {
+            listening: count(&|socket| socket.near.ends_with(&port) && socket.state == LISTENING),
+            served: count(&|socket| socket.near.ends_with(&port) && socket.state == ESTABLISHED),
+            made: count(&|socket| socket.far.ends_with(&port) && socket.state == ESTABLISHED),
         }
-        Self { listening, served, made }
     }
+}
+
+/// A line of `/proc/net/tcp`.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Socket {
+    near: String,
+    far: String,
+    state: String,
+}
+
+const ESTABLISHED: &str = "01";
+const LISTENING: &str = "0A";
+
+fn lines_with(port: u16) -> BTreeSet<Socket> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = format!(":{port:04X}");
+    let sockets = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, near, far, state, ..] = fields[..] else { return None };
+        let is_of_it = near.ends_with(&port) || far.ends_with(&port);
+        is_of_it.then(|| Socket { near: near.into(), far: far.into(), state: state.into() })
+    });
+    sockets.collect()
 }
 
 /// How many connections to a port clients here have.
