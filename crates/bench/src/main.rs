@@ -95,7 +95,7 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     if options.has(Part::Gigabit) {
         gigabit::check(options)?;
     }
-    if options.has(Part::Idle) {
+    if options.has(Part::Idle) || options.has(Part::Hostile) {
         hotrod::check(options)?;
     }
     let machine = Machine::look();
@@ -136,6 +136,9 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     }
     if options.has(Part::Streams) {
         hotrod::streams(options, &mut findings);
+    }
+    if options.has(Part::Hostile) {
+        hotrod::hostile(options, &mut findings);
     }
     if options.has(Part::Pool) {
         hotrod::pool(options, &mut findings);

@@ -37,12 +37,14 @@ pub(crate) enum Part {
     Idle,
     /// Values in pieces, and small requests beside them.
     Streams,
+    /// Thousands of unknown connections and wrong passwords, beside a client at work.
+    Hostile,
     /// One connection for all callers, beside one for each.
     Pool,
 }
 
 /// The parts that `--hotrod` runs.
-const HOT_ROD: [Part; 4] = [Part::Server, Part::Idle, Part::Streams, Part::Pool];
+const HOT_ROD: [Part; 5] = [Part::Server, Part::Idle, Part::Streams, Part::Hostile, Part::Pool];
 
 /// The parts that `--grid` runs.
 const GRID: [Part; 3] = [Part::Grid, Part::Iterate, Part::Rebalance];
@@ -82,7 +84,7 @@ pub(crate) struct Options {
     /// Runs the parts of the grid: grid, iterate and rebalance.
     #[arg(long, conflicts_with_all = ["only", "all"])]
     pub(crate) grid: bool,
-    /// Runs the parts of server and client: server, idle, streams and pool.
+    /// Runs the parts of server and client: server, idle, streams, hostile and pool.
     #[arg(long, conflicts_with_all = ["only", "all", "grid"])]
     pub(crate) hotrod: bool,
     /// Samples of each; the median counts.
@@ -145,6 +147,9 @@ pub(crate) struct Options {
     /// Connections that have nothing to say.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) idle: usize,
+    /// Connections that are opened at once by clients whom nobody knows.
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    pub(crate) strangers: usize,
     /// Megabytes that go each way in pieces.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) streamed_mb: u64,
@@ -223,6 +228,11 @@ impl Options {
     /// Connections that have nothing to say.
     pub(crate) fn idle(&self) -> usize {
         if self.quick { self.idle.min(200) } else { self.idle }
+    }
+
+    /// Connections that are opened at once by clients whom nobody knows.
+    pub(crate) fn strangers(&self) -> usize {
+        if self.quick { self.strangers.min(200) } else { self.strangers }
     }
 
     /// Megabytes that go each way in pieces.

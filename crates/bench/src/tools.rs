@@ -238,6 +238,28 @@ pub(crate) fn pieces(at: &str, options: &Options) -> anyhow::Result<Value> {
     if said.is_success { Ok(said.figures) } else { bail!("`pieces` has failed: {}", said.figures) }
 }
 
+/// A client at a steady rate, of one server.
+pub(crate) struct Steady<'a> {
+    /// The server, with the user to be.
+    pub(crate) uri: &'a str,
+    /// The server's process.
+    pub(crate) pid: u32,
+    pub(crate) size: usize,
+    pub(crate) reads: f64,
+}
+
+/// The bench's own program: requests at a steady rate. And how many milliseconds it took to connect.
+pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
+    let own = [
+        format!("--server={}", load.uri),
+        format!("--server-pid={}", load.pid),
+        format!("--size={}", load.size),
+        format!("--reads={}", load.reads),
+    ];
+    let said = run("steady", &[&own[..], &times(options)].concat())?;
+    Ok((said.requests()?, said.number("/connected_ms")?))
+}
+
 /// The bench's own program: so many threads that send to one member.
 pub(crate) fn senders(threads: usize, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [&[format!("--threads={threads}")][..], &times(options)].concat();

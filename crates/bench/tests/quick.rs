@@ -133,6 +133,33 @@ fn servers_and_clients_are_measured_in_one_run() {
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
 
+/// A client at work comes to figures beside thousands of strangers and wrong passwords (here a few), each of which the server
+/// has refused; and so does what it holds for a stranger.
+#[test]
+fn a_client_beside_strangers_is_measured() {
+    let figures = figures("hostile", &["--only=hostile", "--strangers=60"]);
+    let rows = figures["rows"].as_array().expect("rows");
+    let of = |subject: &str, figure: &str| {
+        let row = rows.iter().find(|row| row["subject"] == subject && row["figure"] == figure);
+        row.unwrap_or_else(|| panic!("no {figure} of {subject}"))
+    };
+    let guesses = ["1000 wrong passwords a second", "wrong passwords, as fast as they are answered"];
+    for subject in [&["60 strangers at once"][..], &guesses].concat() {
+        for figure in ["p50 us", "p99 us"] {
+            let row = of(subject, figure);
+            assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    for subject in guesses {
+        for figure in ["refused/s, SCRAM", "refused/s, PLAIN"] {
+            assert!(of(subject, figure)["consort"].as_f64() > Some(0.0), "{figure} of {subject}");
+        }
+    }
+    let held = of("60 strangers, unfinished log-ins", "KB/connection");
+    assert!(held["consort"].as_f64() > Some(0.0), "{held}");
+    assert!(figures["failures"].is_null(), "{}", figures["failures"]);
+}
+
 /// S000-44, S004-13, S004-14, S004-19: reads and writes of the grid come to figures beside Infinispan and Hazelcast, going
 /// through everything beside Infinispan, and a rebalance beside a TCP stream.
 #[test]

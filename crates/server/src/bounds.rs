@@ -116,6 +116,13 @@ pub const RESTORE_TOLD_AFTER: Duration = Duration::from_secs(5);
 /// Keys and values below this size are copied out of what was received, so that they do not keep all of it in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;
 
+/// Clients that are not known yet have a thread for as many cores as this, and one at least: there may be thousands of them
+/// at once, and most of the CPUs are for those that are known.
+pub const STRANGERS_SHARE: usize = 4;
+
+/// Connections that are accepted, moved or forgotten before others have their turn: some microseconds each.
+pub const ACCEPTED_AT_ONCE: usize = 16;
+
 /// How long a server that ends waits for what is under way.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 

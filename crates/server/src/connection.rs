@@ -24,17 +24,20 @@ use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
 use crate::session::Session;
+use crate::strangers::Threshold;
 use crate::stream::{Incoming, Outgoing};
 use crate::telemetry::Tally;
 use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
 
-/// Serves a client until it goes, or says what cannot be read, or the server ends.
+/// Serves a client until it goes, or says what cannot be read, or the server ends. Until it steps over the threshold its client
+/// is not known.
 pub(crate) async fn serve(
     stream: TcpStream,
     caches: Arc<Caches>,
     security: Arc<Security>,
+    threshold: Threshold,
     mut ending: watch::Receiver<bool>,
 ) {
     let (peer, known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
@@ -58,8 +61,13 @@ pub(crate) async fn serve(
     let admission = security.authenticator.as_ref().map(admission);
     let access = Access::new(security.authenticator.clone());
     let mut connection = Connection::new(Session::new(caches, access), admission, (from, to), input, &tally);
-    if before(known_by, &mut ending, connection.meet()).await.is_none() {
-        return;
+    let Some(first) = before(known_by, &mut ending, connection.meet()).await else { return };
+    // Who is turned away stays a stranger.
+    if !connection.is_lost {
+        threshold.step_over().await;
+    }
+    if let Some(first) = first {
+        connection.begin(first).await;
     }
     if let Err(error) = connection.run(&mut ending).await {
         tracing::debug!(%error, "a client's connection has ended");
@@ -131,15 +139,21 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request, and where it matters until it is known whose it is.
-    async fn meet(&mut self) -> io::Result<()> {
+    /// Waits for the first request, which is still to be begun, or where it matters until it is known who the client is.
+    async fn meet(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_alone(&mut self.input) {
                 Ok(Some(request)) => {
-                    if self.admit(request).await? {
-                        self.requests.set_limits(Limits::default());
-                        return Ok(());
-                    }
+                    let first = if self.admission.is_some() {
+                        if !self.admit(request).await? {
+                            continue;
+                        }
+                        None
+                    } else {
+                        Some(request)
+                    };
+                    self.requests.set_limits(Limits::default());
+                    return Ok(first);
                 }
                 Ok(None) => {
                     let before = self.input.len();
@@ -151,7 +165,7 @@ impl<'a> Connection<'a> {
                 }
                 Err(error) => {
                     self.lose(error);
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }
@@ -159,10 +173,7 @@ impl<'a> Connection<'a> {
 
     /// Answers a stranger; true if it is none any more, or has tried often enough. What it does not read is not held for it.
     async fn admit(&mut self, request: Request) -> io::Result<bool> {
-        let Some(admission) = &mut self.admission else {
-            self.begin(request).await;
-            return Ok(true);
-        };
+        let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
         self.encode(asked, &response);

@@ -16,7 +16,8 @@
 //!
 //! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
 //! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
-//! what has to wait for other members waits beside the connection. A client that does not read is not read from.
+//! what has to wait for other members waits beside the connection. A client that does not read is not read from. Until a
+//! client is known, it is served by threads that step back behind the others.
 
 #![forbid(unsafe_code)]
 
@@ -53,6 +54,7 @@ mod security;
 mod server;
 mod session;
 mod stats;
+mod strangers;
 mod stream;
 mod streams;
 mod telemetry;

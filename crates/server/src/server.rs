@@ -15,12 +15,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::bounds::{ACCEPT_AGAIN_AFTER, CONNECTIONS_MAX, DRAIN_TIME_MAX};
+use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
 use crate::security::{Security, SecurityError, Settings, Tokens, Users};
+use crate::strangers::{Serving, Strangers};
 use crate::{connection, transactions};
 
 /// A server could not start. Its manager is closed.
@@ -35,6 +36,9 @@ pub enum ServerError {
         /// Why not.
         error: io::Error,
     },
+    /// It cannot have threads for clients that it does not know yet.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
     /// It cannot have the caches that all servers share.
     #[error("cannot join the other servers: {0}")]
     Caches(String),
@@ -178,6 +182,13 @@ impl ServerBuilder {
                 return Err(error.into());
             }
         };
+        let strangers = match Strangers::new() {
+            Ok(strangers) => strangers,
+            Err(error) => {
+                manager.abort().await;
+                return Err(ServerError::Threads(error));
+            }
+        };
         let listening = listen(&self.host, self.port).await;
         let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = match listening {
@@ -195,7 +206,7 @@ impl ServerBuilder {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
         })?;
-        Ok(Server { listener, address, caches: Arc::new(caches), security })
+        Ok(Server { listener, address, caches: Arc::new(caches), security, strangers })
     }
 }
 
@@ -205,6 +216,7 @@ pub struct Server {
     address: SocketAddr,
     caches: Arc<Caches>,
     security: Arc<Security>,
+    strangers: Strangers,
 }
 
 impl Server {
@@ -225,7 +237,7 @@ impl Server {
     ///
     /// [`NotHandedOver`], if others may not have everything.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
-        let Self { listener, caches, security, .. } = self;
+        let Self { listener, caches, security, mut strangers, .. } = self;
         let (ends, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
         // Like the connections it ends with this, also if this is dropped.
@@ -235,15 +247,17 @@ impl Server {
             async move { tokio::join!(caches.follow(), transactions::reap(&caches)) }
         });
         tokio::pin!(end);
-        loop {
+        for turn in 1.. {
             tokio::select! {
                 () = &mut end => break,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                    Ok((stream, _)) if connections.len() + strangers.len() < CONNECTIONS_MAX => {
                         // Answers are written together as they are; waiting for more of them would only cost time.
                         let _ = stream.set_nodelay(true);
                         let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
-                        connections.spawn(connection::serve(stream, caches, security, ending));
+                        strangers.meet(|threshold| {
+                            Box::pin(connection::serve(stream, caches, security, threshold, ending))
+                        });
                     }
                     Ok(_) => {
                         caches.telemetry.turned_away.one();
@@ -255,20 +269,40 @@ impl Server {
                         tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                     }
                 },
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                Some(serving) = strangers.next() => go_on(&mut connections, serving),
+                Some(_) = connections.join_next() => {}
+            }
+            if turn % ACCEPTED_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
             }
         }
         drop(listener);
         let _ = ends.send(true);
-        let drained = async { while connections.join_next().await.is_some() {} };
+        let drained = async {
+            loop {
+                tokio::select! {
+                    Some(serving) = strangers.next() => go_on(&mut connections, serving),
+                    Some(_) = connections.join_next() => {}
+                    else => break,
+                }
+            }
+        };
         if timeout(DRAIN_TIME_MAX, drained).await.is_err() {
             tracing::warn!("{} clients have not taken their answers", connections.len());
         }
+        strangers.shutdown().await;
         connections.shutdown().await;
         following.shutdown().await;
         match Arc::try_unwrap(caches) {
             Ok(caches) => caches.end().await,
             Err(_) => unreachable!("all tasks that had them have ended"),
         }
+    }
+}
+
+/// Goes on with a connection whose client is known, if there is one.
+fn go_on(connections: &mut JoinSet<()>, serving: Option<Serving>) {
+    if let Some(serving) = serving {
+        connections.spawn(serving);
     }
 }

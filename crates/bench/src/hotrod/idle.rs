@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::served::Served;
 use super::{P50, P99, Pairs, SERVER_CPU_US, own_client};
 use crate::findings::{Findings, Outcome};
-use crate::options::Options;
+use crate::options::{Options, Part};
 use crate::progress::Progress;
 use crate::report;
 use crate::sample::Runs;
@@ -42,13 +42,16 @@ struct Record {
 /// Whether this process and those that it starts may have so many connections.
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
-    let wanted = options.idle() + FILES_BESIDE;
+    let idle = options.has(Part::Idle).then(|| ("--idle", options.idle()));
+    let strangers = options.has(Part::Hostile).then(|| ("--strangers", options.strangers()));
     let open = open_files(&limits).context("no limit of open files in /proc/self/limits")?;
-    ensure!(
-        open >= wanted,
-        "{open} open files are not enough for --idle {}: `ulimit -n {wanted}`",
-        options.idle()
-    );
+    for (option, count) in idle.into_iter().chain(strangers) {
+        let wanted = count + FILES_BESIDE;
+        ensure!(
+            open >= wanted,
+            "{open} open files are not enough for {option} {count}: `ulimit -n {wanted}`"
+        );
+    }
     Ok(())
 }
 

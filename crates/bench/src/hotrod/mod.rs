@@ -1,6 +1,8 @@
 //! Our Hot Rod server and client: beside Infinispan's server under the same Java client, beside a bare socket, beside
-//! redis-server, with many connections, with large values, and beside clients that keep pools of connections.
+//! redis-server, with many connections, with large values, beside strangers, and beside clients that keep pools of
+//! connections.
 
+mod hostile;
 mod idle;
 mod java_client;
 mod pool;
@@ -9,6 +11,7 @@ mod served;
 mod server;
 mod streams;
 
+pub(crate) use self::hostile::hostile;
 pub(crate) use self::idle::{check, idle};
 pub(crate) use self::pool::pool;
 pub(crate) use self::server::server;

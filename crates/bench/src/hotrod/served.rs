@@ -31,6 +31,18 @@ impl Served {
         Self::start(command, "consort server", "Hot Rod on", PORT)
     }
 
+    /// `consort server` with these users, of whom passwords may be sent as they are.
+    pub(super) fn with_users(users: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(tools::program("consort")?);
+        command
+            .arg("server")
+            .arg(format!("--port={PORT}"))
+            .arg("--allow-cleartext")
+            .arg("--users")
+            .arg(users);
+        Self::start(command, "consort server", "Hot Rod on", PORT)
+    }
+
     /// So many in one cluster.
     pub(super) fn cluster(count: u16) -> anyhow::Result<Vec<Self>> {
         let hosts: Vec<String> = (0..count).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();

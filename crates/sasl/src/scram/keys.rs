@@ -1,8 +1,6 @@
 //! What follows from a password: the keys of both sides.
 
-use std::num::NonZeroU32;
-
-use ring::{digest, hmac, pbkdf2};
+use ring::{digest, hmac};
 
 /// Iterations that are too few to keep a password that somebody has the verifier of (RFC 7677, section 4).
 pub const ITERATIONS_MIN: u32 = 4_096;
@@ -48,11 +46,15 @@ impl Hash {
     }
 
     pub(crate) fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
+        hmac::sign(&self.key(key), message).as_ref().to_vec()
+    }
+
+    fn key(self, key: &[u8]) -> hmac::Key {
         let algorithm = match self {
             Self::Sha256 => hmac::HMAC_SHA256,
             Self::Sha512 => hmac::HMAC_SHA512,
         };
-        hmac::sign(&hmac::Key::new(algorithm, key), message).as_ref().to_vec()
+        hmac::Key::new(algorithm, key)
     }
 }
 
@@ -74,16 +76,92 @@ impl std::fmt::Debug for Keys {
 impl Keys {
     /// Derives them. This takes time, a millisecond or more per 1,000 iterations: not to be done where others wait.
     pub fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
-        let algorithm = match hash {
-            Hash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
-            Hash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
-        };
-        let iterations = NonZeroU32::new(iterations).unwrap_or(NonZeroU32::MIN);
-        let mut salted = vec![0; hash.len()];
-        pbkdf2::derive(algorithm, iterations, salt, password.as_bytes(), &mut salted);
-        let client = hash.hmac(&salted, b"Client Key");
+        let mut derivation = Derivation::begin(hash, password, salt, iterations);
+        loop {
+            if let Some(keys) = derivation.go_on(iterations) {
+                return keys;
+            }
+        }
+    }
+
+    fn of(hash: Hash, salted: &[u8]) -> Self {
+        let client = hash.hmac(salted, b"Client Key");
         let stored = hash.digest(&client);
-        let server = hash.hmac(&salted, b"Server Key");
+        let server = hash.hmac(salted, b"Server Key");
         Self { hash, client, stored, server }
+    }
+}
+
+/// Keys that are being derived from a password (PBKDF2, RFC 8018; one block of it, as RFC 5802 calls Hi), a part at a time: for
+/// those who have to let others run in between.
+pub struct Derivation {
+    hash: Hash,
+    password: hmac::Key,
+    last: hmac::Tag,
+    sum: Vec<u8>,
+    /// Iterations that are still to be done.
+    left: u32,
+}
+
+impl std::fmt::Debug for Derivation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Derivation").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl Derivation {
+    /// The first iteration. There is always one.
+    pub fn begin(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
+        let password = hash.key(password.as_bytes());
+        let mut first = hmac::Context::with_key(&password);
+        first.update(salt);
+        first.update(&1_u32.to_be_bytes());
+        let last = first.sign();
+        let sum = last.as_ref().to_vec();
+        Self { hash, password, last, sum, left: iterations.saturating_sub(1) }
+    }
+
+    /// So many iterations more, or as many as are left. The keys once all are done.
+    pub fn go_on(&mut self, iterations: u32) -> Option<Keys> {
+        let now = iterations.min(self.left);
+        for _ in 0..now {
+            self.last = hmac::sign(&self.password, self.last.as_ref());
+            for (sum, byte) in self.sum.iter_mut().zip(self.last.as_ref()) {
+                *sum ^= byte;
+            }
+        }
+        self.left -= now;
+        (self.left == 0).then(|| Keys::of(self.hash, &self.sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By another implementation of the whole, not by ours.
+    #[test]
+    fn parts_come_to_what_the_whole_does() {
+        for (hash, algorithm) in [
+            (Hash::Sha256, ring::pbkdf2::PBKDF2_HMAC_SHA256),
+            (Hash::Sha512, ring::pbkdf2::PBKDF2_HMAC_SHA512),
+        ] {
+            for iterations in [1_u32, 2, 4_096] {
+                let mut salted = vec![0; hash.len()];
+                let count = iterations.try_into().unwrap();
+                ring::pbkdf2::derive(algorithm, count, b"salt", b"pencil", &mut salted);
+                let wanted = Keys::of(hash, &salted);
+                assert_eq!(Keys::derive(hash, "pencil", b"salt", iterations), wanted);
+                let mut derivation = Derivation::begin(hash, "pencil", b"salt", iterations);
+                let mut parts = 0;
+                let keys = loop {
+                    parts += 1;
+                    if let Some(keys) = derivation.go_on(1_000) {
+                        break keys;
+                    }
+                };
+                assert_eq!((keys, parts), (wanted, iterations.div_ceil(1_000).max(1)));
+            }
+        }
     }
 }

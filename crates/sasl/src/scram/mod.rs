@@ -9,7 +9,7 @@ mod message;
 pub mod server;
 mod verifier;
 
-pub use keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
+pub use keys::{Derivation, Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 pub use verifier::{Verifier, VerifierError};
 
 /// A nonce of these random bytes.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use subtle::ConstantTimeEq;
 
-use crate::scram::keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
+use crate::scram::keys::{Derivation, Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 use crate::scram::message::{base64, unbase64};
 
 /// What a server knows a user by. Who has it can try passwords on it, each at the price of its iterations, and can play the
@@ -65,7 +65,16 @@ impl Verifier {
 
     /// Whether it is of this password, prepared. This takes time, as [`Keys::derive`] does.
     pub fn fits(&self, password: &str) -> bool {
-        let keys = Keys::derive(self.hash, password, &self.salt, self.iterations);
+        self.is_of(&Keys::derive(self.hash, password, &self.salt, self.iterations))
+    }
+
+    /// Derives the keys that [`Self::is_of`] takes from a password, prepared, a part at a time.
+    pub fn derivation(&self, password: &str) -> Derivation {
+        Derivation::begin(self.hash, password, &self.salt, self.iterations)
+    }
+
+    /// Whether it is of the password that these keys are derived from.
+    pub fn is_of(&self, keys: &Keys) -> bool {
         keys.stored.ct_eq(&self.stored_key).into()
     }
 

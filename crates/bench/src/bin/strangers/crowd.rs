@@ -1,0 +1,110 @@
+//! Many connections at once.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::{Ending, connect, ready};
+
+/// The beginning of a request's header.
+const HALF: &[u8] = b"\xa0\x01\x1f";
+
+/// Not Hot Rod's magic, nor the beginning of a line of HTTP.
+const GARBAGE: &[u8] = &[0x16; 64];
+
+/// AUTH with PLAIN, as far as the length of the message: its next 14,000 bytes, of which one is not sent.
+const UNFINISHED: &[u8] = b"\xa0\x01\x1f\x23\x00\x00\x01\x00\x00\x00\x05PLAIN\xb0\x6d";
+const UNFINISHED_BYTES: usize = 14_000;
+
+#[derive(Args)]
+pub(crate) struct Crowd {
+    /// Connections.
+    #[arg(long, default_value_t = 5_000)]
+    count: usize,
+    /// How long they are held before all go and all come again, in seconds.
+    #[arg(long, default_value_t = 1.0)]
+    hold: f64,
+    /// Each sends nearly all of a large request; else the first of three says nothing, the second sends half of a header, and
+    /// the third what is no request.
+    #[arg(long)]
+    unfinished: bool,
+}
+
+/// What has become of connections.
+#[derive(Default)]
+struct Seen {
+    rounds: u64,
+    opened: u64,
+    failed: u64,
+    /// Until all were open, the longest time.
+    opening: Duration,
+}
+
+impl Crowd {
+    pub(crate) async fn come(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
+        let (begun, mut seen) = (Instant::now(), Seen::default());
+        while !*ending.borrow() {
+            let opening = Instant::now();
+            let mut connecting: JoinSet<_> =
+                (0..self.count).map(|nth| open(server, self.says(nth))).collect();
+            let mut held = Vec::with_capacity(self.count);
+            if seen.rounds == 0 && !self.unfinished {
+                ready()?;
+            }
+            while let Some(opened) = connecting.join_next().await {
+                match opened? {
+                    Ok(stream) => held.push(stream),
+                    Err(_) => seen.failed += 1,
+                }
+            }
+            if seen.rounds == 0 && self.unfinished {
+                ready()?;
+            }
+            seen.opened += held.len() as u64;
+            seen.opening = seen.opening.max(opening.elapsed());
+            seen.rounds += 1;
+            // Over when the time is, or the input.
+            let _ = timeout(Duration::from_secs_f64(self.hold), ending.wait_for(|is_over| *is_over)).await;
+        }
+        Ok(json!({
+            "rounds": seen.rounds,
+            "opened": seen.opened,
+            "failed": seen.failed,
+            "opened_sec": seen.opened as f64 / begun.elapsed().as_secs_f64(),
+            "opening_ms": seen.opening.as_secs_f64() * 1e3,
+        }))
+    }
+
+    fn says(&self, nth: usize) -> Vec<u8> {
+        if self.unfinished {
+            let mut request = UNFINISHED.to_vec();
+            request.resize(UNFINISHED.len() + UNFINISHED_BYTES - 1, 7);
+            return request;
+        }
+        [&[], HALF, GARBAGE][nth % 3].to_vec()
+    }
+}
+
+async fn open(server: SocketAddr, says: Vec<u8>) -> std::io::Result<TcpStream> {
+    let mut stream = connect(server).await?;
+    stream.write_all(&says).await?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seven bits in each byte, the lowest first.
+    #[test]
+    fn a_request_says_how_much_is_to_come() {
+        let [.., low, high] = UNFINISHED else { unreachable!("it has more") };
+        assert_eq!(usize::from(low & 0x7f) | usize::from(*high) << 7, UNFINISHED_BYTES);
+    }
+}

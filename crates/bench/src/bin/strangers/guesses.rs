@@ -1,0 +1,175 @@
+//! Wrong passwords, at a rate or as fast as they are answered.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bytes::BytesMut;
+use clap::Args;
+use consort_hotrod::ops::auth;
+use consort_hotrod::{
+    Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
+    ResponseDecoder, Status,
+};
+use consort_sasl::scram::{self, Hash, Keys};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use crate::{Ending, connect, ready};
+
+const HASH: Hash = Hash::Sha512;
+const PASSWORD: &str = "a wrong one";
+
+#[derive(Args)]
+pub(crate) struct Guesses {
+    /// The user, whom every other guess is for; the others are for nobody.
+    #[arg(long)]
+    user: String,
+    /// Connections that guess by SCRAM-SHA-512.
+    #[arg(long, default_value_t = 16)]
+    scram: usize,
+    /// Connections that guess by PLAIN, each as fast as it is answered.
+    #[arg(long, default_value_t = 16)]
+    plain: usize,
+    /// Guesses a second by SCRAM; as fast as they are answered unless it is said.
+    #[arg(long)]
+    rate: Option<f64>,
+}
+
+/// What all guess together.
+struct Shared {
+    server: SocketAddr,
+    begun: Instant,
+    rate: Option<f64>,
+    /// Guesses by SCRAM that have had their turn.
+    turns: AtomicU64,
+    scram: AtomicU64,
+    plain: AtomicU64,
+    connections: AtomicU64,
+}
+
+impl Guesses {
+    pub(crate) async fn make(self, server: SocketAddr, mut ending: Ending) -> anyhow::Result<Value> {
+        let shared = Arc::new(Shared {
+            server,
+            begun: Instant::now(),
+            rate: self.rate,
+            turns: AtomicU64::new(0),
+            scram: AtomicU64::new(0),
+            plain: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        });
+        let mut guessing = JoinSet::new();
+        for nth in 0..self.scram + self.plain {
+            let name = if nth % 2 == 0 { self.user.clone() } else { format!("nobody-{nth}") };
+            guessing.spawn(guess(shared.clone(), name, nth < self.scram));
+        }
+        ready()?;
+        tokio::select! {
+            _ = ending.wait_for(|is_over| *is_over) => {}
+            // Whoever ends has seen what must not be.
+            Some(ended) = guessing.join_next() => ended??,
+        }
+        let seconds = shared.begun.elapsed().as_secs_f64();
+        let each = |count: &AtomicU64| count.load(Relaxed) as f64 / seconds;
+        Ok(json!({
+            "scram_sec": each(&shared.scram),
+            "plain_sec": each(&shared.plain),
+            "connections_sec": each(&shared.connections),
+        }))
+    }
+}
+
+/// One who guesses, with a new connection whenever the server has had enough of the last.
+async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Result<()> {
+    // Deriving keys is what a guess costs: done once for a password, it is the server that is tried.
+    let mut keys = None;
+    // A turn that met with a connection that was over is still to be had.
+    let mut has_turn = false;
+    loop {
+        shared.connections.fetch_add(1, Relaxed);
+        let mut line = Line::to(shared.server).await?;
+        loop {
+            if by_scram && !std::mem::replace(&mut has_turn, true) {
+                shared.wait().await;
+            }
+            let answer = if by_scram {
+                line.scram(&name, &mut keys).await?
+            } else {
+                line.auth("PLAIN", format!("\0{name}\0{PASSWORD}").into_bytes()).await?
+            };
+            match answer {
+                None => break,
+                Some(Response { status: Status::ServerError, .. }) => {
+                    has_turn = false;
+                    if by_scram { &shared.scram } else { &shared.plain }.fetch_add(1, Relaxed);
+                }
+                Some(other) => bail!("a wrong password is answered by {other:?}"),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Until it is the next one's turn.
+    async fn wait(&self) {
+        let Some(rate) = self.rate else { return };
+        let turn = self.turns.fetch_add(1, Relaxed) as f64;
+        sleep_until((self.begun + Duration::from_secs_f64(turn / rate)).into()).await;
+    }
+}
+
+/// A connection.
+struct Line {
+    stream: TcpStream,
+    input: BytesMut,
+    decoder: ResponseDecoder,
+}
+
+impl Line {
+    async fn to(server: SocketAddr) -> anyhow::Result<Self> {
+        let stream = connect(server).await.context("connecting")?;
+        Ok(Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() })
+    }
+
+    /// The answer to a message of a mechanism; nothing if the server has hung up.
+    async fn auth(&mut self, mechanism: &str, message: Vec<u8>) -> anyhow::Result<Option<Response>> {
+        let body = RequestBody::Auth(auth::Request::Step(mechanism.into(), message.into()));
+        let request = Request { header: RequestHeader::new(1, ProtocolVersion::V4_1), body };
+        let mut output = Output::new();
+        request.encode(&mut output);
+        if self.stream.write_all(&output.into_bytes()).await.is_err() {
+            return Ok(None);
+        }
+        loop {
+            match self.decoder.decode(&mut self.input, |_| Some(request.asked()))? {
+                Some(Incoming::Response(response)) => return Ok(Some(response)),
+                Some(other) => bail!("nobody asked for {other:?}"),
+                None => {}
+            }
+            if matches!(self.stream.read_buf(&mut self.input).await, Ok(0) | Err(_)) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Both messages. Salts and iterations of a name are always the same.
+    async fn scram(&mut self, name: &str, keys: &mut Option<Keys>) -> anyhow::Result<Option<Response>> {
+        let (first, message) = scram::client::First::begin(HASH, name, "guess");
+        let Some(answer) = self.auth(HASH.mechanism(), message).await? else { return Ok(None) };
+        let ResponseBody::Auth(auth::Response::Challenge(challenge)) = &answer.body else {
+            bail!("no challenge: {answer:?}");
+        };
+        let challenged = first.challenged(challenge)?;
+        let keys = keys
+            .get_or_insert_with(|| Keys::derive(HASH, PASSWORD, challenged.salt(), challenged.iterations()));
+        let (_, message) = challenged.prove(keys);
+        self.auth("", message).await
+    }
+}

@@ -1,0 +1,308 @@
+//! A server whom strangers bother, and what a client notices that is at work meanwhile: thousands of connections at once, and
+//! wrong passwords at speed. And what a stranger's connection holds of the server's memory.
+//!
+//! Strangers run only while a CPU has nothing else to do (SCHED_IDLE): else two CPUs would show what the strangers take, which
+//! on a network are elsewhere, instead of what they make the server do. For the same reason the client's load is steady and
+//! far from what the machine can do: with no CPU to spare, each wait would be one for a CPU, with strangers or without.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use consort_jgroups::Killed;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::served::Served;
+use super::{P50, P99, P999, Pairs, READS, SERVER_CPU_US, SIZE};
+use crate::findings::{Findings, Outcome};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+use crate::sample::Runs;
+use crate::targets::{Rival, Row, SERVER_CPU, Target};
+use crate::tools::{self, Steady};
+
+/// The user who is at work, and whose password is guessed.
+const USER: &str = "alice";
+const PASSWORD: &str = "wonderland";
+
+/// Wrong passwords a second where they come at a rate: 3.6 million an hour.
+const GUESSES_SEC: u32 = 1_000;
+
+/// What p99 may be of what it is without strangers (issue's bound: at most doubled).
+const TARGET: f64 = 2.0;
+
+/// Kilobytes that a stranger's connection may hold.
+const KILOBYTES_MAX: f64 = 65.536;
+
+/// How long the server's memory has to stay the same until it has taken what was sent.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// The longest that is waited for that.
+const SETTLING_MAX: Duration = Duration::from_secs(5);
+
+/// What strangers do.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Strangers {
+    /// They open so many connections at once, again and again.
+    Crowd(usize),
+    /// They guess at a rate by SCRAM, and by PLAIN as fast as they are answered.
+    Guesses,
+    /// They guess as fast as they are answered.
+    FastGuesses,
+}
+
+impl Strangers {
+    fn name(self) -> String {
+        match self {
+            Self::Crowd(count) => format!("{count} strangers at once"),
+            Self::Guesses => format!("{GUESSES_SEC} wrong passwords a second"),
+            Self::FastGuesses => "wrong passwords, as fast as they are answered".to_owned(),
+        }
+    }
+
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Self::Crowd(count) => vec!["crowd".to_owned(), format!("--count={count}")],
+            Self::Guesses => {
+                vec!["guesses".to_owned(), format!("--user={USER}"), format!("--rate={GUESSES_SEC}")]
+            }
+            Self::FastGuesses => vec!["guesses".to_owned(), format!("--user={USER}")],
+        }
+    }
+
+    /// What they tell of themselves, and how a table calls it.
+    const fn figures(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Crowd(_) => &[("connections/s", "/opened_sec"), ("ms until all are open", "/opening_ms")],
+            Self::Guesses | Self::FastGuesses => {
+                &[("refused/s, SCRAM", "/scram_sec"), ("refused/s, PLAIN", "/plain_sec")]
+            }
+        }
+    }
+}
+
+/// What has been measured beside some strangers.
+#[derive(Serialize)]
+struct Bothered {
+    by: Strangers,
+    client: Pairs,
+    /// What the strangers tell of each run.
+    strangers: Vec<Value>,
+    /// How long the client needed to connect and to show who it is.
+    connected_ms: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Record {
+    alone: Pairs,
+    connected_ms: Vec<f64>,
+    bothered: Vec<Bothered>,
+    /// Of the server's memory for each connection of strangers whose requests lack their ends.
+    kilobytes_each: Vec<f64>,
+}
+
+pub(crate) fn hostile(options: &Options, findings: &mut Findings<'_>) {
+    let all = [Strangers::Crowd(options.strangers()), Strangers::Guesses, Strangers::FastGuesses];
+    let bothered =
+        |by| Bothered { by, client: Pairs::default(), strangers: Vec::new(), connected_ms: Vec::new() };
+    let mut record = Record {
+        alone: Pairs::default(),
+        connected_ms: Vec::new(),
+        bothered: all.map(bothered).into(),
+        kilobytes_each: Vec::new(),
+    };
+    let mut outcome = Outcome::default();
+    for run in 1..=options.runs() {
+        if let Err(error) = once(options, run, &mut record) {
+            outcome.failures.push(error);
+            break;
+        }
+        findings.keep("hostile", &record);
+    }
+    let bothered = record.bothered.iter().map(|one| one.client.errors());
+    outcome.errors = record.alone.errors() + bothered.sum::<u64>();
+    outcome.rows = rows(&record, options.strangers());
+    report::print_rows(&outcome.rows);
+    findings.add("hostile", outcome);
+}
+
+fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
+    let users = Users::new()?;
+    let server = Served::with_users(&users.0)?;
+    let ask = || {
+        let uri = format!("hotrod://{USER}:{PASSWORD}@{}", server.at());
+        tools::steady(&Steady { uri: &uri, pid: server.pid(), size: SIZE, reads: READS }, options)
+    };
+    Progress::result(&format!("a steady client, alone, run {run}"));
+    let (both, connected_ms) = ask()?;
+    record.alone.push(both);
+    record.connected_ms.push(connected_ms);
+    for bothered in &mut record.bothered {
+        Progress::result(&format!("{}, run {run}", bothered.by.name()));
+        let strangers = Bothering::start(&server, &bothered.by.arguments())?;
+        let asked = ask();
+        // They may have seen what explains it.
+        bothered.strangers.push(strangers.end()?);
+        let (both, connected_ms) = asked?;
+        bothered.client.push(both);
+        bothered.connected_ms.push(connected_ms);
+    }
+    drop(server);
+    record.kilobytes_each.push(held(&users, options.strangers())?);
+    Ok(())
+}
+
+/// What the server holds in memory for each connection of those that have sent all but the end of a log-in.
+fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
+    let server = Served::with_users(&users.0)?;
+    let before = settled(&server);
+    let count_said = format!("--count={count}");
+    // Less than the server's patience, and long enough to look.
+    let strangers = Bothering::start(&server, &["crowd", &count_said, "--unfinished", "--hold=8"])?;
+    let kilobytes = (settled(&server) - before) * 1e3;
+    let said = strangers.end()?;
+    let opened = said["opened"].as_f64().filter(|opened| *opened > 0.0).context("nobody has connected")?;
+    Ok(kilobytes / opened)
+}
+
+/// The server's memory in megabytes, once that does not grow.
+fn settled(server: &Served) -> f64 {
+    let (until, mut memory, mut since) = (Instant::now() + SETTLING_MAX, server.memory_mb(), Instant::now());
+    while since.elapsed() < SETTLED && Instant::now() < until {
+        std::thread::sleep(SETTLED / 10);
+        let now = server.memory_mb();
+        if now > memory {
+            (memory, since) = (now, Instant::now());
+        }
+    }
+    memory
+}
+
+/// A file with the user. Dropped, it is gone.
+struct Users(PathBuf);
+
+impl Users {
+    fn new() -> anyhow::Result<Self> {
+        let mut command = Command::new(tools::program("consort")?);
+        command.args(["user", USER, "--role=admin"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("starting consort user")?;
+        writeln!(child.stdin.take().context("its input")?, "{PASSWORD}")?;
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "consort user ended with {}", output.status);
+        let users = Self(std::env::temp_dir().join(format!("consort-bench-users-{}", std::process::id())));
+        let told = || format!("{}", users.0.display());
+        let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&users.0);
+        file.with_context(told)?.write_all(&output.stdout).with_context(told)?;
+        Ok(users)
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        // It is a temporary file.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Strangers who are at it.
+struct Bothering {
+    child: Killed,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Bothering {
+    /// Returns when they have begun.
+    fn start(server: &Served, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0"]).arg(tools::program("strangers")?);
+        command.arg(format!("--server={}", server.at())).args(arguments);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = Killed(child.context("starting strangers with `chrt` (util-linux)")?);
+        let input = child.0.stdin.take().context("their input")?;
+        let mut output = BufReader::new(child.0.stdout.take().context("their output")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        ensure!(line == "ready\n", "strangers have not begun, and say {line:?}");
+        Ok(Self { child, input, output })
+    }
+
+    /// Ends them, and returns what they tell.
+    fn end(self) -> anyhow::Result<Value> {
+        let Self { mut child, input, mut output } = self;
+        drop(input);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let status = child.0.wait()?;
+        ensure!(status.success(), "strangers have ended with {status}");
+        serde_json::from_str(&line).with_context(|| format!("strangers say {line:?}"))
+    }
+}
+
+fn rows(record: &Record, count: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for bothered in &record.bothered {
+        let subject = bothered.by.name();
+        let of = |figure| (subject.clone(), figure);
+        let figures = [
+            ("p50 us", P50, None),
+            ("p99 us", P99, Some(Target::AtMost(TARGET))),
+            ("p99.9 us", P999, None),
+            (SERVER_CPU, SERVER_CPU_US, None),
+        ];
+        for (figure, which, target) in figures {
+            let (beside, alone) = (bothered.client.runs(which), record.alone.runs(which));
+            rows.push(Row::beside(Rival::Without, of(figure), &beside, Some(&alone), target));
+        }
+        let (connected, alone) = (Runs(bothered.connected_ms.clone()), Runs(record.connected_ms.clone()));
+        rows.push(Row::beside(Rival::Without, of("ms until logged in"), &connected, Some(&alone), None));
+        for (figure, path) in bothered.by.figures() {
+            let said = bothered.strangers.iter().filter_map(|said| said.pointer(path)?.as_f64());
+            rows.push(Row::alone(of(figure), &Runs(said.collect()), None));
+        }
+    }
+    let of = (format!("{count} strangers, unfinished log-ins"), "KB/connection");
+    rows.push(Row::alone(of, &Runs(record.kilobytes_each.clone()), Some(Target::AtMost(KILOBYTES_MAX))));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Both, Latency, Sample};
+
+    fn pairs(p99: f64) -> Pairs {
+        let latency = Some(Latency { p50: 1.0, p99, p999: 10.0 * p99 });
+        let server = Sample { rate: 1.0, cpu_us: 1.0, latency, rss_mb: 1.0, errors: 0 };
+        Pairs { warmup: Vec::new(), samples: vec![Both { server, client_cpu_us: 1.0 }] }
+    }
+
+    #[test]
+    fn a_client_that_waits_more_than_twice_as_long_is_a_target_missed() {
+        let bothered = |by, p99| Bothered {
+            by,
+            client: pairs(p99),
+            strangers: vec![serde_json::json!({"scram_sec": 7.0})],
+            connected_ms: vec![2.0],
+        };
+        let bothered = vec![bothered(Strangers::Crowd(5), 20.0), bothered(Strangers::Guesses, 20.1)];
+        let (alone, connected_ms, kilobytes_each) = (pairs(10.0), vec![1.0], vec![60.0]);
+        let rows = rows(&Record { alone, connected_ms, bothered, kilobytes_each }, 5);
+        let met: Vec<_> = rows.iter().filter_map(|row| Some((&row.subject[..], row.is_met()?))).collect();
+        let wanted = [
+            ("5 strangers at once", true),
+            ("1000 wrong passwords a second", false),
+            ("5 strangers, unfinished log-ins", true),
+        ];
+        assert_eq!(met, wanted);
+        let told = rows.iter().find(|row| row.figure == "refused/s, SCRAM" && row.consort == Some(7.0));
+        assert_eq!(told.map(|row| &row.subject[..]), Some("1000 wrong passwords a second"));
+    }
+}
