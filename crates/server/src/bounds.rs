@@ -146,6 +146,18 @@ pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
 /// cache yet, and nothing else would bound them.
 pub const UNFINISHED_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
+/// Bytes of a value that is written in pieces from which on it has room for the largest at once. Without it, it would be moved
+/// whenever it has doubled, up to 32 MB in one step, for which everybody on the connection waits. Of memory that nothing
+/// was written to, only the addresses are taken.
+pub const ROOM_FROM: usize = 256 * 1024;
+
+/// Values that have such a room at the same time: 4 GiB of addresses. Others grow step by step.
+pub const ROOMS_MAX: usize = 64;
+
+/// Bytes of a value in pieces that its connection moves itself, when it is there as a whole and has more room than it needs:
+/// others wait 0.1 ms for it. More are moved by another thread.
+pub const MOVED_HERE_MAX: usize = 1024 * 1024;
+
 /// How long a transaction that prepares, or a write of one key in a transactional cache, waits for a key that another has:
 /// less than clients wait for an answer.
 pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);

@@ -131,9 +131,10 @@ async fn put(served: &Served, request: map::Request, header: &RequestHeader) -> 
 }
 
 /// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
-async fn finish(written: Written) -> Result<Answer, Refusal> {
+async fn finish(mut written: Written) -> Result<Answer, Refusal> {
+    let value = written.value().await?;
     let Writing { served, target, version, conversion } = &written.writing;
-    let value = converted(conversion.as_ref(), written.value.clone(), Conversion::value_in)?;
+    let value = converted(conversion.as_ref(), value, Conversion::value_in)?;
     let request = assignment(target.clone(), value);
     Ok(crate::map::answer(served, &served.cache, request, *version, Flags::NONE).await?)
 }

@@ -18,7 +18,9 @@ use consort_hotrod::ops::stream::Target;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{PIECE_BYTES_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX};
+use crate::bounds::{
+    MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX,
+};
 use crate::caches::Served;
 use crate::media::Conversion;
 
@@ -37,31 +39,76 @@ pub(crate) enum StreamError {
          nothing was changed"
     )]
     TooMuch,
+    #[error("this server ends: nothing was changed")]
+    Ending,
 }
 
-/// How much all clients of this server have written to streams that have not ended.
+/// What all clients of this server have written to streams that have not ended.
 #[derive(Clone, Default)]
-pub(crate) struct Unfinished(Arc<AtomicUsize>);
+pub(crate) struct Unfinished(Arc<Counts>);
 
-/// A stream's part of it.
-struct Share {
+#[derive(Default)]
+struct Counts {
+    bytes: AtomicUsize,
+    /// Values with room for the largest.
+    rooms: AtomicUsize,
+}
+
+/// Adds to a count, unless it would be more than this.
+fn take_of(count: &AtomicUsize, by: usize, most: usize) -> bool {
+    let within = |all: usize| all.checked_add(by).filter(|all| *all <= most);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+}
+
+/// What was written to a stream, and is counted as long as this lives.
+struct Gathered {
+    value: Vec<u8>,
     of: Unfinished,
     bytes: usize,
+    has_room: bool,
 }
 
-impl Share {
-    fn grow(&mut self, by: usize) -> Result<(), StreamError> {
-        let within = |all: usize| all.checked_add(by).filter(|all| *all <= UNFINISHED_BYTES_MAX);
-        let grown = self.of.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
-        grown.map_err(|_| StreamError::TooMuch)?;
-        self.bytes += by;
+impl Gathered {
+    const fn new(of: Unfinished) -> Self {
+        Self { value: Vec::new(), of, bytes: 0, has_room: false }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Result<(), StreamError> {
+        let length = self.value.len() + piece.len();
+        if length > VALUE_BYTES_MAX {
+            return Err(StreamError::TooLarge);
+        }
+        let counts = &self.of.0;
+        if !take_of(&counts.bytes, piece.len(), UNFINISHED_BYTES_MAX) {
+            return Err(StreamError::TooMuch);
+        }
+        self.bytes += piece.len();
+        if length > self.value.capacity() && length > ROOM_FROM && take_of(&counts.rooms, 1, ROOMS_MAX) {
+            self.has_room = true;
+            self.value.reserve_exact(VALUE_BYTES_MAX - self.value.len());
+        }
+        self.value.extend_from_slice(piece);
         Ok(())
+    }
+
+    /// The value, without the room that it does not need.
+    async fn finish(&mut self) -> Result<Bytes, StreamError> {
+        let value = std::mem::take(&mut self.value);
+        // What is left over is given back in place, unless that is more than a half.
+        let is_moved = value.len() < value.capacity() / 2;
+        if is_moved && value.len() > MOVED_HERE_MAX {
+            let moving = tokio::task::spawn_blocking(|| value.into_boxed_slice());
+            return moving.await.map(Bytes::from).map_err(|_| StreamError::Ending);
+        }
+        Ok(Bytes::from(value.into_boxed_slice()))
     }
 }
 
-impl Drop for Share {
+impl Drop for Gathered {
     fn drop(&mut self) {
-        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        let counts = &self.of.0;
+        counts.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        counts.rooms.fetch_sub(usize::from(self.has_room), Ordering::Relaxed);
     }
 }
 
@@ -78,13 +125,19 @@ pub(crate) struct Writing {
 /// What was written, until it is in the cache.
 pub(crate) struct Written {
     pub(crate) writing: Writing,
-    pub(crate) value: Bytes,
-    _share: Share,
+    gathered: Gathered,
+}
+
+impl Written {
+    /// The value, which is to be taken once.
+    pub(crate) async fn value(&mut self) -> Result<Bytes, StreamError> {
+        self.gathered.finish().await
+    }
 }
 
 enum Open {
     Read { rest: Bytes, piece: usize },
-    Write { writing: Writing, value: Vec<u8>, share: Share },
+    Write { writing: Writing, gathered: Gathered },
 }
 
 #[derive(Default)]
@@ -179,32 +232,26 @@ impl Streams {
 
     /// Begins to write a value.
     pub(crate) fn write(&self, writing: Writing) -> Result<i32, StreamError> {
-        let share = Share { of: self.unfinished.clone(), bytes: 0 };
-        self.open(Open::Write { writing, value: Vec::new(), share })
+        self.open(Open::Write { writing, gathered: Gathered::new(self.unfinished.clone()) })
     }
 
     /// Takes a piece of a value; the value if it was the last. An error ends the stream.
     pub(crate) fn take(&self, id: i32, piece: &[u8], is_last: bool) -> Result<Option<Written>, StreamError> {
         let mut table = lock(&self.table);
         let Entry::Occupied(mut found) = table.open.entry(id) else { return Err(StreamError::Unknown(id)) };
-        let (used, Open::Write { value, share, .. }) = found.get_mut() else {
+        let (used, Open::Write { gathered, .. }) = found.get_mut() else {
             return Err(StreamError::Unknown(id));
         };
         *used = Instant::now();
-        let is_short = value.len() + piece.len() <= VALUE_BYTES_MAX;
-        let taken = if is_short { share.grow(piece.len()) } else { Err(StreamError::TooLarge) };
-        if let Err(error) = taken {
+        if let Err(error) = gathered.push(piece) {
             found.remove();
             return Err(error);
         }
-        value.extend_from_slice(piece);
         if !is_last {
             return Ok(None);
         }
-        let (_, Open::Write { writing, value, share }) = found.remove() else { return Ok(None) };
-        // What it has grown by beyond its end is given back, in place.
-        let value = Bytes::from(value.into_boxed_slice());
-        Ok(Some(Written { writing, value, _share: share }))
+        let (_, Open::Write { writing, gathered }) = found.remove() else { return Ok(None) };
+        Ok(Some(Written { writing, gathered }))
     }
 
     /// Ends a stream, whether there is one or not.
@@ -301,17 +348,74 @@ mod tests {
         assert!(lock(&streams.table).sweeper.is_some(), "and again");
     }
 
+    fn counts(all: &Unfinished) -> (usize, usize) {
+        (all.0.bytes.load(Ordering::Relaxed), all.0.rooms.load(Ordering::Relaxed))
+    }
+
     #[test]
     fn what_all_have_written_is_bounded_and_given_back() {
         let all = Unfinished::default();
-        let share = || Share { of: all.clone(), bytes: 0 };
-        let (mut one, mut other) = (share(), share());
-        one.grow(UNFINISHED_BYTES_MAX - 5).unwrap();
-        assert_eq!(other.grow(6), Err(StreamError::TooMuch));
-        other.grow(5).unwrap();
-        drop(one);
-        other.grow(6).unwrap();
+        assert!(take_of(&all.0.bytes, UNFINISHED_BYTES_MAX - 5, UNFINISHED_BYTES_MAX));
+        let mut other = Gathered::new(all.clone());
+        assert_eq!(other.push(&[7; 6]), Err(StreamError::TooMuch));
+        other.push(&[7; 5]).unwrap();
+        all.0.bytes.fetch_sub(UNFINISHED_BYTES_MAX - 5, Ordering::Relaxed);
+        other.push(&[7; 6]).unwrap();
+        assert_eq!(counts(&all), (11, 0));
         drop(other);
-        assert_eq!(all.0.load(Ordering::Relaxed), 0);
+        assert_eq!(counts(&all), (0, 0));
+    }
+
+    /// S002-15: nobody waits while a value that has come so far is moved.
+    #[test]
+    fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {
+        let (all, piece) = (Unfinished::default(), [7; 60 * 1024]);
+        let mut gathered = Gathered::new(all.clone());
+        while gathered.value.len() <= ROOM_FROM {
+            gathered.push(&piece).unwrap();
+        }
+        let at = gathered.value.as_ptr();
+        while gathered.value.len() + piece.len() <= VALUE_BYTES_MAX {
+            gathered.push(&piece).unwrap();
+        }
+        assert_eq!((gathered.value.as_ptr(), gathered.value.capacity()), (at, VALUE_BYTES_MAX));
+        assert_eq!(gathered.push(&piece), Err(StreamError::TooLarge));
+        assert_eq!(counts(&all), (gathered.value.len(), 1));
+        drop(gathered);
+        assert_eq!(counts(&all), (0, 0));
+    }
+
+    #[test]
+    fn values_with_room_are_bounded_and_others_grow_as_they_come() {
+        let (all, piece) = (Unfinished::default(), vec![7; ROOM_FROM + 1]);
+        let grown = || {
+            let mut gathered = Gathered::new(all.clone());
+            gathered.push(&piece).unwrap();
+            gathered
+        };
+        let mut rooms: Vec<Gathered> = (0..ROOMS_MAX).map(|_| grown()).collect();
+        assert!(rooms.iter().all(|gathered| gathered.value.capacity() == VALUE_BYTES_MAX));
+        let mut other = grown();
+        assert!(!other.has_room && other.value.capacity() < 2 * piece.len());
+        // It has its room as soon as it needs more and there is one.
+        rooms.pop();
+        other.push(&piece).unwrap();
+        assert!(other.has_room && other.value == [&piece[..], &piece].concat());
+        assert_eq!(counts(&all).1, ROOMS_MAX);
+    }
+
+    #[tokio::test]
+    async fn values_are_whole_whoever_moves_them_and_count_until_they_are_in_the_cache() {
+        let all = Unfinished::default();
+        for length in [0, 10, ROOM_FROM + 1, MOVED_HERE_MAX + 1, VALUE_BYTES_MAX / 2 + 1] {
+            let mut gathered = Gathered::new(all.clone());
+            let wanted: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            for piece in wanted.chunks(60 * 1024) {
+                gathered.push(piece).unwrap();
+            }
+            let value = gathered.finish().await.unwrap();
+            assert!(value == wanted, "{length} bytes");
+            assert_eq!(counts(&all), (length, usize::from(length > ROOM_FROM)));
+        }
     }
 }
