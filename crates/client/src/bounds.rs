@@ -21,11 +21,24 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// time (64 KB), so that few are moved while they come.
 pub const PIECE_BYTES: usize = 60 * 1024;
 
-/// Pieces that are asked for before they are wanted: a reader waits for none as long as the line holds three.
-pub(crate) const PIECES_AHEAD: usize = 3;
+/// Pieces that are asked for before they are wanted, while nobody else asks anything on the connection: enough to keep both
+/// sides at work although each is woken again and again. Half of them are asked for and awaited together, so that a reader
+/// and its connection's task are woken once for three.
+pub(crate) const PIECES_AHEAD: usize = 6;
 
-/// Pieces that are written and not acknowledged: the next one is on its way while the server takes the last.
-pub(crate) const PIECES_UNDER_WAY: usize = 2;
+/// The same while others ask: what they ask waits for three pieces at most.
+pub(crate) const PIECES_AHEAD_BESIDE: usize = 3;
+
+/// Pieces that are written and not acknowledged while nobody else asks anything on the connection: as many as keep both sides
+/// at work.
+pub(crate) const PIECES_UNDER_WAY: usize = 6;
+
+/// The same while others ask: the next one is on its way while the server takes the last.
+pub(crate) const PIECES_UNDER_WAY_BESIDE: usize = 2;
+
+/// How long others count after they have asked something or have had an answer: who asks one thing after the other takes less
+/// from an answer to the next request.
+pub(crate) const OTHERS_RECENT: Duration = Duration::from_micros(500);
 
 /// Bytes of an answer. Answers to [`crate::Cache::get_all`] are the largest: [`BULK_ITEMS`] values.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024 * 1024;

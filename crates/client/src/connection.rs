@@ -10,12 +10,12 @@ use std::task::{Poll, Waker};
 use bytes::BytesMut;
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
-    Incoming, Limits, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody,
-    ResponseDecoder,
+    Asked, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    ResponseBody, ResponseDecoder,
 };
 use consort_sasl::scram::Keys;
 
-use crate::bounds::{ANSWER_BYTES_MAX, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_MAX};
+use crate::bounds::{ANSWER_BYTES_MAX, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_MAX};
 use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::login::{Derivation, Login, Next};
@@ -67,6 +67,19 @@ pub struct Traffic {
     pub reads: u64,
 }
 
+/// Whether it belongs to a value that is read or written in pieces.
+const fn is_of_stream(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::StartGetStream
+            | Opcode::NextGetStream
+            | Opcode::EndGetStream
+            | Opcode::StartPutStream
+            | Opcode::NextPutStream
+            | Opcode::EndPutStream
+    )
+}
+
 /// The state of a connection.
 pub(crate) struct Connection {
     /// Its owner counts reads and writes.
@@ -80,6 +93,10 @@ pub(crate) struct Connection {
     /// The server has not understood the greeting.
     is_not_understood: bool,
     slots: Slots,
+    /// Requests under way that callers have made and that belong to no stream.
+    others: usize,
+    /// When one of them was last made or answered.
+    others_at: Option<Time>,
     decoder: ResponseDecoder,
     output: Output,
     /// Bytes that were ever encoded, and how many of them were handed out to be written.
@@ -113,6 +130,8 @@ impl Connection {
             greeting,
             is_not_understood: false,
             slots: Slots::default(),
+            others: 0,
+            others_at: None,
             decoder: ResponseDecoder::new(limits),
             output: Output::new(),
             encoded: 0,
@@ -185,9 +204,19 @@ impl Connection {
         if spoken < needed {
             return Err(Refused::Unsupported { needed, spoken });
         }
-        let slot = Slot::awaited(request.asked(), self.encoded, deadline, units, by.clone());
+        let asked = request.asked();
+        let slot = Slot::awaited(asked, self.encoded, deadline, units, by.clone());
         self.encode(now, request, slot);
+        if !is_of_stream(asked.opcode) {
+            self.others += 1;
+            self.others_at = Some(now);
+        }
         Ok(id)
+    }
+
+    /// Whether requests that belong to no stream wait here, or have been made just now: then streams leave them the line.
+    pub(crate) fn has_others(&self, now: Time) -> bool {
+        self.others > 0 || self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_RECENT)
     }
 
     /// What has become of a request, once.
@@ -243,6 +272,11 @@ impl Connection {
                 Phase::Greeting => self.phase = Phase::Open(self.agreed(&response)?),
                 Phase::Open(_) | Phase::Draining | Phase::Lost => {}
             }
+        }
+        let is_other = |asked: Asked| !is_of_stream(asked.opcode);
+        if !self.slots.is_own(response.id) && self.slots.asked(response.id).is_some_and(is_other) {
+            self.others -= 1;
+            self.others_at = Some(now);
         }
         // What is told to nobody is of the connection as a whole.
         let complaint = match &response.body {

@@ -86,7 +86,8 @@ impl Link {
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
-    /// Waits for room and sends the request. Its answer is awaited by itself: what is sent later comes later there.
+    /// Waits for room and sends the request. Its answer is awaited by itself, and wakes nobody before: what is sent later
+    /// comes later there.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         request: &mut Request,
@@ -96,7 +97,7 @@ impl Link {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
         let mut call = Call { link: self.clone(), units, id: None };
-        poll_fn(|cx| Poll::Ready(call.send(request, deadline, cx.waker()))).await?;
+        call.send(request, deadline, Waker::noop())?;
         Ok(call)
     }
 

@@ -1,6 +1,10 @@
 //! A value that is read or written in pieces goes on where it was begun: on one connection (facts section 2.11).
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use consort_hotrod::ops::stream;
@@ -12,8 +16,61 @@ use crate::link::{Call, CallError, Link};
 use crate::operation::{Answer, Place, units};
 use crate::slots::Failure;
 
-/// A request for a piece, on its way.
-pub(crate) type Asking = Call<Arc<Link>>;
+/// What has come of a request for a piece.
+pub(crate) type Answered = Result<Response, CallError>;
+
+/// A request for a piece.
+enum Piece {
+    Asked(Call<Arc<Link>>),
+    /// It has its answer, or will have none.
+    Answered(Answered),
+}
+
+impl Piece {
+    /// Whether it is over. If not, who asks is woken when it is.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Asked(call) = self {
+            match Pin::new(call).poll(cx) {
+                Poll::Ready(answered) => *self = Self::Answered(answered),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Requests for pieces that are under way, in their order, and answers that nobody has taken yet.
+#[derive(Default)]
+pub(crate) struct UnderWay(VecDeque<Piece>);
+
+impl UnderWay {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What has come of the first; nothing if there is none. Unless that is there, so many of them are awaited together:
+    /// who waits is woken once for them. A future of it that is dropped loses nothing.
+    pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
+        if let Some(Piece::Asked(_)) = self.0.front() {
+            let count = together.clamp(1, self.0.len());
+            // The last of them comes last, as a rule.
+            poll_fn(|cx| {
+                let mut pieces = self.0.range_mut(..count).rev();
+                if pieces.all(|piece| piece.poll(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        match self.0.pop_front()? {
+            Piece::Answered(answered) => Some(answered),
+            Piece::Asked(call) => Some(call.await),
+        }
+    }
+}
 
 /// Where a stream goes on.
 pub(crate) struct Course {
@@ -35,6 +92,12 @@ impl Course {
         self.place.server.to_string()
     }
 
+    /// Whether others ask something on the same connection.
+    pub(crate) fn has_others(&self) -> bool {
+        let now = self.place.link.clock.now();
+        self.place.link.lock().has_others(now)
+    }
+
     fn request(&self, body: stream::Request) -> Request {
         let state = &self.cache.state;
         let header = RequestHeader {
@@ -47,18 +110,24 @@ impl Course {
     }
 
     /// Sends a request, after all that were sent before. Its answer may take as long as any operation.
-    pub(crate) async fn begin(&self, body: stream::Request) -> Result<Asking, ClientError> {
+    pub(crate) async fn begin(
+        &self,
+        body: stream::Request,
+        under_way: &mut UnderWay,
+    ) -> Result<(), ClientError> {
         let mut request = self.request(body);
         let deadline = self.place.link.clock.now() + self.timeout;
         let units = units(&request.body);
         let begun = self.place.link.begin(&mut request, units, deadline).await;
-        begun.map_err(|error| self.error(error, request.body.opcode().name(), false))
+        let call = begun.map_err(|error| self.error(error, request.body.opcode().name(), false))?;
+        under_way.0.push_back(Piece::Asked(call));
+        Ok(())
     }
 
     /// What has come of a request. `writes` is whether it puts something into the cache.
     pub(crate) fn answered(
         &self,
-        answer: Result<Response, CallError>,
+        answer: Answered,
         operation: &'static str,
         writes: bool,
     ) -> Result<Response, ClientError> {

@@ -1,7 +1,6 @@
 //! Values that are read in pieces.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -10,11 +9,11 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_AHEAD};
+use crate::bounds::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE};
 use crate::cache::{Cache, Entry, Version, entry};
 use crate::error::ClientError;
 use crate::options::Lifetime;
-use crate::pieces::{Asking, Course};
+use crate::pieces::{Answered, Course, UnderWay};
 
 enum State {
     /// There is more.
@@ -24,17 +23,25 @@ enum State {
     Failed(ClientError),
 }
 
+/// How far it is asked ahead.
+struct Ahead {
+    most: usize,
+    /// How many pieces are asked for, and awaited, together.
+    together: usize,
+}
+
 /// A value that is read in pieces: as it was when the reading began, whoever writes its key meanwhile.
 ///
-/// There are four pieces of it in memory, the one that [`ValueReader::next`] gives and three that are on their way. Dropped
-/// before its end, it is forgotten by the server.
+/// There are seven pieces of it in memory at most, the one that [`ValueReader::next`] gives and six that are on their way;
+/// three are, while others ask something on the same connection, whose answers come between them. Dropped before its end, it
+/// is forgotten by the server.
 pub struct ValueReader {
     course: Course,
     state: State,
     /// What has come and was not given yet.
     piece: Option<Bytes>,
     /// What was asked for, in its order.
-    ahead: VecDeque<Asking>,
+    ahead: UnderWay,
     entry: Entry<()>,
 }
 
@@ -72,7 +79,7 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             course: Course::of(self.bytes(), &answer),
             state: if is_last { State::Complete } else { State::Open(stream) },
             piece: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            ahead: VecDeque::new(),
+            ahead: UnderWay::default(),
             entry: entry(metadata, ()),
         }))
     }
@@ -116,29 +123,35 @@ impl ValueReader {
     async fn go_on(&mut self) -> Result<(), ClientError> {
         if self.piece.is_none() {
             self.ask_ahead().await?;
-            if let Some(first) = self.ahead.front_mut() {
-                let answer = first.await;
-                self.ahead.pop_front();
+            if let Some(answer) = self.ahead.next(self.far().together).await {
                 self.take(answer)?;
             }
         }
         self.ask_ahead().await
     }
 
+    fn far(&self) -> Ahead {
+        if self.course.has_others() {
+            Ahead { most: PIECES_AHEAD_BESIDE, together: 1 }
+        } else {
+            Ahead { most: PIECES_AHEAD, together: PIECES_AHEAD / 2 }
+        }
+    }
+
     /// Asks for the next pieces, as far as they were not asked for. What is asked for beyond the end is empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
-        while let State::Open(stream) = self.state
-            && self.ahead.len() < PIECES_AHEAD
-        {
-            self.ahead.push_back(self.course.begin(Request::NextGet(stream)).await?);
+        let State::Open(stream) = self.state else { return Ok(()) };
+        let Ahead { most, together } = self.far();
+        if self.ahead.len() > most - together {
+            return Ok(());
+        }
+        while self.ahead.len() < most {
+            self.course.begin(Request::NextGet(stream), &mut self.ahead).await?;
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        answer: Result<consort_hotrod::Response, crate::link::CallError>,
-    ) -> Result<(), ClientError> {
+    fn take(&mut self, answer: Answered) -> Result<(), ClientError> {
         const OPERATION: &str = Opcode::NextGetStream.name();
         let response = self.course.answered(answer, OPERATION, false)?;
         match response.body {

@@ -1,7 +1,6 @@
 //! Values that are written in pieces.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -10,10 +9,10 @@ use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Request, Response, Target};
 use consort_hotrod::{Expiration, Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_UNDER_WAY};
+use crate::bounds::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 use crate::cache::{Cache, RawCache, Version};
 use crate::error::{ClientError, ConnectionError};
-use crate::pieces::{Asking, Course};
+use crate::pieces::{Course, UnderWay};
 
 /// Under which condition the value is put.
 #[derive(Clone, Copy)]
@@ -25,8 +24,9 @@ enum Condition {
 
 /// A value that is written in pieces, and in the cache once [`ValueWriter::finish`] has returned: nobody sees a part of it.
 ///
-/// There are three pieces of it in memory, the one that is being filled and two that are on their way. Dropped before it is
-/// finished, it changes nothing, and is forgotten by the server.
+/// There are seven pieces of it in memory at most, the one that is being filled and six that are on their way; two are, while
+/// others ask something on the same connection, whose requests go between them. Dropped before it is finished, it changes
+/// nothing, and is forgotten by the server.
 pub struct ValueWriter {
     cache: RawCache,
     key: Bytes,
@@ -36,7 +36,7 @@ pub struct ValueWriter {
     piece: BytesMut,
     /// The stream, once there is more than one piece.
     stream: Option<(Course, i32)>,
-    under_way: VecDeque<Asking>,
+    under_way: UnderWay,
     state: State,
 }
 
@@ -74,7 +74,7 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
             condition: Condition::Always,
             piece: BytesMut::new(),
             stream: None,
-            under_way: VecDeque::new(),
+            under_way: UnderWay::default(),
             state: State::Whole,
         })
     }
@@ -140,10 +140,10 @@ impl ValueWriter {
         while self.under_way.len() > 1 {
             self.settle().await?;
         }
-        let (Some(last), Some((course, _))) = (self.under_way.pop_front(), &self.stream) else {
+        let (Some(last), Some((course, _))) = (self.under_way.next(1).await, &self.stream) else {
             return Err(self.torn());
         };
-        let response = course.answered(last.await, NEXT, true)?;
+        let response = course.answered(last, NEXT, true)?;
         let is_done = match response.status {
             status if status.is_success() => true,
             Status::NotExecuted | Status::NotFound => false,
@@ -187,21 +187,23 @@ impl ValueWriter {
         if self.stream.is_none() {
             self.stream = Some(self.start().await?);
         }
-        while self.under_way.len() >= PIECES_UNDER_WAY {
+        while let Some((course, _)) = &self.stream
+            && let most = if course.has_others() { PIECES_UNDER_WAY_BESIDE } else { PIECES_UNDER_WAY }
+            && self.under_way.len() >= most
+        {
             self.settle().await?;
         }
         let Some((course, stream)) = &self.stream else { return Err(self.torn()) };
         let piece = self.piece.split().freeze();
-        self.under_way.push_back(course.begin(Request::NextPut(*stream, is_last, piece)).await?);
-        Ok(())
+        course.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
     }
 
     /// Waits for what was sent first, which was not the last piece.
     async fn settle(&mut self) -> Result<(), ClientError> {
-        let (Some((course, _)), Some(first)) = (&self.stream, self.under_way.pop_front()) else {
+        let (Some((course, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
             return Ok(());
         };
-        let response = course.answered(first.await, NEXT, false)?;
+        let response = course.answered(first, NEXT, false)?;
         if response.status == Status::Success { Ok(()) } else { Err(course.misbehaved(NEXT, &response)) }
     }
 

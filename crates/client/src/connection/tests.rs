@@ -385,7 +385,7 @@ fn what_is_no_answer_is_an_error_and_no_panic() {
         let mut out = Output::new();
         let asked = Asked {
             version: older::GREETING,
-            opcode: consort_hotrod::Opcode::Ping,
+            opcode: Opcode::Ping,
             intelligence: consort_hotrod::Intelligence::Basic,
         };
         Response::error(0, Status::InvalidMagic, "what is that?").encode(asked, &mut out);
@@ -493,4 +493,35 @@ fn events_go_to_who_listens_until_the_connection_ends() {
     assert_eq!(pair.connection.traffic.events, 5);
     pair.connection.lose(pair.written, &ConnectionError::ClosedByServer, &mut pair.effects);
     assert_eq!(hearers.map(|hearer| hearer.lost.load(Ordering::Relaxed)), [1, 0]);
+}
+
+/// S002-15: whoever asks something that is no piece is noticed, until a moment after the answer.
+#[test]
+fn s002_15_streams_know_whether_others_ask_something() {
+    let mut pair = Pair::open();
+    let has_others = |pair: &Pair| pair.connection.has_others(pair.now);
+    assert!(!has_others(&pair), "the connection's own questions are nobody's");
+    pair.submit(RequestBody::Stream(stream::Request::NextGet(1)), Time::MAX).unwrap();
+    assert!(!has_others(&pair), "nor are pieces");
+    let id = pair.get("k", Time::MAX).unwrap();
+    pair.now += SECOND;
+    assert!(has_others(&pair), "as long as it waits");
+    pair.connection.abandon(id);
+    assert!(has_others(&pair), "the server answers it all the same");
+    pair.write();
+    pair.answer(1, value("v")).unwrap();
+    assert!(has_others(&pair), "there may be a next request");
+    pair.now += OTHERS_RECENT;
+    assert!(!has_others(&pair));
+    pair.answer(
+        0,
+        ResponseBody::Stream(stream::Response::Piece(stream::Piece {
+            stream: 1,
+            is_last: true,
+            metadata: None,
+            bytes: Bytes::new(),
+        })),
+    )
+    .unwrap();
+    assert!(!has_others(&pair));
 }
