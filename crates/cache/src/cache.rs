@@ -14,7 +14,7 @@ use consort_grid::{
 
 use crate::error::CacheError;
 use crate::handler::GridHandler;
-use crate::operation::Operation;
+use crate::operation::{self, Operation};
 use crate::options::CacheOptions;
 use crate::standing::OpenCache;
 use consort_encoding::{Decode, Encode, Encoded, Postcard, Raw};
@@ -245,6 +245,16 @@ impl RawCache {
     #[inline]
     pub fn get_here(&self, key: &[u8]) -> Lookup<Bytes> {
         self.value_here(key)
+    }
+
+    /// Writes a key at once, if this member owns it alone and nobody is told of it: with a local cache, or a single member.
+    /// Nothing if not, or if the write would change nothing; nothing was done then. Like [`Cache::write`] without waiting.
+    pub fn write_here(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
+        if self.options.flags != Flags::NONE {
+            return None;
+        }
+        let written = operation::write_here(&self.handler, &self.opened, key, write)?;
+        Some(written.map_err(CacheError::Operation))
     }
 
     /// Tells that these keys are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: what that needs of memory is

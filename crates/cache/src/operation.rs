@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheMode, Change, Flags, OperationError, Outcome, ReadFrom, Segment, Topology};
+use consort_grid::{
+    Action, CacheMode, Change, Flags, OperationError, Outcome, ReadFrom, Segment, Topology, Write, Written,
+};
 use consort_group::{Address, Time};
 
 use crate::handler::GridHandler;
@@ -62,7 +64,7 @@ impl<'a> Operation<'a> {
     /// Begins, if there is room.
     fn submit(&mut self, cx: &Context<'_>) -> Poll<waiters::Result> {
         let Step::New(request) = &mut self.step else { return Poll::Ready(Err(OperationError::Closed)) };
-        if let Err(error) = check(&request.key, &request.action) {
+        if let Err(error) = check(&request.key, sent_len(&request.action)) {
             return self.over(Err(error));
         }
         let mut state = self.handler.state();
@@ -174,30 +176,51 @@ impl Drop for Operation<'_> {
     }
 }
 
-fn check(key: &Bytes, action: &Action) -> Result<(), OperationError> {
+/// A write that needs nobody else, without a future. Nothing if it is not so simple, or not allowed: nothing was done.
+pub(crate) fn write_here(
+    handler: &GridHandler,
+    cache: &OpenCache,
+    key: &[u8],
+    write: Write,
+) -> Option<Result<Written, OperationError>> {
+    check(key, value_len(&write)).ok()?;
+    let mut state = handler.state();
+    let node = state.node.as_mut().filter(|_| !cache.is_closing())?;
+    let written = node.write_here(handler.now(), cache.id, key, write).ok()?;
+    let said = handler.listen(&mut state, |_, _| true);
+    drop(state);
+    handler.tell(said);
+    Some(written)
+}
+
+fn check(key: &[u8], value: usize) -> Result<(), OperationError> {
     let too_large = |what, length, limit| Err(OperationError::TooLarge { what, length, limit });
     if key.len() > KEY_BYTES_MAX {
         return too_large("key", key.len(), KEY_BYTES_MAX);
     }
-    let value = value_len(action);
     if value > VALUE_BYTES_MAX {
         return too_large("value", value, VALUE_BYTES_MAX);
     }
     Ok(())
 }
 
-fn value_len(action: &Action) -> usize {
+fn value_len(write: &Write) -> usize {
+    match &write.change {
+        Change::Put { value, .. } => value.len(),
+        Change::Remove | Change::Clear => 0,
+    }
+}
+
+/// Bytes of the value that an operation has with it.
+fn sent_len(action: &Action) -> usize {
     match action {
-        Action::Write(write) => match &write.change {
-            Change::Put { value, .. } => value.len(),
-            Change::Remove | Change::Clear => 0,
-        },
+        Action::Write(write) => value_len(write),
         Action::Read(_) => 0,
     }
 }
 
 fn bytes_of(key: &Bytes, action: &Action) -> u64 {
-    (key.len() + value_len(action)) as u64
+    (key.len() + sent_len(action)) as u64
 }
 
 /// Whether an operation would go to members without room. A read that any owner answers waits only if none has room:

@@ -82,20 +82,20 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
-/// The answer to a read of what is here from a cache that keeps what its clients send: what most requests are. Nothing for
-/// all others, which [`answer`] answers.
+/// The answer to a read of what is here from a cache that keeps what its clients send, or to a write that needs nobody else:
+/// what most requests are. Nothing for all others, which [`answer`] answers.
 pub(crate) fn answer_here(
     session: &Session,
     recent: &Recent,
     request: &Request,
 ) -> Option<(Asked, Response)> {
     let Request { header, body } = request;
-    let RequestBody::Map(read) = body else { return None };
+    let RequestBody::Map(asked) = body else { return None };
     let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
     if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
         return None;
     }
-    let answer = crate::map::answer_here(&recent.served, read)?;
+    let answer = crate::map::answer_here(&recent.served, asked, header.version, header.flags)?;
     let is_news = |told: &&Arc<_>| topology::is_news(told, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))

@@ -4,10 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheError, Change, Condition, Entry, Lifetime, Lookup, RawCache, Stored, Version, Write,
+    CacheError, Change, Condition, Entry, Lifetime, Lookup, RawCache, Stored, Version, Write, Written,
 };
 use consort_hotrod::ops::map::{Assignment, Request, Response};
-use consort_hotrod::{Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Status, Timed};
+use consort_hotrod::{
+    Expiration, Flags, Metadata, Previous, ProtocolVersion, ResponseBody, Span, Status, Timed,
+};
 
 use crate::answer::Answer;
 use crate::bounds::COPIED_BELOW;
@@ -21,7 +23,11 @@ pub(crate) fn unix_time() -> Duration {
 
 /// How long an entry lives. The server's default is for ever.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion) -> Lifetime {
-    let span = |span: consort_hotrod::Span| span.duration(version, None, unix_time());
+    let span = |span: Span| match span {
+        // No clock is needed for most.
+        Span::Default | Span::Infinite => None,
+        span => span.duration(version, None, unix_time()),
+    };
     Lifetime { lifespan: span(expiration.lifespan), max_idle: span(expiration.max_idle) }
 }
 
@@ -61,26 +67,79 @@ pub(crate) fn of_stored(stored: Stored) -> Previous {
     Previous { metadata: Some(metadata(version, lifetime, age, idle)), value }
 }
 
-/// What a write is told with.
+/// How a write is told of.
 struct Told {
     /// If the key has nothing, though it should.
     absent: Status,
     /// Whether what it had is wanted.
     wants_previous: bool,
+    is_removal: bool,
+    /// Whether something is put only where nothing is.
+    is_new: bool,
 }
 
 impl Told {
-    fn answer(&self, written: consort_cache::Written) -> Answer {
+    /// Of what was written, which is counted.
+    fn tell(&self, stats: &Stats, written: Written) -> Answer {
+        if self.is_removal {
+            stats.note_removal(written.is_done);
+        } else if written.is_done {
+            stats.stores.one();
+        }
+        // What is put where nothing was has no previous value, whatever is wanted.
+        let wants_previous = self.wants_previous && !(self.is_new && written.is_done);
         let previous = written.previous.map(of_stored);
         let with_previous =
             |status, previous| Answer::new(status, ResponseBody::Map(Response::Previous(previous)));
         match (written.is_done, written.was_present) {
-            (true, _) if self.wants_previous => with_previous(Status::SuccessWithPrevious, previous),
+            (true, _) if wants_previous => with_previous(Status::SuccessWithPrevious, previous),
             (true, _) => Answer::of(Status::Success),
             (false, false) => Answer::of(self.absent),
-            (false, true) if self.wants_previous => with_previous(Status::NotExecutedWithPrevious, previous),
+            (false, true) if wants_previous => with_previous(Status::NotExecutedWithPrevious, previous),
             (false, true) => Answer::of(Status::NotExecuted),
         }
+    }
+}
+
+/// A write that is asked for: of which key, what, and how it is told.
+struct Writing<'a> {
+    key: &'a Bytes,
+    write: Write,
+    told: Told,
+}
+
+impl<'a> Writing<'a> {
+    /// None if something else is asked for. Values are as they came.
+    fn asked(request: &'a Request, version: ProtocolVersion, flags: Flags) -> Option<Self> {
+        let wants_previous = flags.contains(Flags::FORCE_RETURN_PREVIOUS);
+        let put = |to: &Assignment| Change::Put {
+            value: to.value.clone(),
+            lifetime: lifetime(&to.expiration, version),
+        };
+        let (condition, change, absent) = match request {
+            Request::Put(to) => (Condition::Always, put(to), Status::Success),
+            Request::PutIfAbsent(to) => (Condition::Absent, put(to), Status::Success),
+            Request::Replace(to) => (Condition::Present, put(to), Status::NotExecuted),
+            Request::ReplaceIfUnmodified(to, unmodified) => {
+                (Condition::Version(meant(*unmodified)), put(to), Status::NotFound)
+            }
+            // A removal that finds nothing is not done.
+            Request::Remove(_) => (Condition::Present, Change::Remove, Status::NotFound),
+            Request::RemoveIfUnmodified(_, unmodified) => {
+                (Condition::Version(meant(*unmodified)), Change::Remove, Status::NotFound)
+            }
+            Request::Get(_)
+            | Request::ContainsKey(_)
+            | Request::GetWithVersion(_)
+            | Request::GetWithMetadata(_) => return None,
+        };
+        let told = Told {
+            absent,
+            wants_previous,
+            is_removal: change == Change::Remove,
+            is_new: condition == Condition::Absent,
+        };
+        Some(Self { key: request.key(), write: Write { condition, change, wants_previous }, told })
     }
 }
 
@@ -92,53 +151,47 @@ pub(crate) async fn answer(
     version: ProtocolVersion,
     flags: Flags,
 ) -> Result<Answer, CacheError> {
-    let wants_previous = flags.contains(Flags::FORCE_RETURN_PREVIOUS);
-    let put = |to: Assignment, condition, absent| {
-        let change = Change::Put { value: kept(to.value), lifetime: lifetime(&to.expiration, version) };
-        (to.key, Write { condition, change, wants_previous }, absent)
+    let Some(Writing { key, mut write, told }) = Writing::asked(&request, version, flags) else {
+        return read(reads, &served.stats, request).await;
     };
-    let (key, write, absent) = match request {
-        Request::Put(to) => put(to, Condition::Always, Status::Success),
-        Request::PutIfAbsent(to) => put(to, Condition::Absent, Status::Success),
-        Request::Replace(to) => put(to, Condition::Present, Status::NotExecuted),
-        Request::ReplaceIfUnmodified(to, unmodified) => {
-            put(to, Condition::Version(meant(unmodified)), Status::NotFound)
-        }
-        // A removal that finds nothing is not done.
-        Request::Remove(key) => {
-            let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous };
-            (key, write, Status::NotFound)
-        }
-        Request::RemoveIfUnmodified(key, unmodified) => {
-            let condition = Condition::Version(meant(unmodified));
-            (key, Write { condition, change: Change::Remove, wants_previous }, Status::NotFound)
-        }
-        Request::Get(_)
-        | Request::ContainsKey(_)
-        | Request::GetWithVersion(_)
-        | Request::GetWithMetadata(_) => return read(reads, &served.stats, request).await,
-    };
-    let (is_removal, is_new) = (write.change == Change::Remove, write.condition == Condition::Absent);
-    let written = served.write(kept(key), write).await?;
-    if is_removal {
-        served.stats.note_removal(written.is_done);
-    } else if written.is_done {
-        served.stats.stores.one();
+    let key = kept(key.clone());
+    // A large value is not copied again if nobody else has it.
+    drop(request);
+    if let Change::Put { value, .. } = &mut write.change {
+        *value = kept(std::mem::take(value));
     }
-    // What is put where nothing was has no previous value, whatever is wanted.
-    let wants_previous = wants_previous && !(is_new && written.is_done);
-    Ok(Told { absent, wants_previous }.answer(written))
+    Ok(told.tell(&served.stats, served.write(key, write).await?))
 }
 
-/// The answer to a read whose key is here; nothing if it has to be looked for elsewhere, or is no such read.
-pub(crate) fn answer_here(served: &Served, request: &Request) -> Option<Answer> {
-    let (Request::Get(key) | Request::ContainsKey(key)) = request else { return None };
+/// The answer to what is over at once: a read whose key is here, or a write of which nobody else is told. Nothing if others
+/// are needed, or if something else is asked for.
+pub(crate) fn answer_here(
+    served: &Served,
+    request: &Request,
+    version: ProtocolVersion,
+    flags: Flags,
+) -> Option<Answer> {
+    let (Request::Get(key) | Request::ContainsKey(key)) = request else {
+        return write_here(served, Writing::asked(request, version, flags)?);
+    };
     let value = match served.cache.get_here(key) {
         Lookup::Hit(value) => Some(Response::Value(value)),
         Lookup::Miss => None,
         Lookup::Elsewhere => return None,
     };
     Some(of_read(&served.stats, request, value))
+}
+
+fn write_here(served: &Served, Writing { key, write, told }: Writing<'_>) -> Option<Answer> {
+    let is_small = match &write.change {
+        Change::Put { value, .. } => value.len() < COPIED_BELOW,
+        Change::Remove | Change::Clear => true,
+    };
+    if !is_small || !served.is_plain() {
+        return None;
+    }
+    let written = served.cache.write_here(key, write)?;
+    Some(written.map_or_else(Answer::from, |written| told.tell(&served.stats, written)))
 }
 
 async fn read(cache: &RawCache, stats: &Stats, request: Request) -> Result<Answer, CacheError> {

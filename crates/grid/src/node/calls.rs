@@ -164,6 +164,18 @@ impl Calls {
         self.base + self.calls.len() as u64 - 1
     }
 
+    /// The number of an operation that is over already.
+    pub(crate) fn end_at_once(&mut self, result: Result<Outcome, OperationError>) -> u64 {
+        let number = self.base + self.calls.len() as u64;
+        if self.calls.is_empty() {
+            self.base += 1;
+        } else {
+            self.calls.push_back(None);
+        }
+        self.finished.push_back((number, result));
+        number
+    }
+
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut InFlight> {
         let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
         self.calls.get_mut(at)?.as_mut()
@@ -251,6 +263,17 @@ mod tests {
         calls.finish(1, Ok(Outcome::Read(None)));
         assert_eq!(calls.finished.len(), 3, "an operation ends once");
         assert_eq!(calls.open(call()), 4);
+    }
+
+    #[test]
+    fn what_ends_at_once_waits_for_older_ones_to_be_finished() {
+        let mut calls = Calls::default();
+        let ended = |calls: &mut Calls| calls.end_at_once(Ok(Outcome::Read(None)));
+        assert_eq!((ended(&mut calls), calls.finished_below()), (0, 1));
+        let number = calls.open(call());
+        assert_eq!((number, ended(&mut calls), calls.finished_below()), (1, 2, 1));
+        calls.finish(number, Ok(Outcome::Read(None)));
+        assert_eq!((calls.finished.len(), calls.finished_below(), calls.count()), (3, 3, 0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use consort_group::Time;
 use super::cache::Cache;
 use super::cx::Cx;
 use crate::operation::Stored;
-use crate::{Entry, Lifetime, Segment, Version};
+use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Cache {
     /// What a key has, for a decision: no use of it. Its value is missing if only the store has it and nobody has loaded
@@ -42,7 +42,7 @@ impl Cache {
         self.questions.may_arise |= lifetime.max_idle.is_some();
     }
 
-    /// Writes as the primary. Returns whether there was room.
+    /// Writes as the primary. Gives what was there, unless it had expired.
     pub(super) fn put_new(
         &mut self,
         cx: &mut Cx,
@@ -51,14 +51,14 @@ impl Cache {
         value: Bytes,
         version: Version,
         lifetime: Lifetime,
-    ) -> bool {
+    ) -> Result<Option<Entry>, Full> {
         let now = cx.now;
         self.note_lifetime(cx, lifetime, Duration::ZERO, Duration::ZERO);
         let entry = Entry { value, version, created: now, last_used: now, lifetime };
         let was_passive = self.is_backed() && self.is_passive(segment, key);
-        let Ok(put) = self.container.put(segment, key, entry, now) else { return false };
+        let put = self.container.put(segment, key, entry, now)?;
         self.note_changed(cx, segment, key, was_passive, put.evicted);
-        true
+        Ok(put.previous)
     }
 
     /// Writes what another owner has, unless something as new is known.

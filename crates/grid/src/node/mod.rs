@@ -8,6 +8,7 @@
 //! What is promised is written down in `docs/design/2026-11-grid.md`.
 
 mod activation;
+mod alone;
 mod answer;
 mod backup;
 mod cache;
@@ -306,6 +307,17 @@ impl Node {
             return Err(OperationError::Busy(calls::CALLS_MAX as u64));
         }
         let segment = cache.config.segment_of(&key);
+        let action = match action {
+            Action::Write(write) => match cache.write_alone(&mut self.cx, segment, &key, write, flags) {
+                Ok(result) => {
+                    let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
+                    self.note_mortals();
+                    return Ok(number);
+                }
+                Err(write) => Action::Write(write),
+            },
+            read @ Action::Read(_) => read,
+        };
         let mut call = InFlight::new(cache.config.id(), segment, key, action, now, timeout);
         call.flags = flags;
         let number = self.cx.calls.open(call);
@@ -486,6 +498,11 @@ impl Node {
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
+        self.note_mortals();
+    }
+
+    /// Entries were written that will expire.
+    fn note_mortals(&mut self) {
         if let Some(next) = self.cx.next_mortal.take() {
             // It may be before all those that were known.
             let next = next.max(self.cx.now + EXPIRE_EVERY);

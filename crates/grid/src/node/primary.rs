@@ -1,6 +1,6 @@
 //! The primary's side: it orders writes, and sees to it that the other write owners have them.
 
-use consort_group::Address;
+use consort_group::{Address, Time};
 
 use super::cache::Cache;
 use super::cx::Cx;
@@ -8,7 +8,7 @@ use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
-use crate::{Flags, Segment, Stored, Version};
+use crate::{Entry, Flags, Segment, Stored, Version};
 
 impl Cache {
     /// An operation has come from somebody with this topology.
@@ -102,19 +102,7 @@ impl Cache {
         if self.is_listened() && !self.is_invalidation() {
             self.expire_first(cx, segment, &key);
         }
-        let present = self.entry(cx.now, segment, &key);
-        let standing = present.as_ref().map_or(Version::NONE, |entry| entry.version);
-        let is_held = write.condition.holds(present.as_ref());
-        let is_change = present.is_some() || write.change != Change::Remove || self.is_invalidation();
-        let is_done = is_held && is_change;
-        let mut written = Written {
-            is_done: is_held,
-            was_present: present.is_some(),
-            version: standing,
-            previous: present
-                .filter(|entry| write.wants_previous && !entry.is_passive())
-                .map(|entry| Stored::of(entry, cx.now)),
-        };
+        let (mut written, is_done) = self.sees(cx.now, segment, &key, &write);
         if !is_done {
             let outcome = Outcome::Written(written.clone());
             if flags.has_any(Flags::LOCAL | Flags::ASYNC) {
@@ -127,28 +115,9 @@ impl Cache {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
         let version = self.next_version(segment);
-        let did = match write.change {
-            Change::Put { value, lifetime } => {
-                if !self.put_new(cx, segment, &key, value, version, lifetime) {
-                    return self.reply(
-                        cx,
-                        &operation.caller,
-                        operation.number,
-                        Reply::Failed(OperationError::Full),
-                    );
-                }
-                self.note_put(segment, &key, version);
-                Did::Put
-            }
-            Change::Remove => {
-                self.erase(cx, segment, &key, version);
-                self.note_removal(segment, &key, version);
-                Did::Remove
-            }
-            Change::Clear => {
-                self.clear_here(cx);
-                Did::Clear
-            }
+        let Some((did, _)) = self.change(cx, segment, &key, write.change, version) else {
+            let full = Reply::Failed(OperationError::Full);
+            return self.reply(cx, &operation.caller, operation.number, full);
         };
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
@@ -168,6 +137,49 @@ impl Cache {
         self.back_up_record(cx, segment, record);
         if let Some(record) = told {
             self.tell_ordered(cx, flags, &record);
+        }
+    }
+
+    /// What a write is told with if nothing stands in its way, and whether it changes anything.
+    pub(super) fn sees(&self, now: Time, segment: Segment, key: &[u8], write: &Write) -> (Written, bool) {
+        let present = self.entry(now, segment, key);
+        let is_held = write.condition.holds(present.as_ref());
+        let is_change = present.is_some() || write.change != Change::Remove || self.is_invalidation();
+        let seen = Written {
+            is_done: is_held,
+            was_present: present.is_some(),
+            version: present.as_ref().map_or(Version::NONE, |entry| entry.version),
+            previous: present
+                .filter(|entry| write.wants_previous && !entry.is_passive())
+                .map(|entry| Stored::of(entry, now)),
+        };
+        (seen, is_held && is_change)
+    }
+
+    /// Changes what is here. Tells what a put found, which had not expired; nothing if there was no room for it.
+    pub(super) fn change(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        change: Change,
+        version: Version,
+    ) -> Option<(Did, Option<Entry>)> {
+        match change {
+            Change::Put { value, lifetime } => {
+                let previous = self.put_new(cx, segment, key, value, version, lifetime).ok()?;
+                self.note_put(segment, key, version);
+                Some((Did::Put, previous))
+            }
+            Change::Remove => {
+                self.erase(cx, segment, key, version);
+                self.note_removal(segment, key, version);
+                Some((Did::Remove, None))
+            }
+            Change::Clear => {
+                self.clear_here(cx);
+                Some((Did::Clear, None))
+            }
         }
     }
 
