@@ -22,9 +22,12 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const PIECE_BYTES: usize = 60 * 1024;
 
 /// Pieces that are asked for before they are wanted, while nobody else asks anything on the connection: enough to keep both
-/// sides at work although each is woken again and again. Half of them are asked for and awaited together, so that a reader
-/// and its connection's task are woken once for three.
-pub(crate) const PIECES_AHEAD: usize = 6;
+/// sides at work although each is woken again and again.
+pub(crate) const PIECES_AHEAD: usize = 8;
+
+/// How many of these are asked for, and awaited, together: a reader and its connection's task are woken once for two, and
+/// six are on their way meanwhile. By halves of all the line runs empty.
+pub(crate) const PIECES_TOGETHER: usize = 2;
 
 /// The same while others ask: what they ask waits for three pieces at most.
 pub(crate) const PIECES_AHEAD_BESIDE: usize = 3;

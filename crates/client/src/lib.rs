@@ -68,8 +68,8 @@
 //! Values as [`bytes::Bytes`] are not copied: they are parts of what was received, up to 64 KB unless they are larger
 //! themselves, and keep that in memory. Copy what is kept for long.
 //!
-//! A large value need not be in memory at once: a [`ValueReader`] and a [`ValueWriter`] have seven pieces of it at most, of
-//! [`PIECE_BYTES`], and what others ask goes between them.
+//! A large value need not be in memory at once: a [`ValueReader`] and a [`ValueWriter`] have nine and seven pieces of it at most,
+//! of [`PIECE_BYTES`], and what others ask goes between them.
 //!
 //! ```no_run
 //! # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {

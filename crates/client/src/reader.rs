@@ -9,7 +9,7 @@ use consort_encoding::{Encode, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
-use crate::bounds::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE};
+use crate::bounds::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 use crate::cache::{Cache, Entry, Version, entry};
 use crate::error::ClientError;
 use crate::options::Lifetime;
@@ -32,7 +32,7 @@ struct Ahead {
 
 /// A value that is read in pieces: as it was when the reading began, whoever writes its key meanwhile.
 ///
-/// There are seven pieces of it in memory at most, the one that [`ValueReader::next`] gives and six that are on their way;
+/// There are nine pieces of it in memory at most, the one that [`ValueReader::next`] gives and eight that are on their way;
 /// three are, while others ask something on the same connection, whose answers come between them. Dropped before its end, it
 /// is forgotten by the server.
 pub struct ValueReader {
@@ -134,7 +134,7 @@ impl ValueReader {
         if self.course.has_others() {
             Ahead { most: PIECES_AHEAD_BESIDE, together: 1 }
         } else {
-            Ahead { most: PIECES_AHEAD, together: PIECES_AHEAD / 2 }
+            Ahead { most: PIECES_AHEAD, together: PIECES_TOGETHER }
         }
     }
 
