@@ -12,6 +12,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncBufRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::task::coop::consume_budget;
 use tokio_rustls::server::TlsStream;
 
 type Tls = TlsStream<TcpStream>;
@@ -60,6 +61,9 @@ impl Incoming<'_> {
     pub(crate) async fn take(&mut self, input: &mut BytesMut, at_once: usize) -> io::Result<bool> {
         match self {
             Self::Plain(stream) => {
+                // Who always has something more for us must not keep others from their turn: a read that is put off for that
+                // reason looks like one for which nothing has come.
+                consume_budget().await;
                 stream.readable().await?;
                 input.reserve(at_once);
                 // Unlike `try_read_buf`, this remembers that nothing is left where there was less than fits, which saves

@@ -71,6 +71,31 @@ async fn a_stranger_is_not_waited_for() {
     assert_eq!(alice.ask("", RequestBody::Server(server::Request::Ping)).await.status, Status::Success);
 }
 
+/// It would have the thread to itself, and never be turned away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_never_stops_asking_does_not_keep_others_from_their_turn() {
+    let patience = Duration::from_millis(400);
+    let server = Running::secured("endless", users().patience(patience)).await;
+    let mut endless = server.client().await.stream;
+    let asking = tokio::spawn(async move {
+        let ping = crate::client::request(1, "", RequestBody::Server(server::Request::Ping));
+        let mut out = consort_hotrod::Output::new();
+        (0..1_000).for_each(|_| ping.encode(&mut out));
+        let pings = out.into_bytes();
+        let (mut from, mut to) = endless.split();
+        let mut sink = tokio::io::sink();
+        // Until it is turned away, which is a reset where something was not read.
+        let writing = async { while to.write_all(&pings).await.is_ok() {} };
+        tokio::select! {
+            () = writing => {}
+            _ = tokio::io::copy(&mut from, &mut sink) => {}
+        }
+    });
+    let mut alice = server.client().await;
+    assert_eq!(alice.plain("alice", "wonderland").await.status, Status::Success);
+    timeout(PATIENCE, asking).await.expect("it is turned away").unwrap();
+}
+
 #[tokio::test]
 async fn a_strangers_request_is_small() {
     let server = Running::secured("small", users()).await;
