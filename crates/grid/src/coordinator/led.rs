@@ -53,6 +53,10 @@ impl Led {
         }
     }
 
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
     pub(super) fn config(&self) -> &CacheConfig {
         &self.config
     }

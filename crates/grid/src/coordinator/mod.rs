@@ -51,12 +51,16 @@ impl Coordinator {
         self.restoring.retain(|_, restoring| !restoring.is_over());
         let is_lost = |member: &Address| !view.contains(member);
         let has_lost = before.is_some_and(|before| before.members().iter().any(is_lost));
+        // Who was away comes back without a merge if its own coordinator has not missed us.
+        let is_missed = |led: &Led| led.topology().away().iter().any(|member| view.contains(member));
+        let has_back = self.led.values().any(is_missed);
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
             self.led.clear();
             self.restoring.clear();
         } else if matches!(self.role, Role::Leading)
             && !view.is_merge()
+            && !has_back
             && (!has_lost || cx.has(Planted::LossNotConfirmed))
         {
             for led in self.led.values_mut() {

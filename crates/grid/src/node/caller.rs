@@ -61,6 +61,7 @@ impl Cache {
         call.sent = cx.now;
         call.expect(topology.epoch(segment));
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);
+        call.is_sent_again = is_repeated;
         call.target = Some(target.clone());
         let (flags, key, action) = (call.flags, call.key.clone(), call.action.clone());
         let command = Call { number, is_repeated, flags, key, action };
@@ -109,7 +110,17 @@ impl Cache {
                 }
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
-            Reply::Failed(error) => cx.calls.finish(number, Err(error)),
+            Reply::Failed(error) => {
+                let Some(call) = cx.calls.get_mut(number) else { return };
+                match error {
+                    // Whoever it was sent to since then may do it, or has.
+                    _ if call.is_write() && !call.is_expected(topology) => {}
+                    OperationError::Degraded { .. } if call.is_write() && call.is_sent_again => {
+                        cx.calls.give_up(number, OperationError::Uncertain);
+                    }
+                    error => cx.calls.finish(number, Err(error)),
+                }
+            }
             // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
             // it answered, the operation has been sent again with it.
             Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),

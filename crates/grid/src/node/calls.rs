@@ -30,6 +30,8 @@ pub(crate) struct InFlight {
     pub(crate) patience: Duration,
     /// Whether it was sent before: it may have been carried out.
     pub(crate) is_repeated: bool,
+    /// Whether that was more than once: what one of them is told does not tell what becomes of the other.
+    pub(crate) is_sent_again: bool,
     pub(crate) began: Time,
     pub(crate) timeout: Duration,
     /// Whether the caller still waits. If not, it goes on for the sake of the owners: they must agree.
@@ -64,6 +66,7 @@ impl InFlight {
             sent: now,
             patience: RESEND_AFTER,
             is_repeated: false,
+            is_sent_again: false,
             began: now,
             timeout,
             is_awaited: true,

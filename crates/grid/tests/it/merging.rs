@@ -8,7 +8,7 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Lifetime, MergePolicy,
     Node, OpenError, Outcome, PartitionHandling, ReadFrom, Stored, Write,
 };
-use consort_group::Time;
+use consort_group::{Time, View, ViewId};
 
 use crate::cluster::{Cluster, address};
 
@@ -270,4 +270,29 @@ fn what_only_others_have_of_a_lost_segment_is_there_after_the_merge() {
             assert_eq!(found.as_deref(), Some("before"), "key {n} of seed {seed}");
         }
     }
+}
+
+/// A coordinator may have missed members that have not missed it: they are in its next view, which is no merge. What is
+/// there with them goes on, whoever else is lost meanwhile.
+#[test]
+fn who_was_missed_comes_back_without_a_merge() {
+    let mode = CacheMode::Distributed { owners: 2 };
+    let partitions = PartitionHandling::AllowReads;
+    let config = CacheConfig { mode, partitions, ..config(MergePolicy::PreferredAlways) };
+    let mut cluster = Cluster::settled(1, config, 3);
+    let view = |id, members: &[usize]| {
+        View::new(ViewId { creator: address(0), id }, members.iter().map(|&n| address(n)).collect::<Vec<_>>())
+    };
+    cluster.with(0, |node, now| node.handle_view(now, &view(100, &[0])));
+    cluster.run(Duration::from_secs(1));
+    cluster.crash(1);
+    for n in [0, 2] {
+        cluster.with(n, |node, now| node.handle_view(now, &view(101, &[0, 2])));
+    }
+    cluster.run(Duration::from_secs(5));
+    for (n, key) in (0..20).map(|n| (n, format!("key {n}"))) {
+        write(&mut cluster, n % 2 * 2, &key, Some("after"));
+    }
+    let topology = cluster.members[0].as_ref().unwrap().node.topology(cluster.cache()).unwrap();
+    assert_eq!((topology.members.len(), topology.away().len()), (2, 0));
 }
