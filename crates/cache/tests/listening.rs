@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_cache::{CacheConfig, CacheError, EntryEvent, Event, EventKind, Events, Lifetime, ManagerEvent};
+use consort_cache::{
+    CacheConfig, CacheError, EntryEvent, Event, EventKind, Events, Flags, Lifetime, ManagerEvent,
+};
 use members::{Cluster, close, open, settled, soon};
 
 type Raw = Events<Bytes, Bytes>;
@@ -24,6 +26,29 @@ async fn entry(events: &mut Raw) -> (EventKind, Bytes, Option<Bytes>) {
 
 fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
+}
+
+#[tokio::test]
+async fn a_handle_may_write_without_anybody_being_told() {
+    let managers = Cluster::loopback("silent").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let mut all = Vec::new();
+    for cache in &caches {
+        all.push(soon("start", cache.listen().start()).await.expect("started"));
+    }
+    for (nth, cache) in caches.iter().enumerate() {
+        let silent = cache.with_flags(Flags::SKIP_LISTENERS);
+        let key = [nth as u8];
+        soon("put", silent.put(&key[..], &b"one"[..])).await.expect("put");
+        soon("all", silent.put_all([(&b"all"[..], &b"one"[..])])).await.expect("put");
+        soon("put", cache.put(&key[..], &b"two"[..])).await.expect("put");
+        soon("clear", silent.clear()).await.expect("cleared");
+        for events in &mut all {
+            let (kind, told, _) = entry(events).await;
+            assert_eq!((kind, &told[..]), (EventKind::Modified, &key[..]));
+        }
+    }
+    close(managers).await;
 }
 
 #[tokio::test]

@@ -117,6 +117,8 @@ pub(crate) struct Backup {
     pub(crate) tells: bool,
     /// What came of the operation.
     pub(crate) outcome: Option<Outcome>,
+    /// Whether no listener is told.
+    pub(crate) is_silent: bool,
 }
 
 /// What a backup command does to the key.
@@ -164,6 +166,8 @@ pub(crate) struct Tell {
     pub(crate) acks: u16,
     /// What came of the operation, if this member is the one to tell the caller.
     pub(crate) outcome: Option<Outcome>,
+    /// Whether no listener is told: it counts as told.
+    pub(crate) is_silent: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -202,6 +206,8 @@ pub(crate) struct HandedRecord {
     pub(crate) version: Version,
     pub(crate) effect: Effect,
     pub(crate) outcome: Outcome,
+    /// Whether no listener is told.
+    pub(crate) is_silent: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -27,6 +27,10 @@ impl Flags {
     /// meanwhile, the write is lost with its caller, or is ordered anew, perhaps after later ones.
     pub const ASYNC: Self = Self(4);
 
+    /// Nobody who listens is told of a write, here or on other members. What the next write of the key was, created or modified,
+    /// is told as it is.
+    pub const SKIP_LISTENERS: Self = Self(8);
+
     /// Whether all of these are among them.
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0

@@ -160,14 +160,14 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             session.listeners.answer(&served.cache, conversion.as_deref(), request, &header).await
         }
         (RequestBody::Bulk(request), Some(served)) => {
-            let answered = bulk::answer(served, request, header.version);
+            // What few requests need does not make the state of all of them larger.
+            let answered = Box::pin(bulk::answer(served, request, header.version, header.flags));
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
             session.iterations.answer(&served.cache, conversion.as_deref(), request).await
         }
         (RequestBody::Multimap(request), Some(served)) => {
-            // What few requests need does not make the state of all of them larger.
             Box::pin(multimap::answer(served, request)).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Stream(request), _) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Write};
 use consort_hotrod::ops::bulk::{Request, Response};
-use consort_hotrod::{ProtocolVersion, ResponseBody, Status};
+use consort_hotrod::{Flags, ProtocolVersion, ResponseBody, Status};
 
 use crate::answer::Answer;
 use crate::bounds::BULK_BYTES_MAX;
@@ -17,8 +17,11 @@ pub(crate) async fn answer(
     served: &Served,
     request: Request,
     version: ProtocolVersion,
+    flags: Flags,
 ) -> Result<Answer, CacheError> {
-    let Served { cache, stats, .. } = served;
+    let Served { stats, .. } = served;
+    let silent = served.silent(flags);
+    let cache = silent.as_ref().unwrap_or(&served.cache);
     let response = match request {
         Request::Clear if let Some(schemas) = &served.schemas => {
             schemas.clear(cache).await?;
@@ -28,7 +31,7 @@ pub(crate) async fn answer(
             let mut walk = cache.keys();
             while let Some(key) = walk.next().await.transpose()? {
                 let (condition, change) = (Condition::Always, Change::Remove);
-                served.write(key, Write { condition, change, wants_previous: false }).await?;
+                served.write(key, Write { condition, change, wants_previous: false }, flags).await?;
             }
             return Ok(Answer::of(Status::Success));
         }
@@ -43,7 +46,7 @@ pub(crate) async fn answer(
             if !served.is_plain() {
                 for (key, value) in entries {
                     let (condition, change) = (Condition::Always, Change::Put { value, lifetime });
-                    served.write(key, Write { condition, change, wants_previous: false }).await?;
+                    served.write(key, Write { condition, change, wants_previous: false }, flags).await?;
                 }
             } else {
                 let living = cache.with_lifetime(lifetime);

@@ -14,7 +14,7 @@ use consort_cache::{
     CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
     OpenError, RawCache, Topology, Write, Written,
 };
-use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
+use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
@@ -117,14 +117,30 @@ impl Served {
     }
 
     /// Writes a key; with transactions when none has it, and a schema with what is wrong with it.
-    pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
-        match (&self.transactions, &self.schemas) {
-            (None, None) => self.cache.write(key, write).await,
-            (Some(transactions), _) => {
-                Box::pin(transactions.clone().write(self.cache.clone(), key, write)).await
-            }
-            (None, Some(schemas)) => Box::pin(schemas.write(&self.cache, key, write)).await,
+    pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
+        match self.silent(flags) {
+            None => self.write_by(&self.cache, key, write).await,
+            // What few requests need does not make the state of all of them larger.
+            Some(silent) => Box::pin(async move { self.write_by(&silent, key, write).await }).await,
         }
+    }
+
+    async fn write_by(&self, cache: &RawCache, key: Bytes, write: Write) -> Result<Written, CacheError> {
+        match (&self.transactions, &self.schemas) {
+            (None, None) => cache.write(key, write).await,
+            (Some(transactions), _) => Box::pin(transactions.clone().write(cache.clone(), key, write)).await,
+            (None, Some(schemas)) => Box::pin(schemas.write(cache, key, write)).await,
+        }
+    }
+
+    /// A handle by which nobody is told of writes, if a client asks for that. Of schemas other servers have to hear.
+    pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
+        let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
+        let silent = || {
+            let own = self.cache.options().flags;
+            self.cache.with_flags(own | consort_cache::Flags::SKIP_LISTENERS)
+        };
+        is_silent.then(silent)
     }
 }
 

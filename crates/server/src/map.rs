@@ -160,7 +160,7 @@ pub(crate) async fn answer(
     if let Change::Put { value, .. } = &mut write.change {
         *value = kept(std::mem::take(value));
     }
-    Ok(told.tell(&served.stats, served.write(key, write).await?))
+    Ok(told.tell(&served.stats, served.write(key, write, flags).await?))
 }
 
 /// The answer to what is over at once: a read whose key is here, or a write of which nobody else is told. Nothing if others
@@ -172,7 +172,9 @@ pub(crate) fn answer_here(
     flags: Flags,
 ) -> Option<Answer> {
     let (Request::Get(key) | Request::ContainsKey(key)) = request else {
-        return write_here(served, Writing::asked(request, version, flags)?);
+        // Writes of which nobody is to be told are few.
+        let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION);
+        return if is_silent { None } else { write_here(served, Writing::asked(request, version, flags)?) };
     };
     let value = match served.cache.get_here(key) {
         Lookup::Hit(value) => Some(Response::Value(value)),

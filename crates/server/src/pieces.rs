@@ -79,7 +79,8 @@ pub(crate) async fn answer(
         Request::StartPut(target) => {
             let served = served()?.clone();
             let conversion = conversion.cloned();
-            let stream = streams.write(Writing { served, target, version: header.version, conversion })?;
+            let (version, flags) = (header.version, header.flags);
+            let stream = streams.write(Writing { served, target, version, flags, conversion })?;
             told(Response::Started(stream))
         }
         Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
@@ -133,8 +134,13 @@ async fn put(served: &Served, request: map::Request, header: &RequestHeader) -> 
 /// Puts a value whose last piece is there. Clients of 4.1 read no previous value, whatever they have asked for.
 async fn finish(mut written: Written) -> Result<Answer, Refusal> {
     let value = written.value().await?;
-    let Writing { served, target, version, conversion } = &written.writing;
+    let Writing { served, target, version, flags, conversion } = &written.writing;
     let value = converted(conversion.as_ref(), value, Conversion::value_in)?;
     let request = assignment(target.clone(), value);
-    Ok(crate::map::answer(served, &served.cache, request, *version, Flags::NONE).await?)
+    let flags = if flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) {
+        Flags::SKIP_LISTENER_NOTIFICATION
+    } else {
+        Flags::NONE
+    };
+    Ok(crate::map::answer(served, &served.cache, request, *version, flags).await?)
 }

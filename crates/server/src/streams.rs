@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use consort_cache::VALUE_BYTES_MAX;
-use consort_hotrod::ProtocolVersion;
 use consort_hotrod::ops::stream::Target;
+use consort_hotrod::{Flags, ProtocolVersion};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -118,6 +118,8 @@ pub(crate) struct Writing {
     pub(crate) target: Target,
     /// The version of the request that began it, which says what its spans mean.
     pub(crate) version: ProtocolVersion,
+    /// Those of the request that began it.
+    pub(crate) flags: Flags,
     /// How its value becomes the cache's.
     pub(crate) conversion: Option<Conversion>,
 }

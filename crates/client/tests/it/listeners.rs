@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    ClientError, EntryEvent, Event, EventKind, Events, Filter, Lifetime, ProtocolVersion, RawCache, Version,
+    ClientError, EntryEvent, Event, EventKind, Events, Filter, Flags, Lifetime, ProtocolVersion, RawCache,
+    Version,
 };
 use consort_hotrod::ops::listener::Request;
 use consort_hotrod::{RequestBody, ResponseBody};
@@ -30,8 +31,55 @@ async fn entry(events: &mut Events<String>) -> (EventKind, String) {
     }
 }
 
+/// A cache whose writes take locks of their keys.
+const TRANSACTIONAL: &str = r#"{"distributed-cache": {"owners": 2, "transaction": {"mode": "NON_XA"}}}"#;
+
 fn of(kind: EventKind, key: &str) -> (EventKind, String) {
     (kind, key.to_owned())
+}
+
+/// Whatever writes it, one key or all of them.
+#[tokio::test]
+async fn who_writes_may_ask_that_no_listener_is_told_in_every_version() {
+    let (server, writer) = Running::with_cache("silent", "c").await;
+    for (nth, settings) in [DISTRIBUTED, TRANSACTIONAL].into_iter().enumerate() {
+        let name = format!("c{nth}");
+        writer.administration().create(&name, settings).await.unwrap();
+        for version in versions(ProtocolVersion::V2_1) {
+            let client = speaking(&server, version).await.unwrap();
+            let loud = client.cache::<String, u32>(&name);
+            let mut events = loud.listen().start().await.unwrap();
+            let silent = loud.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
+            assert!(silent.put_if_absent("a", &1).await.unwrap());
+            silent.put("a", &2).await.unwrap();
+            assert_eq!(silent.swap("a", &3).await.unwrap(), Some(2), "with what else is asked for");
+            silent.put_all([("b", &1), ("d", &1)]).await.unwrap();
+            loud.put("b", &2).await.unwrap();
+            assert_eq!(entry(&mut events).await, of(EventKind::Modified, "b"));
+            assert!(silent.remove("b").await.unwrap());
+            silent.clear().await.unwrap();
+            loud.put("a", &4).await.unwrap();
+            assert_eq!(entry(&mut events).await, of(EventKind::Created, "a"), "{name}, {version}");
+            silent.clear().await.unwrap();
+            client.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_in_pieces_is_told_nobody_either() {
+    let (_server, client) = Running::with_cache("silent-pieces", "c").await;
+    let raw = client.raw("c");
+    let mut events = raw.listen().start().await.unwrap();
+    let mut writer = raw.with_flags(Flags::SKIP_LISTENER_NOTIFICATION).writer(&b"large"[..]).unwrap();
+    for _ in 0..3 {
+        writer.write(&[7; 100_000]).await.unwrap();
+    }
+    assert!(writer.finish().await.unwrap());
+    raw.put(&b"k"[..], &b"v"[..]).await.unwrap();
+    let Event::Entry(EntryEvent { key, .. }) = next(&mut events).await else { panic!() };
+    assert_eq!(key, "k");
+    assert_eq!(raw.get(&b"large"[..]).await.unwrap().unwrap().len(), 300_000);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_client::{Cache, Client, ClientError, Lifetime, Near, ProtocolVersion, RawCache};
+use consort_client::{Cache, Client, ClientError, Flags, Lifetime, Near, ProtocolVersion, RawCache};
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::{listener, map};
 use consort_hotrod::{Metadata, Request, RequestBody, ResponseBody};
@@ -61,6 +61,34 @@ async fn what_was_read_is_not_asked_for_again_until_it_changes_in_every_version(
             assert!(stats.hits >= 20 && stats.events > 0 && stats.is_on, "{stats:?}");
         }
         client.close().await;
+    }
+}
+
+/// As in Infinispan: near caches hear of changes by listeners, and no listener is told.
+#[tokio::test]
+async fn what_is_written_without_telling_listeners_stays_as_it_was_in_other_near_caches() {
+    let (server, writer) = Running::with_cache("near-silent", "c").await;
+    let client = server.client().await;
+    for bloom in [true, false] {
+        let cache = near(&client, Near { bloom, ..Near::default() }).await;
+        let loud = writer.cache::<u32, u32>("c");
+        let silent = loud.with_flags(Flags::SKIP_LISTENER_NOTIFICATION);
+        for key in [1, 2] {
+            loud.put(&key, &10).await.unwrap();
+            eventually("it is kept", async || {
+                let hits = cache.near_stats().unwrap().hits;
+                cache.get(&key).await.unwrap() == Some(10) && cache.near_stats().unwrap().hits > hits
+            })
+            .await;
+        }
+        silent.put(&1, &11).await.unwrap();
+        loud.put(&2, &11).await.unwrap();
+        eventually("the other is told", async || cache.get(&2).await.unwrap() == Some(11)).await;
+        assert_eq!(cache.get(&1).await.unwrap(), Some(10));
+        assert_eq!(loud.get(&1).await.unwrap(), Some(11));
+        // What a client writes itself is not in its near cache, whatever others are told.
+        cache.with_flags(Flags::SKIP_LISTENER_NOTIFICATION).put(&1, &12).await.unwrap();
+        assert_eq!(cache.get(&1).await.unwrap(), Some(12));
     }
 }
 

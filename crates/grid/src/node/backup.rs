@@ -26,7 +26,8 @@ impl Cache {
         if self.is_listened() {
             self.pass_on(cx, &backup);
         }
-        let Backup { operation, finished, key, version, effect, acks, tells, outcome, .. } = backup;
+        let Backup { operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
+            backup;
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
         // An answer behind writes names no key.
@@ -47,7 +48,7 @@ impl Cache {
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
-                    let record = Record { operation, key, version, did, outcome };
+                    let record = Record { operation, key, version, did, outcome, is_silent };
                     self.state(segment).records.push(record, &cx.watermarks);
                 } else {
                     cx.counters.malformed += 1;

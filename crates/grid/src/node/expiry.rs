@@ -77,7 +77,7 @@ impl Cache {
         let number = self.open_own(cx, segment, &key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let outcome = super::telling::expired(version);
-        let record = Record { operation, key, version, did: Did::Remove, outcome };
+        let record = Record { operation, key, version, did: Did::Remove, outcome, is_silent: false };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
         self.tell_own(cx, segment, &record, true);
         self.back_up_record(cx, segment, record);

@@ -77,6 +77,7 @@ impl Cache {
                 key: record.key,
                 version: record.version,
                 outcome: record.outcome,
+                is_silent: record.is_silent,
             })
             .collect();
         HandedSegment {
@@ -93,7 +94,7 @@ impl Cache {
         if !is_current || !self.state(segment).missing.contains(from) {
             return;
         }
-        for HandedRecord { operation, key, version, effect, outcome } in handed.records {
+        for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
             let state = self.state(segment);
             if state.records.of_write(&key, version).is_some() || cx.watermarks.is_finished(&operation) {
                 continue;
@@ -101,7 +102,7 @@ impl Cache {
             let did = Did::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
-            let record = Record { operation, key, version, did, outcome };
+            let record = Record { operation, key, version, did, outcome, is_silent };
             self.state(segment).records.push(record, &cx.watermarks);
         }
         self.state(segment).missing.retain(|owner| owner != from);

@@ -254,6 +254,8 @@ impl Cache {
         }
         match self.listeners.told.entry(tell.segment).or_default().take(tell.version) {
             News::Known => {}
+            // It counts, so that what comes again is recognised.
+            _ if tell.is_silent => {}
             News::Fresh => self.offer(cx, Scope::Cluster, &event(&tell)),
             // Somebody was cut off or full for a moment, and it has been sent again. Of its key a newer one may have been
             // told.

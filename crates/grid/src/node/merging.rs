@@ -455,6 +455,7 @@ impl Cache {
             version,
             did: Did::Put,
             outcome: outcome.clone(),
+            is_silent: false,
         };
         self.state(segment).records.push(record, &cx.watermarks);
         let backup = Backup {
@@ -467,6 +468,7 @@ impl Cache {
             acks: 0,
             tells: false,
             outcome: Some(outcome),
+            is_silent: false,
         };
         self.back_up(cx, backup);
     }

@@ -121,7 +121,8 @@ impl Cache {
         };
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
-        let record = Record { operation, key, version, did, outcome: Outcome::Written(written) };
+        let (outcome, is_silent) = (Outcome::Written(written), flags.contains(Flags::SKIP_LISTENERS));
+        let record = Record { operation, key, version, did, outcome, is_silent };
         let is_shared = !(flags.contains(Flags::LOCAL) && self.is_invalidation());
         if is_shared {
             self.state(segment).records.push(record.clone(), &cx.watermarks);
@@ -223,6 +224,7 @@ impl Cache {
             acks: 0,
             tells: false,
             outcome: Some(outcome),
+            is_silent: false,
         };
         self.back_up(cx, backup);
     }
@@ -240,6 +242,7 @@ impl Cache {
             acks: 0,
             tells: false,
             outcome: Some(record.outcome),
+            is_silent: record.is_silent,
         };
         self.back_up(cx, backup);
     }

@@ -18,6 +18,8 @@ pub(crate) struct Record {
     pub(crate) version: Version,
     pub(crate) did: Did,
     pub(crate) outcome: Outcome,
+    /// Whether no listener is told.
+    pub(crate) is_silent: bool,
 }
 
 /// What a write did.

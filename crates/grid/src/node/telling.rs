@@ -51,6 +51,7 @@ impl Tell {
             value: value_of(&backup.effect),
             acks: backup.acks,
             outcome: None,
+            is_silent: backup.is_silent,
         }
     }
 }
@@ -96,8 +97,9 @@ impl Cache {
             value: value_of(&effect),
             acks: 0,
             outcome: None,
+            is_silent: record.is_silent,
         };
-        if is_new {
+        if is_new && !record.is_silent {
             let Tell { kind, key, value, version, .. } = tell.clone();
             self.offer(cx, Scope::Local, &EntryEvent { kind, key, value, version });
         }
@@ -108,7 +110,7 @@ impl Cache {
     pub(super) fn tell_others(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
         for (nth, (member, interest)) in apart.iter().enumerate() {
             let mut tell = Tell::of(backup);
-            if *interest < Interest::Entries {
+            if *interest < Interest::Entries || tell.is_silent {
                 tell.value = None;
             }
             if backup.tells && nth + 1 == apart.len() {

@@ -249,13 +249,13 @@ wire_enum!(Effect {
     5 = Invalidate,
     6 = InvalidateAll,
 });
-wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome });
+wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Used { segment, key, version, number, idle });
-wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome });
+wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome, is_silent });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
-wire_struct!(HandedRecord { operation, key, version, effect, outcome });
+wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
 wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Parting { id, by });
 wire_struct!(Side { since, nth, owners, partings });

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, ReadFrom, Write, Written};
 use consort_hotrod::ops::{bulk, map, stream};
-use consort_hotrod::{RequestBody, Text};
+use consort_hotrod::{Flags, RequestBody, Text};
 use tokio::sync::Mutex;
 
 use crate::answer::Refusal;
@@ -186,7 +186,7 @@ pub(crate) async fn create_or_update(
     let is_same = !is_forced && before.is_some_and(|before| before.value == content);
     let change = Change::Put { value: content, lifetime: Lifetime::FOREVER };
     let write = Write { condition, change, wants_previous: false };
-    let is_done = !is_same && served.write(key, write).await?.is_done;
+    let is_done = !is_same && served.write(key, write, Flags::NONE).await?.is_done;
     let told = if is_done { told } else { "n" };
     let error = newest.get([name.as_bytes(), ERRORS].concat().as_slice()).await?;
     Ok(match error {
@@ -199,6 +199,6 @@ pub(crate) async fn create_or_update(
 pub(crate) async fn delete(served: &Served, name: &Text) -> Result<String, Refusal> {
     let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
     let key = Bytes::copy_from_slice(name.as_bytes());
-    let was_there = is_schema(&key) && served.write(key, write).await?.is_done;
+    let was_there = is_schema(&key) && served.write(key, write, Flags::NONE).await?.is_done;
     Ok(if was_there { "1" } else { "0" }.to_owned())
 }
