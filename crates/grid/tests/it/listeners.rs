@@ -463,7 +463,12 @@ fn a_silent_write_stays_silent_when_it_is_sent_again() {
         reader.check_order();
         let told: Vec<&Bytes> = reader.entries().map(|event| &event.key).collect();
         let is_told = |n: u64| told.contains(&&key(n));
-        assert_eq!((0..200_u64).filter(|n| n.is_multiple_of(2) && is_told(*n)).count(), 0, "{}", cluster.state());
+        assert_eq!(
+            (0..200_u64).filter(|n| n.is_multiple_of(2) && is_told(*n)).count(),
+            0,
+            "{}",
+            cluster.state()
+        );
         let loud = (0..200_u64).filter(|n| !n.is_multiple_of(2));
         let is_done = |n: &u64| {
             cluster
