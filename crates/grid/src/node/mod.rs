@@ -17,6 +17,7 @@ mod calls;
 mod cx;
 mod entries;
 mod expiry;
+mod frames;
 mod handover;
 mod idle;
 mod install;
@@ -47,9 +48,8 @@ use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, TransformFn};
-use crate::wire::{FrameError, FrameReader};
 use crate::{
-    AHEAD_MAX, Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
+    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, Topology,
 };
 use cache::Cache;
@@ -348,48 +348,6 @@ impl Node {
             self.handle(&from, Command { cache, topology: 0, body: Body::Install(Box::new(topology)) });
         }
         self.work();
-    }
-
-    /// A frame has come.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read; the commands before the place were handled.
-    pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
-        self.cx.now = now;
-        let result = self.read_frame(from, frame);
-        if result.is_err() {
-            self.cx.counters.malformed += 1;
-        }
-        self.work();
-        result
-    }
-
-    fn read_frame(&mut self, from: &Address, frame: Bytes) -> Result<(), FrameError> {
-        let mut reader = FrameReader::new(frame)?;
-        self.cx.watermarks.heard(from, reader.finished);
-        let mut commands = std::mem::take(&mut self.commands);
-        let end = loop {
-            let end = reader.next_into(&mut commands, AHEAD_MAX);
-            self.look_ahead(&commands);
-            commands.drain(..).for_each(|command| self.handle(from, command));
-            if !matches!(end, Ok(true)) {
-                break end;
-            }
-        };
-        self.commands = commands;
-        end?;
-        self.cx.counters.unknown += reader.unknown;
-        Ok(())
-    }
-
-    /// Commands that have come together wait for memory together: all that are of the first one's cache.
-    fn look_ahead(&self, commands: &[Command]) {
-        let [first, _, ..] = commands else { return };
-        let Some(cache) = self.caches.get(&first.cache) else { return };
-        let of_cache = commands.iter().filter(|command| command.cache == first.cache);
-        let keys = of_cache.filter_map(|command| command.body.key());
-        cache.container.look_ahead(keys.map(|key| (cache.config.segment_of(key), &key[..])));
     }
 
     fn handle(&mut self, from: &Address, command: Command) {
