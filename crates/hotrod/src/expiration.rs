@@ -110,12 +110,13 @@ impl Span {
         }
     }
 
-    /// How long that is, `None` for ever: `default` is the server's, `unix_time` the time since 1970.
+    /// How long that is, `None` for ever: `default` is the server's, `unix_time` tells the time since 1970, and is asked
+    /// only about what is a point in time.
     pub fn duration(
         self,
         version: ProtocolVersion,
         default: Option<Duration>,
-        unix_time: Duration,
+        unix_time: impl FnOnce() -> Duration,
     ) -> Option<Duration> {
         match self {
             Self::Default => default,
@@ -123,7 +124,7 @@ impl Span {
             Self::Of(amount, unit) => {
                 let duration = unit.duration(amount);
                 let is_absolute = version < ProtocolVersion::V3_0 && duration > ABSOLUTE_FROM;
-                Some(if is_absolute { duration.saturating_sub(unix_time) } else { duration })
+                Some(if is_absolute { duration.saturating_sub(unix_time()) } else { duration })
             }
         }
     }
@@ -254,7 +255,7 @@ mod tests {
     /// Facts 1.7.
     #[test]
     fn long_spans_are_points_in_time_until_3_0() {
-        let (now, days) = (Duration::from_secs(1_700_000_000), |n: u64| Duration::from_secs(n * 86_400));
+        let (now, days) = (|| Duration::from_secs(1_700_000_000), |n: u64| Duration::from_secs(n * 86_400));
         let span = |n| Span::Of(n, TimeUnit::Seconds);
         let later = span(1_700_000_060);
         assert_eq!(later.duration(ProtocolVersion::V2_9, None, now), Some(Duration::from_secs(60)));
@@ -275,8 +276,8 @@ mod tests {
         let month = Span::Of(30 * day, TimeUnit::Seconds);
         assert_eq!([month, Span::Infinite].map(told), [month, Span::Infinite]);
         let longer = Span::Of(31, TimeUnit::Days);
-        let meant = told(longer).duration(ProtocolVersion::V2_9, None, now).unwrap();
-        let asked = longer.duration(ProtocolVersion::V3_0, None, now).unwrap();
+        let meant = told(longer).duration(ProtocolVersion::V2_9, None, || now).unwrap();
+        let asked = longer.duration(ProtocolVersion::V3_0, None, || now).unwrap();
         assert!(asked <= meant && meant < asked + Duration::from_secs(1), "{meant:?}");
         assert_eq!(told(Span::Of(u64::MAX, TimeUnit::Milliseconds)), Span::Infinite);
     }

@@ -23,11 +23,7 @@ pub(crate) fn unix_time() -> Duration {
 
 /// How long an entry lives. The server's default is for ever.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion) -> Lifetime {
-    let span = |span: Span| match span {
-        // No clock is needed for most.
-        Span::Default | Span::Infinite => None,
-        span => span.duration(version, None, unix_time()),
-    };
+    let span = |span: Span| span.duration(version, None, unix_time);
     Lifetime { lifespan: span(expiration.lifespan), max_idle: span(expiration.max_idle) }
 }
 
