@@ -179,7 +179,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// All entries. One that is there from the first poll to the end comes exactly once unless [`Walk::guarantee`] says
-    /// otherwise; one that comes or goes meanwhile may come. Values are those of the moment in which a member was asked.
+    /// otherwise; one that comes or goes meanwhile may come. Values are those of the moment in which a member was asked. Keys and
+    /// values as bytes are parts of what they came in, or of the entry itself: whoever keeps one for long makes a copy.
     pub fn entries(&self) -> Walk<(K, V)>
     where
         KE: Decode<K>,

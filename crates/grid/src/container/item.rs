@@ -128,6 +128,14 @@ impl Item {
         }
     }
 
+    /// Key and value where they stand in one place; whoever has either keeps the item's memory.
+    #[inline]
+    pub(super) fn together(&self) -> Option<(Bytes, Bytes)> {
+        let Self::Together { bytes, key_len } = self else { return None };
+        let key_len = *key_len as usize;
+        Some((bytes.slice(..key_len), bytes.slice(key_len..)))
+    }
+
     /// The bytes of the value, if they are here.
     pub(super) fn value_bytes(&self) -> &[u8] {
         match self {

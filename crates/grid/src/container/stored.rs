@@ -100,6 +100,11 @@ impl<'a> Visited<'a> {
         self.0.is_passive()
     }
 
+    /// Its key and its value in the one allocation that they have, if that is so; whoever has one of them keeps both.
+    pub(crate) fn together(self) -> Option<(Bytes, Bytes)> {
+        self.0.item.together()
+    }
+
     /// The entry, which stays when the lock is given back.
     pub fn entry(self) -> Entry {
         self.0.entry()

@@ -23,6 +23,10 @@ use crate::{Segment, Version};
 /// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
 const WALK_PAGES_MAX: u32 = 32;
 
+/// Slots before it comes to an item a walk begins to fetch it: with four, eight and sixteen an entry takes the same, with
+/// none two thirds more.
+const WALK_AHEAD: u32 = 8;
+
 /// The hash of a key, by the container's seed. 32 bits, so that the table can keep it beside the slot: it grows without
 /// looking at a key, and looks at no key in vain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,6 +285,18 @@ impl Table {
         }
     }
 
+    /// Fetches what a walk comes to soon after this slot.
+    #[inline]
+    fn fetch_after(&self, slot: u32) {
+        let slab = &self.contents.slab;
+        if let Some(place) = slab.place(slot.saturating_add(2 * WALK_AHEAD)) {
+            fetch(place);
+        }
+        if let Some(later) = slab.get(slot.saturating_add(WALK_AHEAD)) {
+            fetch(later.item.first_bytes());
+        }
+    }
+
     /// Like `read`, if the segment is read here.
     #[inline]
     pub(super) fn look_up<T>(
@@ -525,6 +541,7 @@ impl Table {
                 Next::Slot(slot) => slot,
             };
             cursor.slot = slot;
+            self.fetch_after(slot);
             let stored = slab.get(slot).expect("the slot is occupied");
             // One that was only not used here is given: it may have been used elsewhere.
             let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };

@@ -22,9 +22,10 @@ pub(super) enum Answer {
 #[derive(Default)]
 pub(super) struct Gathered {
     items: Vec<Item>,
-    /// Their keys, in one allocation for all of them.
+    /// The keys that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
-    ends: Vec<usize>,
+    /// Whose they are, and where each of them ends.
+    ends: Vec<(usize, usize)>,
 }
 
 /// What an item has beside its key.
@@ -63,10 +64,10 @@ pub(super) struct Mark {
 }
 
 impl Answer {
-    /// One for a reader, with room for so many bytes of items.
-    pub(super) fn to(cx: &Cx, cache: &Cache, reader: &Address, room: usize) -> Self {
+    /// One for a reader, with room for so many items, or bytes of items if it is elsewhere.
+    pub(super) fn to(cx: &Cx, cache: &Cache, reader: &Address, items: usize, room: usize) -> Self {
         if *reader == cx.local {
-            Self::Here(Gathered::default())
+            Self::Here(Gathered { items: Vec::with_capacity(items), ..Gathered::default() })
         } else {
             Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
         }
@@ -82,11 +83,7 @@ impl Answer {
 
     pub(super) fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         match self {
-            Self::Here(Gathered { items, keys, ends }) => {
-                keys.extend_from_slice(key);
-                ends.push(keys.len());
-                items.push(Item { key: Bytes::new(), value: value.into_bytes(), version });
-            }
+            Self::Here(gathered) => gathered.push(key, value, version),
             Self::Elsewhere(written) => written.push(key, value.as_slice(), version),
         }
     }
@@ -104,8 +101,8 @@ impl Answer {
         match self {
             Self::Here(Gathered { items, keys, ends }) => {
                 items.truncate(mark.count);
-                ends.truncate(mark.count);
-                keys.truncate(ends.last().copied().unwrap_or(0));
+                ends.truncate(ends.partition_point(|(nth, _)| *nth < mark.count));
+                keys.truncate(ends.last().map_or(0, |(_, end)| *end));
             }
             Self::Elsewhere(written) => written.cut(mark.written),
         }
@@ -129,11 +126,21 @@ impl Answer {
 }
 
 impl Gathered {
+    fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        let together = if let Value::Of(visited) = &value { visited.together() } else { None };
+        let (key, value) = together.unwrap_or_else(|| {
+            self.keys.extend_from_slice(key);
+            self.ends.push((self.items.len(), self.keys.len()));
+            (Bytes::new(), value.into_bytes())
+        });
+        self.items.push(Item { key, value, version });
+    }
+
     fn with(mut self, fetched: Fetched) -> Fetched {
         let keys = Bytes::from(self.keys);
         let mut from = 0;
-        for (item, end) in self.items.iter_mut().zip(self.ends) {
-            item.key = keys.slice(from..end);
+        for (nth, end) in self.ends {
+            self.items[nth].key = keys.slice(from..end);
             from = end;
         }
         Fetched { items: self.items, ..fetched }
@@ -197,5 +204,41 @@ mod tests {
         frames.push(CacheId(7), 5, &body);
         let mut reader = FrameReader::new(frames.next(0).unwrap()).unwrap();
         assert_eq!(reader.next().unwrap().unwrap().body, body);
+    }
+
+    #[test]
+    fn items_of_a_reader_here_have_their_keys_whatever_their_values_are_and_however_many_are_taken_back() {
+        let container = container();
+        for made_until in 0..6 {
+            let mut answer = Answer::Here(Gathered::default());
+            let push = |answer: &mut Answer, nth: usize| {
+                let one = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
+                let at = Cursor { slot: nth as u32, before: u64::MAX - 1 };
+                let give = |visited: Visited<'_>| {
+                    let made = nth < made_until;
+                    let value =
+                        if made { Value::Made(Bytes::from_static(b"made")) } else { Value::Of(visited) };
+                    answer.push(visited.key(), value, visited.version());
+                };
+                container.visit(SEGMENT, at, one, Time::ZERO, give).unwrap();
+            };
+            (0..4).for_each(|nth| push(&mut answer, nth));
+            let mark = answer.mark();
+            (4..8).for_each(|nth| push(&mut answer, nth));
+            answer.cut(&mark);
+            (5..9).for_each(|nth| push(&mut answer, nth));
+            let items = answer.with(Fetched::nothing(3, 4)).items;
+            let keys: Vec<u64> =
+                items.iter().map(|item| u64::from_be_bytes(item.key[..].try_into().unwrap())).collect();
+            assert_eq!(keys, [0, 1, 2, 3, 5, 6, 7, 8]);
+            for (item, key) in items.iter().zip(keys) {
+                let value = if (key as usize) < made_until {
+                    vec![b'm', b'a', b'd', b'e']
+                } else {
+                    vec![key as u8; 100]
+                };
+                assert_eq!(item.value, value, "{key} of {made_until}");
+            }
+        }
     }
 }

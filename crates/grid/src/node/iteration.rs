@@ -26,6 +26,10 @@ pub(crate) const ITERATIONS_MAX: usize = 65_536;
 /// Segments that one request names: more than a batch comes from, few enough for small requests.
 const SEGMENTS_PER_FETCH: usize = 32;
 
+/// The part of the batch that the reader's own lane has beside others', one in so many: its items are here at once,
+/// while an answer of another member is worth its way the more it brings.
+const OWN_PART: usize = 8;
+
 /// An iteration that this member has begun.
 pub(crate) struct Iteration {
     publication: Publication,
@@ -71,7 +75,7 @@ impl Given {
     }
 
     fn had(&self, key: &[u8]) -> bool {
-        !self.before.is_empty() && self.before.contains(key)
+        self.before.contains(key)
     }
 }
 
@@ -273,6 +277,9 @@ impl Cache {
         let is_first = iteration.lanes.is_empty();
         let count = if is_first { givers.len().min(lanes_max) } else { lanes_max };
         let batch = iteration.publication.batch.max(1);
+        let has_own = is_first && count > 1 && givers[0].0 == cx.local;
+        let own = if has_own { batch.div_ceil(OWN_PART) } else { 0 };
+        let each = if has_own { (batch - own).div_ceil(count - 1) } else { batch.div_ceil(count) };
         for (member, segments) in givers.into_iter().take(free) {
             let used: usize = iteration.lanes.iter().map(|lane| lane.share).sum();
             if used >= batch {
@@ -281,7 +288,7 @@ impl Cache {
             for segment in &segments {
                 iteration.todo.remove(segment);
             }
-            let share = batch.div_ceil(count).min(batch - used);
+            let share = if own > 0 && member == cx.local { own } else { each.min(batch - used) };
             iteration.lanes.push(Lane { member, segments, cursor: None, state: LaneState::Idle, share });
         }
     }
@@ -305,7 +312,7 @@ impl Cache {
         lane.state = LaneState::Asked { nth: asked, at: cx.now };
         if lane.member == cx.local && self.container.passive_len() == 0 {
             let local = cx.local.clone();
-            let mut answer = Answer::to(cx, self, &local, 0);
+            let mut answer = Answer::to(cx, self, &local, self.items_at_most(&fetch), 0);
             let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);
             accept(iteration, &local, answer.with(fetched));
         } else {
@@ -423,8 +430,8 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     }
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;
     let is_counted = iteration.publication.what == What::Count;
-    let mut kept = Vec::with_capacity(items.len());
-    let mut items = items.into_iter();
+    let mut kept = items;
+    let mut length = 0;
     let mut refused = Vec::new();
     let begun_with = iteration.lanes[at].cursor.and(iteration.lanes[at].segments.front().copied());
     for part in parts {
@@ -434,12 +441,12 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
             break;
         }
         let count = if is_counted { 0 } else { part.count as usize };
-        let given = iteration.given.get(&segment);
-        let from_here = kept.len();
-        kept.extend(
-            items.by_ref().take(count).filter(|item| given.is_none_or(|given| !given.had(&item.key))),
-        );
-        let fresh = kept.len() - from_here;
+        let from_here = length;
+        length = kept.len().min(from_here + count);
+        if let Some(given) = iteration.given.get(&segment).filter(|given| !given.before.is_empty()) {
+            length -= kept.extract_if(from_here..length, |item| given.had(&item.key)).count();
+        }
+        let fresh = length - from_here;
         match part.end {
             PartEnd::Complete => {
                 let counted = iteration.partial.remove(&segment).unwrap_or(0) + u64::from(part.count);
@@ -455,7 +462,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
                 iteration.count += fresh as u64;
                 if remembers {
                     let given = iteration.given.entry(segment).or_default();
-                    kept[from_here..].iter().for_each(|item| given.note(&item.key));
+                    kept[from_here..length].iter().for_each(|item| given.note(&item.key));
                 }
                 break;
             }
@@ -465,6 +472,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
             }
         }
     }
+    kept.truncate(length);
     let lane = &mut iteration.lanes[at];
     lane.cursor = cursor.filter(|_| !lane.segments.is_empty());
     lane.state = LaneState::Ready(kept);

@@ -42,7 +42,7 @@ impl Cache {
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some((Cursor::START.slot.into(), Cursor::START.before)));
         let mut missing = Vec::new();
-        let mut answer = Answer::to(cx, self, from, self.room(&fetch));
+        let mut answer = Answer::to(cx, self, from, self.items_at_most(&fetch), self.room(&fetch));
         let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
         match again {
             // If it got anywhere, what it got is given first.
@@ -51,6 +51,12 @@ impl Cache {
             }
             _ => answer.send(cx, self, from, fetched),
         }
+    }
+
+    /// So many items an answer has at most.
+    pub(super) fn items_at_most(&self, fetch: &Fetch) -> usize {
+        let here = usize::try_from(self.container.len()).unwrap_or(LOOKS_MAX);
+        if fetch.what == What::Count { 0 } else { (fetch.items_max as usize).min(here).min(LOOKS_MAX) }
     }
 
     /// What the items of an answer take, about.

@@ -269,6 +269,9 @@ wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
 
+/// What an item takes at least: two lengths and a version.
+const ITEM_BYTES_LEAST: usize = 3;
+
 /// The items come first, after their number in four bytes, so that an owner can write them before it knows the rest.
 impl Wire for Fetched {
     fn put(&self, out: &mut BytesMut) {
@@ -280,8 +283,11 @@ impl Wire for Fetched {
     fn read(from: &mut Bytes) -> Result<Self> {
         need(from, "number of items", 4)?;
         let count = from.get_u32() as usize;
-        need(from, "items", count)?;
-        let items = (0..count).map(|_| Wire::read(from)).collect::<Result<_>>()?;
+        need(from, "items", count.saturating_mul(ITEM_BYTES_LEAST))?;
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(Wire::read(from)?);
+        }
         Ok(Self {
             items,
             iteration: Wire::read(from)?,
