@@ -183,10 +183,10 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             let heard = &session.counter_listeners;
             let answered = match request {
                 counter::Request::Of(name, Action::AddListener(id)) => {
-                    heard.add(&caches.counters, &name, &id).await
+                    heard.add(&caches.counters, &name, &id, header.id).await
                 }
                 counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
-                request => caches.counters.answer(request).await,
+                request => heard.answer(&caches.counters, request).await,
             };
             answered.unwrap_or_else(Answer::from)
         }

@@ -83,6 +83,10 @@ pub const UNSENT_EVENTS_MAX: usize = 256;
 /// ends.
 pub const UNTAKEN_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// How long the answer to the change of a counter waits for the event of it on the same connection: many times as long as it
+/// takes. If servers are busier, clients get their answers before.
+pub const TOLD_FIRST_MAX: Duration = Duration::from_millis(100);
+
 /// Bits of all filters of a connection's near caches: those of near caches with 16 million entries, in 8 MiB.
 pub const BLOOM_BITS_MAX: u32 = 64 * 1024 * 1024;
 

@@ -282,6 +282,9 @@ impl<'a> Connection<'a> {
     fn encode(&mut self, asked: Asked, response: &Response) {
         self.tally.answer(response.status);
         response.encode(asked, &mut self.output);
+        if asked.opcode == Opcode::CounterAddListener {
+            self.session.counter_listeners.answered(response.id);
+        }
     }
 
     fn tell(&mut self, answered: Result<(Asked, Response), tokio::task::JoinError>) {

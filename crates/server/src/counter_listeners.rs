@@ -2,43 +2,77 @@
 //!
 //! A client has one listener for all counters that it wants to hear of, on one connection. Changes that come faster than
 //! they are told may be told as one: from what the counter had when it was told of last to what it has.
+//!
+//! On a connection there is an order:
+//!
+//! * The answer to who adds a listener comes before its events: Java's clients know of it with the answer only.
+//! * What a client changes and hears of on the same connection is told before the change is answered. Java's clients of 15.0
+//!   and before make an exception of the answer that a bound is reached, and what has come with it they look at when
+//!   something else comes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
+use consort_hotrod::ops::counter::Request;
 use consort_hotrod::ops::event::CounterEvent;
 use consort_hotrod::{Status, Text};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX};
+use crate::bounds::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX, TOLD_FIRST_MAX};
 use crate::counter::{Counter, Value};
 use crate::counters::Counters;
 use crate::unasked::{Outlet, Telling, Unasked};
 
-/// Counters by their names, and what they had when they were told of last.
-type Heard = Arc<Mutex<BTreeMap<Bytes, Option<Value>>>>;
+/// What a listener was told of a counter.
+#[derive(Default)]
+struct Last {
+    /// What it had then.
+    value: Option<Value>,
+    /// Changes when an event of it has been written, or turned out to be none.
+    told: watch::Sender<()>,
+}
+
+/// Counters by their names.
+type Heard = Arc<Mutex<BTreeMap<Bytes, Last>>>;
+
+/// A listener that was added.
+struct Standing {
+    heard: Heard,
+    telling: Telling,
+    /// The request that has added it, and what its events wait for the end of, until that is answered.
+    unanswered: Option<(u64, watch::Sender<()>)>,
+}
 
 /// The listeners of a connection, by their ids.
 pub(crate) struct CounterListeners {
-    all: Mutex<BTreeMap<Bytes, (Heard, Telling)>>,
+    all: Mutex<BTreeMap<Bytes, Standing>>,
     outlet: Outlet,
 }
 
-fn heard(heard: &Heard) -> MutexGuard<'_, BTreeMap<Bytes, Option<Value>>> {
+fn heard(heard: &Heard) -> MutexGuard<'_, BTreeMap<Bytes, Last>> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn event(of: &Heard, listener: &Bytes, event: &EntryEvent<Bytes, Bytes>) -> Option<CounterEvent> {
+fn event(
+    of: &Heard,
+    listener: &Bytes,
+    event: &EntryEvent<Bytes, Bytes>,
+) -> Option<(CounterEvent, watch::Sender<()>)> {
     let mut heard = heard(of);
     let last = heard.get_mut(&event.key)?;
     let counter = Counter::from_bytes(event.value.as_ref()?)?;
-    let old = last.replace(counter.now).unwrap_or(counter.before);
+    let old = last.value.replace(counter.now).unwrap_or(counter.before);
     let name = Text::from_utf8(event.key.clone())?;
-    let has_changed = old != counter.now;
-    has_changed.then(|| CounterEvent { counter: name, listener: listener.clone(), old, new: counter.now })
+    if old == counter.now {
+        last.told.send_replace(());
+        return None;
+    }
+    let event = CounterEvent { counter: name, listener: listener.clone(), old, new: counter.now };
+    Some((event, last.told.clone()))
 }
 
 impl CounterListeners {
@@ -46,12 +80,19 @@ impl CounterListeners {
         Self { all: Mutex::default(), outlet }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, (Heard, Telling)>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Standing>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener hears of a counter from now on. The answer says whether it is new on this connection.
-    pub(crate) async fn add(&self, counters: &Counters, name: &Text, id: &Bytes) -> Result<Answer, Refusal> {
+    /// A listener hears of a counter from now on. The answer says whether it is new on this connection; its events wait until
+    /// [`CounterListeners::answered`] has that request.
+    pub(crate) async fn add(
+        &self,
+        counters: &Counters,
+        name: &Text,
+        id: &Bytes,
+        request: u64,
+    ) -> Result<Answer, Refusal> {
         let name = Bytes::copy_from_slice(name.as_bytes());
         if counters.get(&name).await?.is_none() {
             return Ok(Answer::of(Status::NotFound));
@@ -60,51 +101,90 @@ impl CounterListeners {
         let id = Bytes::copy_from_slice(id);
         let telling = Telling::new();
         let wanted = telling.wanted.clone();
+        let (answers, answered) = watch::channel(());
         let of = {
             let mut all = self.all();
-            if let Some((of, _)) = all.get(&id) {
-                let mut heard = heard(of);
+            if let Some(standing) = all.get(&id) {
+                let mut heard = heard(&standing.heard);
                 if heard.len() >= COUNTERS_LISTENED_MAX {
                     return refused(format!("the listener has {COUNTERS_LISTENED_MAX} counters already"));
                 }
-                heard.insert(name, None);
+                heard.insert(name, Last::default());
                 return Ok(Answer::of(Status::NotExecuted));
             }
             if all.len() >= LISTENERS_MAX {
                 return refused(format!("this connection has {LISTENERS_MAX} listeners already"));
             }
-            let of: Heard = Arc::new(Mutex::new(BTreeMap::from([(name, None)])));
-            all.insert(id.clone(), (of.clone(), telling));
+            let of: Heard = Arc::new(Mutex::new(BTreeMap::from([(name, Last::default())])));
+            let unanswered = Some((request, answers));
+            all.insert(id.clone(), Standing { heard: of.clone(), telling, unanswered });
             of
         };
+        let is_own = |standing: &Standing| standing.telling.is(&wanted);
         let events = match counters.listen(EVENTS_MAX).await {
             Ok(events) => events,
             Err(error) => {
                 let mut all = self.all();
-                if all.get(&id).is_some_and(|(_, telling)| telling.is(&wanted)) {
+                if all.get(&id).is_some_and(is_own) {
                     all.remove(&id);
                 }
                 return Err(error.into());
             }
         };
         // It may have been removed meanwhile. What is there is not told.
-        if let Some((_, telling)) = self.all().get_mut(&id).filter(|(_, telling)| telling.is(&wanted)) {
+        if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
             for events in events {
                 let (state, _) = oneshot::channel();
                 let (of, id, wanted) = (of.clone(), id.clone(), wanted.clone());
-                telling.begin(events, &self.outlet, state, move |entry| {
-                    Some(Unasked::Counter(event(&of, &id, &entry)?, wanted.clone()))
+                let after = Some(answered.clone());
+                standing.telling.begin(events, &self.outlet, after, state, move |entry| {
+                    let (event, told) = event(&of, &id, &entry)?;
+                    Some(Unasked::Counter(event, wanted.clone(), told))
                 });
             }
         }
         Ok(Answer::of(Status::Success))
     }
 
+    /// This request of the connection has its answer in the output.
+    pub(crate) fn answered(&self, request: u64) {
+        for standing in self.all().values_mut() {
+            standing.unanswered.take_if(|(id, _)| *id == request);
+        }
+    }
+
+    /// Does what is asked of counters, but for listeners. If that changes one of which this connection hears, its event is
+    /// written before.
+    pub(crate) async fn answer(&self, counters: &Counters, request: Request) -> Result<Answer, Refusal> {
+        let mut hearing = match &request {
+            Request::Of(name, _) => self.hearing(name.as_bytes()),
+            Request::Names => Vec::new(),
+        };
+        let (answer, has_changed) = counters.answer(request).await?;
+        if has_changed {
+            let all_told = async {
+                for told in &mut hearing {
+                    // A listener that is removed is told no more.
+                    let _ = told.changed().await;
+                }
+            };
+            // What takes longer comes later.
+            let _ = timeout(TOLD_FIRST_MAX, all_told).await;
+        }
+        Ok(answer)
+    }
+
+    /// What changes when this connection is told of a counter, for each listener that hears of it.
+    fn hearing(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
+        let of = |standing: &Standing| Some(heard(&standing.heard).get(name)?.told.subscribe());
+        self.all().values().filter_map(of).collect()
+    }
+
     /// A listener hears of a counter no more, of none if it has no name. The answer says whether it was the last one.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
-        let is_over = all.get(id).is_some_and(|(of, _)| {
-            let mut heard = heard(of);
+        let is_over = all.get(id).is_some_and(|standing| {
+            let mut heard = heard(&standing.heard);
             heard.remove(name.as_bytes());
             name.is_empty() || heard.is_empty()
         });

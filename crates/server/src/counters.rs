@@ -72,17 +72,17 @@ impl Counters {
         self.all.listen(events_max).await
     }
 
-    /// Does what is asked, but for listeners.
-    pub(crate) async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
+    /// Does what is asked, but for listeners. Whether that has changed a counter is said besides.
+    pub(crate) async fn answer(&self, request: Request) -> Result<(Answer, bool), Refusal> {
         let (name, action) = match request {
             Request::Names => {
                 let names = self.names().await?;
-                return Ok(Answer::success(ResponseBody::Counter(Response::Names(names))));
+                return Ok((Answer::success(ResponseBody::Counter(Response::Names(names))), false));
             }
             Request::Of(name, action) => (key(&name), action),
         };
         let missing = || Answer::of(Status::NotFound);
-        Ok(match action {
+        let answer = match action {
             Action::Create(config) => self.create(name, config).await?,
             Action::Configuration => self.get(&name).await?.map_or_else(missing, |counter| {
                 Answer::success(ResponseBody::Counter(Response::Configuration(counter.config)))
@@ -92,25 +92,28 @@ impl Counters {
                 Answer::of(if is_defined { Status::Success } else { Status::NotExecuted })
             }
             Action::Get => self.get(&name).await?.map_or_else(missing, |counter| value(Ok(counter.now.0))),
-            Action::AddAndGet(delta) => self.changed(name, |counter| Ok(counter.added(delta))).await?,
+            Action::AddAndGet(delta) => {
+                return self.changed(name, |counter| Ok(counter.added(delta))).await;
+            }
             Action::CompareAndSwap(expected, update) => {
                 let swapped = |counter: Counter| strong(counter).map(|one| one.swapped(expected, update));
-                self.changed(name, swapped).await?
+                return self.changed(name, swapped).await;
             }
             Action::GetAndSet(new) => {
-                self.changed(name, |counter| strong(counter).map(|one| one.set(new))).await?
+                return self.changed(name, |counter| strong(counter).map(|one| one.set(new))).await;
             }
             Action::Reset | Action::Remove => {
-                let reset = self.changed(name, |counter| Ok(counter.reset())).await?;
+                let (reset, has_changed) = self.changed(name, |counter| Ok(counter.reset())).await?;
                 // Who removes what is not there has what it wants.
                 let is_removal = action == Action::Remove;
                 let is_done = reset.status == Status::Success || is_removal;
-                Answer::of(if is_done { Status::Success } else { reset.status })
+                return Ok((Answer::of(if is_done { Status::Success } else { reset.status }), has_changed));
             }
             Action::AddListener(_) | Action::RemoveListener(_) => {
                 return Err(Refusal::new("a listener belongs to a connection"));
             }
-        })
+        };
+        Ok((answer, false))
     }
 
     async fn names(&self) -> Result<Vec<Text>, Refusal> {
@@ -147,16 +150,17 @@ impl Counters {
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
 
-    /// Changes a counter by what it is, and says what came of it.
+    /// Changes a counter by what it is, and says what came of it, and whether it has changed.
     async fn changed(
         &self,
         name: Bytes,
         change: impl Fn(Counter) -> Result<Changed, Refusal>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<(Answer, bool), Refusal> {
         let make = |seen: Option<&Bytes>| {
-            let Some(seen) = seen else { return Ok((None, Answer::of(Status::NotFound))) };
+            let Some(seen) = seen else { return Ok((None, (Answer::of(Status::NotFound), false))) };
             let (changed, answer) = change(Counter::from_bytes(seen).ok_or_else(unreadable)?)?;
-            Ok((changed.map(putting), value(answer)))
+            let has_changed = changed.is_some();
+            Ok((changed.map(putting), (value(answer), has_changed)))
         };
         self.lanes.compute(self.all.home(&name).await?, &name, make).await
     }

@@ -226,7 +226,7 @@ impl Listeners {
             let conversion = conversion.cloned();
             let sieve = Sieve { interests, filter, near, version: header.version, conversion };
             let (request, wanted) = (header.id, wanted.clone());
-            standing.telling.begin(events, &self.outlet, state, move |mut event| {
+            standing.telling.begin(events, &self.outlet, None, state, move |mut event| {
                 event.key = sieve.known(event.key)?;
                 let kind = sieve.kind(&event)?;
                 let is_state = event.kind == consort_cache::EventKind::Existing;

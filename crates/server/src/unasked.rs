@@ -10,7 +10,7 @@ use bytes::Bytes;
 use consort_cache::{CacheError, EntryEvent, Event, Events};
 use consort_hotrod::Output;
 use consort_hotrod::ops::event;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -20,8 +20,8 @@ use crate::bounds::{UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
 pub(crate) enum Unasked {
     /// An entry has changed.
     Entry(event::Event, Wanted),
-    /// A counter has changed.
-    Counter(event::CounterEvent, Wanted),
+    /// A counter has changed; and what changes when that has been written.
+    Counter(event::CounterEvent, Wanted, watch::Sender<()>),
     /// What came before this has been written.
     Written(oneshot::Sender<()>),
 }
@@ -41,7 +41,10 @@ impl Unasked {
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, wanted) if wanted.holds() => event.encode(output),
-            Self::Counter(event, wanted) if wanted.holds() => event.encode(output),
+            Self::Counter(event, wanted, told) if wanted.holds() => {
+                event.encode(output);
+                told.send_replace(());
+            }
             Self::Entry(..) | Self::Counter(..) => {}
             Self::Written(waiter) => {
                 // Whoever waits for it may have gone.
@@ -95,15 +98,23 @@ impl Telling {
         Arc::ptr_eq(&self.wanted.0, &wanted.0)
     }
 
-    /// Tells these events, too, from now on, as they are made known. `state` is told when what was there has been written.
+    /// Tells these events, too, from now on, as they are made known; or not before the sender of `after` is gone. `state` is
+    /// told when what was there has been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,
         outlet: &Outlet,
+        after: Option<watch::Receiver<()>>,
         state: oneshot::Sender<()>,
         told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked> + Send + 'static,
     ) {
-        self.tasks.push(tokio::spawn(tell(events, outlet.clone(), state, told)));
+        let telling = tell(events, outlet.clone(), state, told);
+        self.tasks.push(tokio::spawn(async move {
+            if let Some(mut after) = after {
+                while after.changed().await.is_ok() {}
+            }
+            telling.await;
+        }));
     }
 }
 

@@ -63,8 +63,7 @@ async fn java_16_2_does_all_of_it() {
     all(HotRodRelease::V16_2, "hotrod-16-2", "hotrod-16-2-three").await;
 }
 
-/// Of this release counters' events are not looked at: it loses some that come before the answer to what has caused them.
-/// And in 2.0 it takes an event's version for its key.
+/// In 2.0 this release takes an event's version for its key: listeners are looked at from 2.1 on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_15_0_speaks_every_version_from_2_0_on() {
     let client = prepared(HotRodRelease::V15_0).await;
@@ -75,6 +74,7 @@ async fn java_15_0_speaks_every_version_from_2_0_on() {
     for (program, versions) in [
         ("Walks", &["PROTOCOL_VERSION_25", "PROTOCOL_VERSION_29"][..]),
         ("Listeners", &["PROTOCOL_VERSION_21", "PROTOCOL_VERSION_26", "PROTOCOL_VERSION_29"]),
+        ("Counters", &["PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"]),
         ("Multimaps", &["PROTOCOL_VERSION_29"]),
         ("Streams", &["PROTOCOL_VERSION_26", "PROTOCOL_VERSION_29"]),
     ] {

@@ -1,11 +1,12 @@
 //! Counters.
 
+use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
-use consort_hotrod::{Incoming, RequestBody, ResponseBody, Status, Text};
+use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
 use consort_server::bounds::COUNTER_NAME_MAX;
 
-use crate::client::{Client, Running};
+use crate::client::{Client, Running, request};
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
 
@@ -105,4 +106,77 @@ async fn changes_are_told_to_who_listens() {
     assert_eq!(ask(&mut client, "b", Action::RemoveListener(id())).await, only(Status::Success));
     ask(&mut other, "b", Action::Reset).await;
     assert_eq!(ask(&mut client, "b", Action::Get).await, value(5), "an answer, not an event");
+}
+
+/// So many rounds that a wrong order shows.
+const ROUNDS: u64 = 100;
+
+/// What comes, by its kind: an answer by its id, or the event of a change to this value.
+#[derive(PartialEq, Eq, Debug)]
+enum Came {
+    Answer(u64, Status),
+    Event(i64),
+}
+
+async fn came(client: &mut Client, asked: &[HotRodRequest]) -> Came {
+    let of = |id| asked.iter().find(|request| request.header.id == id).map(HotRodRequest::asked);
+    match client.incoming(of).await.expect("the connection lasts") {
+        Incoming::Response(response) => Came::Answer(response.id, response.status),
+        Incoming::CounterEvent(event) => Came::Event(event.new.0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn action(id: u64, name: &str, action: Action) -> HotRodRequest {
+    request(id, "org.infinispan.COUNTER", RequestBody::Counter(Request::Of(name.into(), action)))
+}
+
+/// Java's clients know of a listener with this answer only: events before it are of nobody they know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_told_to_a_listener_before_it_is_answered() {
+    let server = Running::start("counters-first-events").await;
+    let mut client = server.client().await;
+    assert_eq!(ask(&mut client, "n", Action::Create(STRONG)).await.0, Status::Success);
+    for round in 1..=ROUNDS {
+        let listener = Bytes::from(format!("listener {round}"));
+        // What follows changes the counter while the listener begins.
+        let mut asked = vec![action(1, "n", Action::AddListener(listener.clone()))];
+        asked.extend((2..20).map(|id| action(id, "n", Action::AddAndGet(1))));
+        client.send(&asked).await;
+        let (mut answers, mut is_added) = (0, false);
+        while answers < asked.len() {
+            match came(&mut client, &asked).await {
+                Came::Answer(id, status) => {
+                    assert_eq!(status, Status::Success);
+                    (answers, is_added) = (answers + 1, is_added || id == 1);
+                }
+                Came::Event(_) => assert!(is_added, "round {round}"),
+            }
+        }
+        let removal = [action(1, "n", Action::RemoveListener(listener))];
+        client.send(&removal).await;
+        while let Came::Event(_) = came(&mut client, &removal).await {}
+    }
+}
+
+/// What comes with the answer that a bound is reached, old clients of Java's look at when something else comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_changes_it_is_told_of_before_the_answer() {
+    let server = Running::start("counters-own-events").await;
+    let mut client = server.client().await;
+    let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
+    assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await.0, Status::Success);
+    assert_eq!(ask(&mut client, "b", Action::AddListener("id".into())).await.0, Status::Success);
+    for _ in 0..ROUNDS {
+        for (delta, value, status) in
+            [(4, 9, Status::Success), (2, 10, Status::NotExecutedWithPrevious), (-5, 5, Status::Success)]
+        {
+            let asked = [action(1, "b", Action::AddAndGet(delta))];
+            client.send(&asked).await;
+            assert_eq!(came(&mut client, &asked).await, Came::Event(value));
+            assert_eq!(came(&mut client, &asked).await, Came::Answer(1, status));
+        }
+        // Without a change there is nothing to wait for.
+        assert_eq!(ask(&mut client, "b", Action::AddAndGet(0)).await, value(5));
+    }
 }
