@@ -12,7 +12,7 @@ use consort_hotrod::{
 };
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 use crate::ahead::Ahead;
@@ -20,6 +20,7 @@ use crate::answering::{answer, answer_here};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, READ_AT_ONCE, STRANGER_BYTES_MAX, UNWRITTEN_MAX, WAITING_MAX};
 use crate::caches::Caches;
 use crate::http::{self, Visitor};
+use crate::latency::{Batch, Class};
 use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
@@ -30,6 +31,9 @@ use crate::telemetry::Tally;
 use crate::unasked::Unasked;
 
 type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
+
+/// The answer to a request that had to wait, and when it has begun.
+type Answered = (Asked, Response, std::time::Instant);
 
 /// Serves a client until it goes, or says what cannot be read, or the server ends. Until it steps over the threshold its client
 /// is not known.
@@ -67,7 +71,9 @@ pub(crate) async fn serve(
         threshold.step_over().await;
     }
     if let Some(first) = first {
-        connection.begin(first).await;
+        let mut batch = Batch::begin();
+        connection.begin(first, &mut batch).await;
+        batch.end(tally.times());
     }
     if let Err(error) = connection.run(&mut ending).await {
         tracing::debug!(%error, "a client's connection has ended");
@@ -110,7 +116,7 @@ struct Connection<'a> {
     input: BytesMut,
     output: Output,
     /// Requests that wait for other members.
-    waiting: JoinSet<(Asked, Response)>,
+    waiting: JoinSet<Answered>,
     /// The client has said something that cannot be read, and is told so before the end.
     is_lost: bool,
 }
@@ -240,12 +246,16 @@ impl<'a> Connection<'a> {
 
     /// Begins everything that has come as a whole, as far as there is room for its answers.
     async fn begin_all(&mut self) {
+        let mut batch = None;
         while self.has_room() {
             match self.requests.next(&mut self.input, &self.session.caches) {
-                Ok(Some(request)) => self.begin(request).await,
+                Ok(Some(request)) => self.begin(request, batch.get_or_insert_with(Batch::begin)).await,
                 Ok(None) => break,
                 Err(error) => self.lose(error),
             }
+        }
+        if let Some(batch) = batch {
+            batch.end(self.tally.times());
         }
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -262,19 +272,28 @@ impl<'a> Connection<'a> {
     }
 
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
-    async fn begin(&mut self, request: Request) {
-        self.tally.request(request.body.opcode());
+    async fn begin(&mut self, request: Request, batch: &mut Batch) {
+        let opcode = request.body.opcode();
+        self.tally.request(opcode);
         if let Some(recent) = self.requests.recent(&request)
             && let Some((asked, response)) = answer_here(&self.session, recent, &request)
         {
+            batch.answered(opcode);
             return self.encode(asked, &response);
         }
         let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
         let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
         match at_once {
-            Poll::Ready((asked, response)) => self.encode(asked, &response),
+            Poll::Ready((asked, response)) => {
+                batch.answered(opcode);
+                self.encode(asked, &response);
+            }
             Poll::Pending => {
-                self.waiting.spawn(answering);
+                let began = batch.began();
+                self.waiting.spawn(async move {
+                    let (asked, response) = answering.await;
+                    (asked, response, began)
+                });
             }
         }
     }
@@ -287,9 +306,12 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn tell(&mut self, answered: Result<(Asked, Response), tokio::task::JoinError>) {
+    fn tell(&mut self, answered: Result<Answered, JoinError>) {
         match answered {
-            Ok((asked, response)) => self.encode(asked, &response),
+            Ok((asked, response, began)) => {
+                self.tally.times().add(Class::of(asked.opcode), 1, began.elapsed());
+                self.encode(asked, &response);
+            }
             // Its client would wait for ever.
             Err(error) => {
                 tracing::error!(%error, "a request has panicked");

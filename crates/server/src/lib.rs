@@ -42,6 +42,7 @@ mod filter;
 pub mod foreign;
 mod http;
 mod iteration;
+mod latency;
 mod listeners;
 mod listening;
 mod map;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use consort_hotrod::{Opcode, Status};
 
+use crate::latency::{Class, Histogram, Times};
 use crate::stats::Count;
 
 /// As many as threads serve clients on most machines.
@@ -18,6 +19,7 @@ const OPERATIONS: usize = 256;
 #[repr(align(128))]
 struct Shard {
     requests: [Count; OPERATIONS],
+    times: Times,
     errors: Count,
     received: Count,
     sent: Count,
@@ -27,6 +29,7 @@ impl Default for Shard {
     fn default() -> Self {
         Self {
             requests: std::array::from_fn(|_| Count::default()),
+            times: Times::default(),
             errors: Count::default(),
             received: Count::default(),
             sent: Count::default(),
@@ -71,6 +74,13 @@ impl Telemetry {
         }
     }
 
+    /// How long requests of a class have taken.
+    pub(crate) fn times(&self, class: Class) -> Histogram {
+        let mut sums = Histogram::default();
+        self.shards.iter().for_each(|shard| shard.times.add_to(class, &mut sums));
+        sums
+    }
+
     /// Connections that are there.
     pub(crate) fn connections(&self) -> i64 {
         // In this order, so that none has ended before it has come.
@@ -103,6 +113,11 @@ impl Tally {
 
     pub(crate) fn request(&self, opcode: Opcode) {
         self.shard().requests[place(opcode)].one();
+    }
+
+    /// Where it is counted how long requests take.
+    pub(crate) fn times(&self) -> &Times {
+        &self.shard().times
     }
 
     pub(crate) fn answer(&self, status: Status) {

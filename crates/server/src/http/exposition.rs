@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts by how large something was, each with those of all smaller bounds.
+    Histogram,
 }
 
 /// Labels of a value, in their order.
@@ -44,6 +46,7 @@ impl Exposition {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         // OpenMetrics names a counter's family without what its values' names end with.
         let suffix = if self.is_open { "" } else { self.suffix() };
@@ -55,13 +58,37 @@ impl Exposition {
     const fn suffix(&self) -> &'static str {
         match self.kind {
             Kind::Counter => "_total",
-            Kind::Gauge => "",
+            Kind::Gauge | Kind::Histogram => "",
         }
     }
 
     /// A value of the family.
     pub(crate) fn value(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
-        let _ = write!(self.text, "{}{}", self.family, self.suffix());
+        self.value_of(self.suffix(), labels, value)
+    }
+
+    /// What a histogram has for a label: counts within bounds, each count without those of smaller bounds; how many are beyond
+    /// the last; and the sum of all that was counted.
+    pub(crate) fn histogram<'a>(
+        &mut self,
+        label: (&'static str, &str),
+        within: impl Iterator<Item = (&'a str, i64)>,
+        beyond: i64,
+        sum: impl Display,
+    ) -> &mut Self {
+        let mut count = 0;
+        for (bound, more) in within {
+            count += more;
+            self.value_of("_bucket", &[label, ("le", bound)], count);
+        }
+        count += beyond;
+        self.value_of("_bucket", &[label, ("le", "+Inf")], count);
+        self.value_of("_sum", &[label], sum);
+        self.value_of("_count", &[label], count)
+    }
+
+    fn value_of(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) -> &mut Self {
+        let _ = write!(self.text, "{}{suffix}", self.family);
         for (nth, (name, text)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{name}=\"", if nth == 0 { '{' } else { ',' });
             for character in text.chars() {
@@ -97,13 +124,23 @@ mod tests {
             .value(&[("cache", "a\"b\\c\nd"), ("way", "x")], 7)
             .value(&[], 8);
         told.family(Kind::Gauge, "consort_open", "Open.").value(&[], 1.5);
+        told.family(Kind::Histogram, "consort_took", "Took.").histogram(
+            ("of", "all"),
+            [("0.1", 2), ("1.0", 3)].into_iter(),
+            4,
+            "7.25",
+        );
         told.finish()
     }
 
     #[test]
     fn both_forms_have_their_names_and_ends() {
         let values = "consort_hits_total{cache=\"a\\\"b\\\\c\\nd\",way=\"x\"} 7\nconsort_hits_total 8\n";
-        let open = "# HELP consort_open Open.\n# TYPE consort_open gauge\nconsort_open 1.5\n";
+        let open = "# HELP consort_open Open.\n# TYPE consort_open gauge\nconsort_open 1.5\n\
+            # HELP consort_took Took.\n# TYPE consort_took histogram\n\
+            consort_took_bucket{of=\"all\",le=\"0.1\"} 2\nconsort_took_bucket{of=\"all\",le=\"1.0\"} 5\n\
+            consort_took_bucket{of=\"all\",le=\"+Inf\"} 9\nconsort_took_sum{of=\"all\"} 7.25\n\
+            consort_took_count{of=\"all\"} 9\n";
         assert_eq!(
             told("*/*"),
             format!(

@@ -6,6 +6,7 @@ use consort_cache::{Availability, Phase};
 use crate::caches::{Caches, Served};
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
+use crate::latency::{BOUNDS, Class};
 use crate::stats::Stats;
 
 /// A number of a cache, and what it is.
@@ -108,6 +109,19 @@ fn clients(told: &mut Exposition, caches: &Caches) {
     told.family(Kind::Counter, "consort_requests", "Requests of Hot Rod clients.");
     for (opcode, count) in sums.requests.iter().filter(|(_, count)| *count > 0) {
         told.value(&[("operation", opcode.name())], count);
+    }
+    told.family(
+        Kind::Histogram,
+        "consort_request_duration_seconds",
+        "How long requests of Hot Rod clients take: from when a connection begins with what it has read until all of that \
+         is answered and ready to be written; for what has to wait, until it is itself. Reads and writes are of one key.",
+    );
+    for class in Class::ALL {
+        let times = telemetry.times(class);
+        let within = BOUNDS.iter().zip(times.buckets).map(|((_, bound), count)| (*bound, count));
+        let beyond = times.buckets[BOUNDS.len()];
+        let sum = format!("{}.{:09}", times.nanoseconds / 1_000_000_000, times.nanoseconds % 1_000_000_000);
+        told.histogram(("class", class.name()), within, beyond, sum);
     }
     told.family(
         Kind::Counter,
