@@ -1,13 +1,16 @@
 //! `consort server`: caches for Hot Rod clients.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users};
+use consort_server::{
+    ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users, UsersHandle,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
@@ -27,6 +30,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
     --token-key by a JSON Web Token whose sub is the user's name (OAUTHBEARER). Without TLS, passwords and tokens as they\n\
     are are refused unless --allow-cleartext says that nobody can read along.\n\n\
+    With SIGHUP the server reads the file of --users again. Roles count from the next request on, and connections of who is\n\
+    no user any more end; a new password is for who comes then. A file with something wrong in it changes nothing: the log\n\
+    says what, with file and line.\n\n\
     On the same port it answers in HTTP: /health, /health/live, /health/ready and /health/started to everybody, and /metrics,\n\
     as Prometheus reads them, to users who may see how things are (--open-metrics: to everybody).\n\n\
     SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
@@ -100,6 +106,24 @@ pub(crate) struct Server {
     with_parent: bool,
 }
 
+/// Reads the users again whenever that is asked for.
+async fn read_again(file: &Path, users: &UsersHandle, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        let path = file.to_owned();
+        // Passwords in it are hashed.
+        let read = tokio::task::spawn_blocking(move || Users::read(path)).await;
+        let replaced = match read {
+            Ok(Ok(read)) => users.replace(read).map_err(|error| error.to_string()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match replaced {
+            Ok(ended) => println!("-- users read again; connections of removed ones that end: {ended}"),
+            Err(error) => tracing::error!("the users stay as they are: {error}"),
+        }
+    }
+}
+
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let known = || format!("mechanisms are {}", Mechanism::ALL.map(Mechanism::name).join(", "));
     Mechanism::from_name(name).ok_or_else(known)
@@ -111,6 +135,7 @@ impl Server {
         let mut builder = self.secured()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
         let mut signals = Signals::listen()?;
+        let hangups = self.users.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
@@ -139,10 +164,18 @@ impl Server {
             Some(cluster) => println!("Hot Rod on {}, cluster {cluster}: {view}", server.address()),
             None => println!("Hot Rod on {}, alone", server.address()),
         }
+        let users = server.users();
+        let reading = async {
+            match (&self.users, users, hangups) {
+                (Some(file), Some(users), Some(hangups)) => read_again(file, &users, hangups).await,
+                _ => std::future::pending().await,
+            }
+        };
         let end = async {
             tokio::select! {
                 _ = signals.next() => {}
                 () = end_of_input(), if self.with_parent => {}
+                () = reading => {}
             }
         };
         server.serve_until(end).await?;

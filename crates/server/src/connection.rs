@@ -225,7 +225,12 @@ impl<'a> Connection<'a> {
                     }
                 }
                 () = self.session.outlet.lost() => {
-                    return Err(io::Error::other("its client cannot be told of all changes"));
+                    let is_removed = self.session.access.is_removed();
+                    return Err(io::Error::other(if is_removed {
+                        "its client is no user any more"
+                    } else {
+                        "its client cannot be told of all changes"
+                    }));
                 }
                 written = self.to.write(&mut self.output), if self.to.has_to_write(&self.output) => {
                     written?;

@@ -67,7 +67,7 @@ pub use data::DataError;
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
-    LineError, Permission, Role, SecurityError, TokenKeyError, Tokens, Users, UsersError,
+    LineError, Permission, Role, SecurityError, TokenKeyError, Tokens, Users, UsersError, UsersHandle,
     VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};

@@ -20,7 +20,7 @@ use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
-use crate::security::{Security, SecurityError, Settings, Tokens, Users};
+use crate::security::{Security, SecurityError, Settings, Tokens, Users, UsersHandle};
 use crate::strangers::{Serving, Strangers};
 use crate::{connection, transactions};
 
@@ -228,6 +228,11 @@ impl Server {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// By which it is given other users; nothing if it has none, and everybody may do everything.
+    pub fn users(&self) -> Option<UsersHandle> {
+        self.security.authenticator.clone().map(UsersHandle::new)
     }
 
     /// Serves clients until `end` is there. Then it takes no more of them, answers what was asked, hands over what only it

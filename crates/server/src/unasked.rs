@@ -58,7 +58,7 @@ impl Unasked {
 #[derive(Clone)]
 pub(crate) struct Outlet {
     to: mpsc::Sender<Unasked>,
-    /// Told when the client cannot be told everything.
+    /// Told when the client cannot be told everything, or has to go.
     lost: Arc<Notify>,
 }
 
@@ -68,7 +68,12 @@ impl Outlet {
         (Self { to, lost: Arc::new(Notify::new()) }, unasked)
     }
 
-    /// Until the client cannot be told everything.
+    /// What ends the connection when it is told.
+    pub(crate) fn end(&self) -> Arc<Notify> {
+        self.lost.clone()
+    }
+
+    /// Until the client cannot be told everything, or has to go.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }

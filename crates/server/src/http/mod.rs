@@ -170,7 +170,7 @@ impl Visitor<'_> {
     async fn permit(&mut self, head: &Head) -> Result<(), Reply> {
         let Some(authenticator) = &self.security.authenticator else { return Ok(()) };
         let offered = authenticator.mechanisms();
-        let unauthorized = |text: &str| match credentials::challenge(offered) {
+        let unauthorized = |text: &str| match credentials::challenge(&offered) {
             Some(schemes) => Reply::text(Code::Unauthorized, text).with("WWW-Authenticate", schemes),
             None => Reply::text(
                 Code::Forbidden,

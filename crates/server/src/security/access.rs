@@ -4,11 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use consort_hotrod::ops::{auth, task};
 use consort_hotrod::{Opcode, RequestBody, ResponseBody, Status};
+use tokio::sync::Notify;
 
 use crate::answer::Answer;
 use crate::schemas::SCHEMAS;
-use crate::security::authenticator::Authenticator;
+use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::role::{Permission, Permissions};
+use crate::security::roll::Admitted;
 
 /// Who has shown who it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +23,7 @@ pub(crate) struct User {
 pub(crate) struct Access {
     /// Without it everybody may do everything.
     authenticator: Option<Arc<Authenticator>>,
-    user: OnceLock<User>,
+    user: OnceLock<Arc<Admitted>>,
 }
 
 impl Access {
@@ -29,10 +31,17 @@ impl Access {
         Self { authenticator, user: OnceLock::new() }
     }
 
-    /// Its client is this user, from now on until its end.
-    pub(crate) fn grant(&self, user: User) {
+    /// Its client is this user, from now on until its end, or until that is no user any more, of which `end` is told.
+    pub(crate) fn grant(&self, user: &User, end: Arc<Notify>) -> Result<(), Rejection> {
+        let admitted = self.authenticator.as_ref().and_then(|them| them.admit(&user.name, end));
         // A connection is admitted once.
-        let _ = self.user.set(user);
+        let _ = self.user.set(admitted.ok_or(Rejection::Credentials)?);
+        Ok(())
+    }
+
+    /// Whether its client was a user that is none any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.user.get().is_some_and(|user| user.is_removed())
     }
 
     /// Why this is not done, if it is not.
@@ -45,7 +54,7 @@ impl Access {
         };
         let operation = body.opcode().name();
         let Some(user) = self.user.get() else { return Some(stranger(operation)) };
-        if user.permissions.contain(needed) {
+        if user.may(needed) {
             return None;
         }
         // With the exception's name and number, by which clients and their users know it.

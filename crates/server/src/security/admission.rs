@@ -73,13 +73,20 @@ impl Admission {
     async fn step(&mut self, session: &Session, mechanism: &str, message: &Bytes) -> (Answer, Verdict) {
         let answer = |response| Answer::success(ResponseBody::Auth(response));
         let certificate = self.certificate.as_deref();
-        match self.authenticator.step(&mut self.exchange, mechanism, message, certificate).await {
+        let step = self.authenticator.step(&mut self.exchange, mechanism, message, certificate).await;
+        // Who has been removed meanwhile is not admitted.
+        let step = step.and_then(|step| {
+            if let Step::Admitted(user, _) = &step {
+                session.access.grant(user, session.outlet.end())?;
+            }
+            Ok(step)
+        });
+        match step {
             Ok(Step::Challenge(challenge)) => {
                 (answer(auth::Response::Challenge(challenge)), Verdict::Unknown)
             }
             Ok(Step::Admitted(user, last)) => {
                 tracing::debug!(user = %user.name, %mechanism, "a client has shown who it is");
-                session.access.grant(user);
                 // What a mechanism says with its end is a challenge, too, to which nobody answers (facts section 5.1).
                 let response = last.map_or(auth::Response::Done, auth::Response::Challenge);
                 (answer(response), Verdict::Admitted)

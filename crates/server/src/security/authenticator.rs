@@ -15,13 +15,15 @@ use consort_sasl::plain::Plain;
 use consort_sasl::scram::{self, Hash, ScramError, Verifier};
 use consort_sasl::{Malformed, Mechanism, prepare};
 use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::bounds::PASSWORDS_SHARE;
 use crate::security::access::User;
 use crate::security::complaint::Complaints;
+use crate::security::roll::{Admitted, Offer, Roll};
 use crate::security::tokens::Tokens;
 use crate::security::users::{Known, Users};
+use crate::security::{Choice, SecurityError};
 
 /// A client has not shown who it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -86,8 +88,9 @@ const NAME_MAX: usize = 20;
 
 /// Who can show to be a user, and how.
 pub(crate) struct Authenticator {
-    users: Users,
-    mechanisms: Vec<Mechanism>,
+    roll: Roll,
+    /// Which mechanisms users can be offered.
+    choice: Choice,
     /// Whose tokens are believed.
     tokens: Option<Tokens>,
     random: SystemRandom,
@@ -97,17 +100,36 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    pub(crate) fn new(users: Users, mechanisms: Vec<Mechanism>, tokens: Option<Tokens>) -> Self {
+    /// # Errors
+    ///
+    /// If users could not show who they are in the ways that are wanted.
+    pub(crate) fn new(users: Users, choice: Choice, tokens: Option<Tokens>) -> Result<Self, SecurityError> {
+        let offer = Offer { mechanisms: choice.for_users(&users)?, users };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
-        Self {
-            users,
-            mechanisms,
+        Ok(Self {
+            roll: Roll::new(offer),
+            choice,
             tokens,
             random: SystemRandom::new(),
             hashing,
             complaints: Complaints::default(),
-        }
+        })
+    }
+
+    /// From now on these are the users. Returns how many connections end for it.
+    ///
+    /// # Errors
+    ///
+    /// If they could not show who they are in the ways that are wanted; those of before stay.
+    pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
+        let offer = Offer { mechanisms: self.choice.for_users(&users)?, users };
+        Ok(self.roll.replace(offer))
+    }
+
+    /// A client that has shown to be this user, as in [`Roll::admit`].
+    pub(crate) fn admit(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<Admitted>> {
+        self.roll.admit(name, end)
     }
 
     /// Tells of a client that has not shown who it is, now or with the next ones.
@@ -118,15 +140,16 @@ impl Authenticator {
     }
 
     /// Those that it offers, the strongest first.
-    pub(crate) fn mechanisms(&self) -> &[Mechanism] {
-        &self.mechanisms
+    pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
+        self.roll.offer().mechanisms.clone()
     }
 
     /// The names of those that a client can use, with a certificate or without.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
-        let usable = self.mechanisms().iter().filter(can_be_used);
+        let offer = self.roll.offer();
+        let usable = offer.mechanisms.iter().filter(can_be_used);
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
@@ -145,7 +168,8 @@ impl Authenticator {
             let user = begun.user.ok_or(Rejection::Credentials)?;
             return Ok(Step::Admitted(user, Some(last.into())));
         }
-        let offered = Mechanism::from_name(mechanism).filter(|one| self.mechanisms().contains(one));
+        let offered =
+            Mechanism::from_name(mechanism).filter(|one| self.roll.offer().mechanisms.contains(one));
         match offered {
             Some(Mechanism::Scram(hash)) => {
                 let (begun, challenge) = self.challenge(hash, message)?;
@@ -169,8 +193,9 @@ impl Authenticator {
         let prepared = prepare(name);
         let name = prepared.as_deref().unwrap_or(name);
         // It is made in any case, so that it takes the same time.
-        let decoy = self.users.decoy(hash, name)?;
-        let found = self.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
+        let offer = self.roll.offer();
+        let decoy = offer.users.decoy(hash, name)?;
+        let found = offer.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
         Some(match found {
             Some((known, verifier)) => (Some(user(name, known)), verifier.clone()),
             None => (None, decoy),
@@ -180,7 +205,8 @@ impl Authenticator {
     /// Who is called so by somebody whom we believe.
     fn shown(&self, name: &str) -> Result<User, Rejection> {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
-        let known = self.users.get(&prepared).ok_or(Rejection::Credentials)?;
+        let offer = self.roll.offer();
+        let known = offer.users.get(&prepared).ok_or(Rejection::Credentials)?;
         Ok(user(&prepared, known))
     }
 

@@ -2,13 +2,15 @@
 //!
 //! Without users everybody may do everything. With users a connection begins as a stranger's: PING and authentication are
 //! answered, in little memory and for a short time ([`admission`]); who somebody is, the [`authenticator`] finds out by the
-//! [`users`]' file; from then on every request is held against what the user's [`role`]s permit ([`access`]).
+//! [`users`]' file; from then on every request is held against what the user's [`role`]s permit ([`access`]), as long as it is
+//! a user ([`roll`]).
 
 pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod authenticator;
 mod complaint;
 mod role;
+mod roll;
 pub(crate) mod tls;
 mod tokens;
 mod users;
@@ -102,17 +104,47 @@ impl Security {
                 (None, None) => Ok(Self { tls, authenticator: None, metrics_are_open, patience }),
             };
         };
-        let has_certificates = tls.as_ref().is_some_and(|tls| tls.asks_clients);
-        let missing = |mechanism| missing(&users, has_certificates, tokens.is_some(), mechanism);
-        let hides_secrets = tls.is_some() || allows_secrets_in_the_open;
-        let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !hides_secrets;
-        let offered: Vec<Mechanism> = match mechanisms {
+        let choice = Choice {
+            named: mechanisms,
+            has_certificates: tls.as_ref().is_some_and(|tls| tls.asks_clients),
+            has_tokens: tokens.is_some(),
+            hides_secrets: tls.is_some() || allows_secrets_in_the_open,
+        };
+        let authenticator = Some(Arc::new(Authenticator::new(users, choice, tokens)?));
+        Ok(Self { tls, authenticator, metrics_are_open, patience })
+    }
+
+    /// A client's stream, and the name in the certificate that it has shown.
+    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+        match &self.tls {
+            Some(tls) => tls.accept(stream).await,
+            None => Ok((Stream::Plain(stream), None)),
+        }
+    }
+}
+
+/// How users may show who they are, whoever they are.
+pub(crate) struct Choice {
+    /// Those to offer; whatever can be without risk unless it is said.
+    named: Option<Vec<Mechanism>>,
+    has_certificates: bool,
+    has_tokens: bool,
+    /// Nobody reads along, or that is nobody's worry.
+    hides_secrets: bool,
+}
+
+impl Choice {
+    /// The mechanisms for these users, the strongest first.
+    pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
+        let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
+        let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !self.hides_secrets;
+        let offered: Vec<Mechanism> = match &self.named {
             None => Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| !is_in_the_open(mechanism) && missing(mechanism).is_none())
                 .collect(),
             Some(named) => {
-                for &mechanism in &named {
+                for &mechanism in named {
                     if let Some(reason) = missing(mechanism) {
                         return Err(SecurityError::Impossible { mechanism, reason });
                     }
@@ -123,19 +155,35 @@ impl Security {
                 Mechanism::ALL.into_iter().filter(|mechanism| named.contains(mechanism)).collect()
             }
         };
-        if offered.is_empty() {
-            return Err(SecurityError::NoMechanism);
-        }
-        let authenticator = Some(Arc::new(Authenticator::new(users, offered, tokens)));
-        Ok(Self { tls, authenticator, metrics_are_open, patience })
+        if offered.is_empty() { Err(SecurityError::NoMechanism) } else { Ok(offered) }
+    }
+}
+
+/// By which a server that serves is given other users.
+#[derive(Clone)]
+pub struct UsersHandle(Arc<Authenticator>);
+
+impl std::fmt::Debug for UsersHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a server's users")
+    }
+}
+
+impl UsersHandle {
+    pub(crate) const fn new(authenticator: Arc<Authenticator>) -> Self {
+        Self(authenticator)
     }
 
-    /// A client's stream, and the name in the certificate that it has shown.
-    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
-        match &self.tls {
-            Some(tls) => tls.accept(stream).await,
-            None => Ok((Stream::Plain(stream), None)),
-        }
+    /// From now on these are the server's users: who shows who it is is held against them, and what they may do counts from
+    /// the next request on, also on connections that are there. The connections of who is a user no more end at once: how many
+    /// is returned. A new password does not end any: it is for those who come then.
+    ///
+    /// # Errors
+    ///
+    /// If none of them could show who it is in the ways that the server offers, or a mechanism that was asked for has nobody
+    /// any more. The users of before stay.
+    pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
+        self.0.replace(users)
     }
 }
 

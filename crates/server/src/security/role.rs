@@ -57,6 +57,15 @@ impl Permissions {
         Self(set)
     }
 
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Those that [`Permissions::bits`] has told.
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     pub(crate) const fn contain(self, permission: Permission) -> bool {
         self.0 & permission as u16 != 0
     }

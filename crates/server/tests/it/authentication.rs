@@ -4,7 +4,9 @@ use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use consort_sasl::scram::{self, Keys};
-use consort_server::{Hash, Mechanism, Role, Server, ServerBuilder, Users, line_for};
+use consort_server::{
+    Hash, Mechanism, Role, SecurityError, Server, ServerBuilder, Users, UsersHandle, line_for,
+};
 
 use crate::client::{Client, Running, exec, get, put};
 
@@ -208,4 +210,67 @@ async fn without_users_nobody_is_asked() {
 #[test]
 fn mechanisms_are_named_as_they_are_registered() {
     assert_eq!(Mechanism::from_name("SCRAM-SHA-256"), Some(Mechanism::Scram(Hash::Sha256)));
+}
+
+fn replace(handle: &UsersHandle, lines: &str) -> Result<usize, SecurityError> {
+    handle.replace(Users::parse("users", lines).unwrap())
+}
+
+#[tokio::test]
+async fn users_can_change_while_their_connections_are_there() {
+    let before = "admin admin password:admin\nalice application password:a\nbob application password:b\n";
+    let users = Users::parse("users", before).unwrap();
+    let builder = Server::builder().users(users).allow_secrets_in_the_open();
+    let server = Running::secured("users-change", builder).await;
+    let handle = server.users.clone().unwrap();
+    let [mut admin, mut alice, mut bob] =
+        [server.client().await, server.client().await, server.client().await];
+    for (client, name, password) in
+        [(&mut admin, "admin", "admin"), (&mut alice, "alice", "a"), (&mut bob, "bob", "b")]
+    {
+        assert!(is_done(&client.plain(name, password).await));
+    }
+    admin.create("c").await;
+    for client in [&mut alice, &mut bob] {
+        assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
+    }
+    let after = "admin admin password:admin\nalice observer password:new\ncarol application password:c\n";
+    assert_eq!(replace(&handle, after), Ok(1));
+    // Whose line is gone has no connection, though it has asked for nothing.
+    assert!(bob.incoming(|_| None).await.is_none());
+    assert!(refusal(&server.client().await.plain("bob", "b").await).contains("ISPN006024"));
+    // Roles count at once; the password is asked for when somebody comes.
+    assert!(refusal(&alice.ask("c", put("k", "w")).await).contains("ISPN000287"));
+    assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
+    assert!(refusal(&server.client().await.plain("alice", "a").await).contains("ISPN006024"));
+    assert!(is_done(&server.client().await.plain("alice", "new").await));
+    let mut carol = server.client().await;
+    assert!(is_done(&carol.plain("carol", "c").await));
+    assert_eq!(carol.ask("c", put("k", "x")).await.status, Status::Success);
+
+    // Nobody could show who it is: that is no change.
+    assert_eq!(replace(&handle, "carol admin"), Err(SecurityError::NoMechanism));
+    assert_eq!(carol.ask("c", get("k")).await.status, Status::Success);
+    assert_eq!(admin.ask("c", put("k", "y")).await.status, Status::Success);
+}
+
+/// Its proof is right, and comes too late.
+#[tokio::test]
+async fn who_is_removed_while_showing_who_it_is_is_not_admitted() {
+    let builder = Server::builder()
+        .users(Users::parse("users", "alice admin password:a\nbob admin password:b").unwrap());
+    let server = Running::secured("users-late", builder).await;
+    let mut bob = server.client().await;
+    let hash = Hash::Sha256;
+    let (begun, message) = scram::client::First::begin(hash, "bob", "abcdefgh");
+    let response = bob.auth(hash.mechanism(), message).await;
+    let ResponseBody::Auth(auth::Response::Challenge(challenge)) = &response.body else {
+        panic!("{response:?}")
+    };
+    let challenged = begun.challenged(challenge).unwrap();
+    let keys = Keys::derive(hash, "b", challenged.salt(), challenged.iterations());
+    let (_, message) = challenged.prove(&keys);
+    assert_eq!(replace(server.users.as_ref().unwrap(), "alice admin password:a"), Ok(0));
+    assert!(refusal(&bob.auth("", message).await).contains("ISPN006024"));
+    assert!(refusal(&bob.ask("c", get("k")).await).contains("ISPN006017"));
 }

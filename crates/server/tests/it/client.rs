@@ -10,7 +10,7 @@ use consort_hotrod::{
     Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
     ResponseBody, ResponseDecoder, Status,
 };
-use consort_server::{Server, ServerBuilder};
+use consort_server::{Server, ServerBuilder, UsersHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -35,6 +35,8 @@ pub(crate) struct Running {
     pub(crate) at: std::net::SocketAddr,
     pub(crate) end: oneshot::Sender<()>,
     pub(crate) serving: JoinHandle<()>,
+    /// By which it is given other users, if it has any.
+    pub(crate) users: Option<UsersHandle>,
 }
 
 impl Running {
@@ -70,13 +72,13 @@ impl Running {
         let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let server = builder.port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
-        let at = server.address();
+        let (at, users) = (server.address(), server.users());
         let (end, ends) = oneshot::channel::<()>();
         let ended = async move {
             let _ = ends.await;
         };
         let serving = tokio::spawn(async move { server.serve_until(ended).await.unwrap() });
-        Self { at, end, serving }
+        Self { at, end, serving, users }
     }
 
     pub(crate) async fn client(&self) -> Client {
