@@ -32,6 +32,17 @@ impl Tool {
         Self::start(command)
     }
 
+    /// The same; what it logs is among its lines.
+    ///
+    /// # Panics
+    ///
+    /// As [`Tool::consort`].
+    pub fn consort_with_log(arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(built("consort")).args(arguments);
+        Self::start(command)
+    }
+
     /// Runs the `consort` command without input to its end.
     ///
     /// # Panics
@@ -152,6 +163,15 @@ impl Tool {
                 Err(_) => panic!("no line with {wanted:?} in:\n{}", self.said.join("\n")),
             }
         }
+    }
+
+    /// Waits until it is gone, however.
+    ///
+    /// # Panics
+    ///
+    /// If the system does not say so.
+    pub fn wait_for_death(&mut self) {
+        self.child.0.wait().expect("its end");
     }
 
     /// Waits for its end.

@@ -215,3 +215,64 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
         assert!(code == 2 && !complaint.is_empty(), "nobody serves any more: {complaint}");
     });
 }
+
+#[test]
+fn users_are_read_again_when_the_server_is_told_to() {
+    in_own_network("users_are_read_again_when_the_server_is_told_to", async {
+        let file = std::env::temp_dir().join(format!("consort-{}-users", std::process::id()));
+        let write = |lines: &str| std::fs::write(&file, lines).unwrap();
+        write("alice admin password:a\n");
+        let path = file.to_str().expect("text");
+        let mut server = Tool::consort_with_log(&["server", "--users", path]);
+        server.wait_for(&["Hot Rod"]);
+        let ls = |who: &str| cache(&["--at", &format!("hotrod://{who}@{SERVER}"), "ls"]);
+        assert_eq!(ls("alice:a").2, 0);
+        assert_eq!(ls("bob:b").2, 2);
+        write("alice admin password:a\nbob deployer password:b\n");
+        server.signal("HUP");
+        server.wait_for(&["users read again"]);
+        assert_eq!(ls("bob:b").2, 0);
+        // What is wrong is told with its place, and changes nothing.
+        write("carol admin password:c\nbob king password:b\n");
+        server.signal("HUP");
+        let told = server.wait_for(&["stay as they are"]);
+        assert!(told.contains(&format!("{path}:2: there is no role \"king\"")), "{told}");
+        assert_eq!(ls("alice:a").2, 0);
+        assert_eq!(ls("carol:c").2, 2);
+        std::fs::remove_file(&file).unwrap();
+        server.signal("HUP");
+        server.wait_for(&["stay as they are", path]);
+        assert_eq!(ls("bob:b").2, 0);
+        server.terminate();
+    });
+}
+
+/// Two of three are killed at once: what is left may not write, and so takes nobody in.
+#[test]
+fn a_server_that_waits_says_for_what() {
+    in_own_network("a_server_that_waits_says_for_what", async {
+        let start = |name: &str, port: &str| {
+            let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
+            let cluster = ["--cluster=waiting", "--bind=127.0.0.1", "-Djgroups.tcp.port_range=5", hosts];
+            let own = ["server", &format!("--name={name}"), &format!("--port={port}")];
+            Tool::consort_with_log(&[&own[..], &cluster].concat())
+        };
+        let [_first, mut second, mut third] =
+            [("A", "11222"), ("B", "11223"), ("C", "11224")].map(|(name, port)| {
+                let mut server = start(name, port);
+                server.wait_for(&["Hot Rod"]);
+                server
+            });
+        second.signal("KILL");
+        third.signal("KILL");
+        second.wait_for_death();
+        third.wait_for_death();
+        let mut late = start("D", "11225");
+        let told = late.wait_for(&["not serving yet, after 5 s"]);
+        assert!(told.contains("Start the servers that are missing"), "{told}");
+        assert!(told.contains("servers are away without which nothing may be written: "), "{told}");
+        late.wait_for(&["not serving yet, after 35 s"]);
+        // It can be ended all the same.
+        late.terminate();
+    });
+}

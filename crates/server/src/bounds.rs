@@ -114,8 +114,15 @@ pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
 /// How deep brackets may be nested in a schema: whoever reads it needs its stack for that.
 pub const SCHEMA_NESTING_MAX: usize = 64;
 
-/// How long a server waits for others that have what is kept before it says so, again and again.
-pub const RESTORE_TOLD_AFTER: Duration = Duration::from_secs(5);
+/// How long a server takes to start before it says what it waits for: many times as long as without waiting.
+pub const WAITING_TOLD_AFTER: Duration = Duration::from_secs(5);
+
+/// How often it says so again.
+pub const WAITING_TOLD_EVERY: Duration = Duration::from_secs(30);
+
+/// How often a server looks whether it has waited long enough for others that have what is kept, and then goes on without
+/// them.
+pub const ALONE_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
 /// Keys and values below this size are copied out of what was received, so that they do not keep all of it in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;

@@ -32,7 +32,7 @@ use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
 use crate::transactions::Transactions;
-use crate::{filter, multimap};
+use crate::{filter, multimap, waiting};
 
 /// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
 const DEFINITIONS: &str = "___consort_caches";
@@ -40,6 +40,10 @@ const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
 /// Addresses of servers by those of the members.
 const SERVERS: &str = "___consort_servers";
+
+/// All that are the servers' own from their start on.
+const OWN: [&str; 6] =
+    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
 /// How long a server waits that could not see what the others have, before it looks again without being told to.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -178,8 +182,18 @@ pub(crate) fn everywhere(name: &str) -> CacheConfig {
 }
 
 impl Caches {
-    /// Joins the other servers. Clients reach this one there. What is to outlive all servers is kept in a directory.
+    /// Joins the other servers. Clients reach this one there. What is to outlive all servers is kept in a directory. If it
+    /// takes long, it is said what for.
     pub(crate) async fn open(
+        manager: CacheManager,
+        endpoint: ServerAddress,
+        data: Option<&Data>,
+    ) -> Result<Self, AdminError> {
+        let opening = Self::open_all(manager.clone(), endpoint, data);
+        waiting::told(&manager, &OWN, opening).await
+    }
+
+    async fn open_all(
         manager: CacheManager,
         endpoint: ServerAddress,
         data: Option<&Data>,

@@ -21,7 +21,7 @@ use crate::counter::{Changed, Counter, OutOfBounds};
 use crate::register::{Keeping, Register};
 
 /// The cache of those that no server keeps, and that of persistent ones.
-const COUNTERS: &str = "___consort_counters";
+pub(crate) const COUNTERS: &str = "___consort_counters";
 pub(crate) const KEPT: &str = "___consort_persistent_counters";
 
 /// All counters.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_cache::{CacheBuilder, CacheManager, Durability, OpenError, Persistence, RawCache};
 use tokio::time::{Instant, sleep};
 
-use crate::bounds::RESTORE_TOLD_AFTER;
+use crate::bounds::ALONE_LOOKED_AT_EVERY;
 
 /// What is kept, and for how long others are waited for who have it, too.
 #[derive(Clone, Debug)]
@@ -56,17 +56,11 @@ pub(crate) async fn open(
     let opened = loop {
         let waited = tokio::select! {
             opened = &mut opening => break opened,
-            () = sleep(RESTORE_TOLD_AFTER) => begun.elapsed(),
+            () = sleep(ALONE_LOOKED_AT_EVERY) => begun.elapsed(),
         };
-        match data.and_then(|data| data.alone_after) {
-            Some(patience) if waited >= patience => {
-                tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
-                manager.make_available(name);
-            }
-            _ => tracing::warn!(
-                cache = name,
-                "waits for other servers: those that were there to the last have to be there again"
-            ),
+        if data.and_then(|data| data.alone_after).is_some_and(|patience| waited >= patience) {
+            tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
+            manager.make_available(name);
         }
     };
     opened.map_err(|error| match data {

@@ -62,6 +62,7 @@ mod telemetry;
 mod topology;
 mod transactions;
 mod unasked;
+mod waiting;
 
 pub use data::DataError;
 pub use definition::DefinitionError;
