@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bundlers;
+mod ending;
 mod findings;
 mod gigabit;
 mod grid;
@@ -89,6 +90,7 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
 
 /// What this machine cannot do is said first; then the parts follow each other, whatever becomes of one.
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
+    ending::with_children()?;
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);
     let previous = options.previous.as_deref().map(previous::read).transpose()?;
     let session = options.has_session().then(|| Session::new(options, jar.clone())).transpose()?;

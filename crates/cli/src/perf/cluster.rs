@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::member::{self, Request, Work};
 use super::{Common, progress};
+use crate::ending::end_of_input;
 use crate::join::{Join, introduction};
 
 /// The first port of members on this host: apart from JGroups' 7800, so that a test disturbs nobody.
@@ -49,7 +50,10 @@ impl<W: Work> Cluster<W> {
         }
         let dispatcher = member::join(&common.join, work.clone(), receiver).await?;
         if common.join_only {
-            member::work_until_alone(dispatcher).await?;
+            tokio::select! {
+                over = member::work_until_alone(dispatcher) => over?,
+                () = end_of_input(), if common.with_parent => {}
+            }
             return Ok(None);
         }
         let names = (1..common.members).map(member_name);
@@ -134,9 +138,10 @@ pub(crate) fn start_others(
     for name in names {
         let child = Command::new(&program)
             .arg(test)
-            .arg("--join-only")
+            .args(["--join-only", "--with-parent"])
             .args(join.arguments(&name))
-            .stdin(Stdio::null())
+            // With us it ends, and with it the member, also before it has met us.
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("starting member {name}"))?;

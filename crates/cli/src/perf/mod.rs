@@ -44,6 +44,9 @@ pub(crate) struct Common {
     /// Only takes part: works for whoever starts the test, until that member leaves.
     #[arg(long)]
     pub(crate) join_only: bool,
+    /// Ends when its input does.
+    #[arg(long, hide = true, requires = "join_only")]
+    pub(crate) with_parent: bool,
     /// Starts no members: waits until there are --members, who join from elsewhere.
     #[arg(long, conflicts_with = "join_only")]
     pub(crate) start_none: bool,

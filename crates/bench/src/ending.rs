@@ -1,0 +1,114 @@
+//! What the bench has started ends with it, however it ends.
+//!
+//! Whoever is dropped kills what it has started, but a signal drops nobody. So the bench and all that it starts are a process
+//! group, which a thread kills when one of the signals comes that end programs.
+
+use std::io;
+
+use anyhow::Context;
+use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group, setpgid};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// From now on everything that this process starts ends with it, also by SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
+///
+/// # Errors
+///
+/// If the system does not allow that; then nothing has changed.
+pub(crate) fn with_children() -> anyhow::Result<()> {
+    let (told, tells) = std::sync::mpsc::sync_channel(1);
+    let is_leader = getpgrp() == getpid();
+    let listening = std::thread::Builder::new().name("ending".to_owned()).spawn(move || {
+        let listened = listen(|| {
+            let _ = told.send(Ok(()));
+        });
+        if let Err(error) = listened {
+            let _ = told.send(Err(error));
+        }
+    });
+    listening.context("a thread for signals")?;
+    tells.recv().context("the thread for signals has ended")?.context("signals")?;
+    // Who leads a group already was started by a shell, whose Ctrl-C goes to that group: so it stays one.
+    if !is_leader {
+        setpgid(None, None).context("a process group")?;
+        // Ctrl-C goes to whoever waits for us, and ends that.
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).context("the parent's end")?;
+    }
+    Ok(())
+}
+
+/// Waits for a signal that ends programs, and kills all of the group. `listens` is called when none is missed any more.
+fn listen(listens: impl FnOnce()) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        listens();
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        eprintln!("bench: ended by a signal, with all that it has started");
+        kill_current_process_group(Signal::KILL)?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use rustix::process::{Pid, kill_process};
+
+    use super::*;
+
+    /// Set in the process that has something to end.
+    const VARIABLE: &str = "CONSORT_BENCH_ENDS";
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// This test's program again, as one that has started another, whose id it says.
+    fn starter() -> (Child, u32) {
+        let mut starter = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "ending::tests::what_was_started_ends_by_a_signal", "--nocapture"])
+            .env(VARIABLE, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(starter.stdout.take().unwrap()).lines();
+        let started =
+            lines.map_while(Result::ok).find_map(|line| line.strip_prefix("started ")?.parse().ok());
+        (starter, started.expect("it has started something"))
+    }
+
+    /// Whether a process runs; one that nobody has looked after since its end does not.
+    fn runs(id: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    }
+
+    #[test]
+    fn what_was_started_ends_by_a_signal() {
+        if std::env::var_os(VARIABLE).is_some() {
+            with_children().unwrap();
+            // One that does not care for signals, and one below it.
+            let script = "trap '' TERM INT HUP; sleep 600 & echo started $!; wait";
+            let status = Command::new("sh").args(["-c", script]).status();
+            panic!("it has been killed before: {status:?}");
+        }
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let (mut starter, started) = starter();
+            assert!(runs(started));
+            kill_process(Pid::from_child(&starter), signal).unwrap();
+            assert!(!starter.wait().unwrap().success());
+            let until = Instant::now() + PATIENCE;
+            while runs(started) {
+                assert!(Instant::now() < until, "{started} has been left behind");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
