@@ -115,7 +115,14 @@ where
         Box::pin(self.ask(request, Flags::NONE, at))
     }
 
+    /// A request for one key, which goes to its owner.
+    fn single(&self, request: map::Request) -> Asking<'_> {
+        self.asking(RequestBody::Map(request), None)
+    }
+
     /// What these keys have, in their order.
+    ///
+    /// Servers of 2.0 have no request for many keys: each is asked for by itself there, many at a time.
     ///
     /// # Errors
     ///
@@ -145,7 +152,25 @@ where
         let requests = parts.into_requests().map(|(server, keys)| {
             self.asking(RequestBody::Bulk(bulk::Request::GetAll(keys)), owners.server(server))
         });
-        for answer in together(requests).await? {
+        let answers = match together(requests).await {
+            Err(ClientError::Unsupported { .. }) => {
+                let gets = places.keys().map(|key| self.single(map::Request::Get(key.clone())));
+                for (answer, places) in together(gets).await?.iter().zip(places.values()) {
+                    match &answer.body {
+                        ResponseBody::Map(map::Response::Value(value)) => {
+                            for place in places {
+                                values[*place] = Some(self.decoded(value.clone())?);
+                            }
+                        }
+                        _ if answer.status == Status::NotFound => {}
+                        _ => return Err(answer.unexpected()),
+                    }
+                }
+                return Ok(values);
+            }
+            answers => answers?,
+        };
+        for answer in answers {
             let ResponseBody::Bulk(bulk::Response::Found(found)) = answer.body else {
                 return Err(answer.unexpected());
             };
@@ -159,6 +184,8 @@ where
     }
 
     /// Gives these keys these values. Each key is written by itself: others may see some of them before the rest.
+    ///
+    /// Servers of 2.0 have no request for many keys: each is put by itself there, many at a time.
     ///
     /// # Errors
     ///
@@ -182,15 +209,23 @@ where
             last.insert(self.key(key)?, self.value(value)?);
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
-        for (key, value) in last {
-            let bytes = key.len() + value.len();
-            parts.add(owners.of(&key), (key, value), bytes);
+        for (key, value) in &last {
+            parts.add(owners.of(key), (key.clone(), value.clone()), key.len() + value.len());
         }
         let requests = parts.into_requests().map(|(server, entries)| {
             let request = bulk::Request::PutAll(self.expiration(), entries);
             self.asking(RequestBody::Bulk(request), owners.server(server))
         });
-        let answers = together(requests).await?;
+        let answers = match together(requests).await {
+            Err(ClientError::Unsupported { .. }) => {
+                let puts = last.into_iter().map(|(key, value)| {
+                    let expiration = self.expiration();
+                    self.single(map::Request::Put(map::Assignment { key, expiration, value }))
+                });
+                together(puts).await?
+            }
+            answers => answers?,
+        };
         answers.iter().try_for_each(done)
     }
 
@@ -210,8 +245,7 @@ where
     {
         let keys: Vec<Bytes> = keys.into_iter().map(|key| self.key(key)).collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
-        let requests =
-            keys.into_iter().map(|key| self.asking(RequestBody::Map(map::Request::Remove(key)), None));
+        let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
         let answers = together(requests).await?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }

@@ -48,7 +48,7 @@ async fn s002_22_all_verbs_work_in_every_version_before_3_0() {
         single_keys(&client.raw("c")).await;
         lifetimes(&client).await;
         long_lifetimes(&client).await;
-        bulk(&client, version).await;
+        bulk(&client).await;
         walks(&client, version).await;
         listeners(&client, version).await;
         near(&client).await;
@@ -78,14 +78,51 @@ async fn long_lifetimes(client: &Client) {
     assert!(kept.abs_diff(span) < Duration::from_secs(60), "{kept:?}");
 }
 
-async fn bulk(client: &Client, version: ProtocolVersion) {
+/// In 2.0 there is no request for many keys: each has one of its own.
+async fn bulk(client: &Client) {
+    many_keys(client).await;
     let cache = client.cache::<String, u32>("c");
-    let put = cache.put_all([("a", &1), ("b", &2)]).await;
-    if done_from(ProtocolVersion::V2_1, version, put).is_some() {
-        many_keys(client).await;
-    }
-    done_from(ProtocolVersion::V2_1, version, cache.get_all(["a", "b"]).await);
+    cache.put_all([("a", &1), ("b", &2), ("a", &3)]).await.unwrap();
+    assert_eq!(cache.get_all(["a", "none", "b", "a"]).await.unwrap(), [Some(3), None, Some(2), Some(3)]);
     cache.clear().await.unwrap();
+}
+
+/// In 2.0 each key has a request of its own, and all are there before the first is answered.
+#[tokio::test]
+async fn s002_22_many_keys_are_asked_for_together_where_no_request_is_for_many() {
+    let played = Played::listen().await;
+    let uri = format!("hotrod://{}?protocol_version=2.0", played.at());
+    let serving = async {
+        let mut conversation = played.accept().await;
+        let ping = conversation.next().await.unwrap();
+        conversation.answer(&ping, pong(0)).await;
+        conversation
+    };
+    let (client, mut server) = tokio::join!(Client::connect(&uri), serving);
+    let cache = client.unwrap().raw("c");
+    let getting =
+        begin(&cache, |cache| async move { cache.get_all([&b"a"[..], &b"b"[..], &b"a"[..]]).await });
+    let mut requests = Vec::new();
+    for key in ["a", "b"] {
+        let request = server.next().await.unwrap();
+        assert_eq!(request.body, RequestBody::Map(map::Request::Get(key.into())));
+        requests.push(request);
+    }
+    for (request, value) in requests.iter().zip(["1", "2"]).rev() {
+        server.answer(request, ResponseBody::Map(map::Response::Value(value.into()))).await;
+    }
+    let expected: Vec<Option<Bytes>> = ["1", "2", "1"].map(|value| Some(value.into())).into();
+    assert_eq!(getting.await.unwrap().unwrap(), expected);
+    let putting = begin(&cache, |cache| async move {
+        cache.put_all([(&b"a"[..], &b"1"[..]), (&b"b"[..], &b"2"[..])]).await
+    });
+    for (key, value) in [("a", "1"), ("b", "2")] {
+        let request = server.next().await.unwrap();
+        let RequestBody::Map(map::Request::Put(to)) = &request.body else { panic!("{request:?}") };
+        assert_eq!((&to.key[..], &to.value[..]), (key.as_bytes(), value.as_bytes()));
+        server.answer(&request, ResponseBody::Empty).await;
+    }
+    putting.await.unwrap().unwrap();
 }
 
 async fn walks(client: &Client, version: ProtocolVersion) {

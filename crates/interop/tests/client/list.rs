@@ -52,8 +52,8 @@ pub(crate) async fn all(at: &str, kind: Kind) {
         versions(&cache).await;
         lifetimes(&newest, &client).await;
         statistics(&client).await;
+        many_keys(&client.cache(CACHE)).await;
         if is_from(version, "2.1") {
-            many_keys(&client.cache(CACHE)).await;
             listeners(&client, kind).await;
             near(&client).await;
         }
