@@ -1,8 +1,8 @@
 //! Looking ahead: what the lookups of several keys will wait for in memory is fetched for all of them at once.
 //!
-//! A lookup in a large container waits for memory three times, one after the other: for a line of the index, for the slot
-//! and for the item. Nothing else is in it that takes as long. Whoever has several keys to look up, because several
-//! requests have come together, waits for all of them in the time of one.
+//! A lookup in a large container waits for memory twice: for a line of the index, and then for the slot and the item, of
+//! which the index knows where both are. Nothing else is in it that takes as long. Whoever has several keys to look up,
+//! because several requests have come together, waits for all of them in the time of one.
 #![allow(unsafe_code)]
 
 use super::Container;
@@ -39,6 +39,24 @@ fn fetch_line(at: *const u8) {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 fn fetch_line(_: *const u8) {}
+
+/// Where something begins in memory. Nothing is read through it: what was there may be gone.
+#[derive(Clone, Copy)]
+pub(super) struct Hint(usize);
+
+impl Hint {
+    pub(super) const NOWHERE: Self = Self(0);
+
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(bytes.as_ptr().addr())
+    }
+}
+
+/// Begins to fetch the line where something begins.
+#[inline]
+pub(super) fn fetch_hinted(Hint(at): Hint) {
+    fetch_line(std::ptr::without_provenance(at));
+}
 
 impl Container {
     /// Makes the next lookups of these keys faster, or of the first [`AHEAD_MAX`]; it shows in nothing else. Of one key

@@ -1,30 +1,46 @@
 //! Where the slot of a key is: cells of a hash and a slot, searched from where the hash says until an empty one.
 //!
-//! Eight cells are one line of the CPU's cache. A search seldom leaves the line that it begins in, so it waits for memory
-//! once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time goes to.
+//! Four cells are one line of the CPU's cache. A search seldom leaves the line that it begins in, so it waits for memory
+//! once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time goes to. A cell
+//! also knows where in memory the item of its slot begins, so that the CPU fetches both at once.
 
+use super::ahead::{Hint, fetch_hinted};
 use super::table::KeyHash;
 
-/// A cell nobody is in. A slot is kept as one more than it is, so that no other cell looks like it.
-const EMPTY: u64 = 0;
+/// What a slot and its hash are together. A slot is kept as one more than it is, so that nothing else looks like
+/// [`EMPTY`].
+type Tag = u64;
 
-/// Cells of the smallest table with something in it: a line.
+/// The tag of a cell nobody is in.
+const EMPTY: Tag = 0;
+
+/// A place in the table.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    tag: Tag,
+    /// Where the item is, or was.
+    item: Hint,
+}
+
+const VACANT: Cell = Cell { tag: EMPTY, item: Hint::NOWHERE };
+
+/// Cells of the smallest table with something in it: two lines.
 const CELLS_MIN: usize = 8;
 
 /// Slots by the hash of their keys.
 #[derive(Default)]
 pub(super) struct Index {
     /// A power of two of them, or none.
-    cells: Box<[u64]>,
+    cells: Box<[Cell]>,
     len: usize,
 }
 
-const fn cell(hash: KeyHash, slot: u32) -> u64 {
+const fn tag(hash: KeyHash, slot: u32) -> Tag {
     (hash.0 as u64) << 32 | (slot as u64 + 1)
 }
 
-const fn hash_of(cell: u64) -> KeyHash {
-    KeyHash((cell >> 32) as u32)
+const fn hash_of(tag: Tag) -> KeyHash {
+    KeyHash((tag >> 32) as u32)
 }
 
 /// Cells for so many slots: at most three of four are in use, so that searches stay short.
@@ -41,12 +57,13 @@ impl Index {
         let mut at = hash.0 as usize & mask;
         loop {
             // Without cells there is none here.
-            let &cell = self.cells.get(at)?;
-            if cell == EMPTY {
+            let &Cell { tag, item } = self.cells.get(at)?;
+            if tag == EMPTY {
                 return None;
             }
-            if hash_of(cell) == hash {
-                let slot = (cell as u32).wrapping_sub(1);
+            if hash_of(tag) == hash {
+                fetch_hinted(item);
+                let slot = (tag as u32).wrapping_sub(1);
                 if is_it(slot) {
                     return Some(slot);
                 }
@@ -57,45 +74,58 @@ impl Index {
 
     /// The cell where a search for this hash begins; none if there are no cells.
     #[inline]
-    pub(super) fn home(&self, hash: KeyHash) -> Option<&u64> {
+    pub(super) fn home(&self, hash: KeyHash) -> Option<&Cell> {
         self.cells.get(hash.0 as usize & self.cells.len().wrapping_sub(1))
     }
 
     /// Adds a slot that is not in it.
-    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32) {
+    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Hint) {
         if cells_for(self.len + 1) > self.cells.len() {
             self.resize(cells_for(self.len + 1));
         }
-        self.put(cell(hash, slot));
+        self.put(Cell { tag: tag(hash, slot), item });
         self.len += 1;
+    }
+
+    /// The item of a slot that is in it is somewhere else now. Searches are right without, and slower.
+    pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: Hint) {
+        if let Some(at) = self.at(hash, slot) {
+            self.cells[at].item = item;
+        }
+    }
+
+    /// The cell of a slot.
+    fn at(&self, hash: KeyHash, slot: u32) -> Option<usize> {
+        let mask = self.cells.len().wrapping_sub(1);
+        let mut at = hash.0 as usize & mask;
+        loop {
+            match self.cells.get(at)?.tag {
+                EMPTY => return None,
+                other if other == tag(hash, slot) => return Some(at),
+                _ => at = (at + 1) & mask,
+            }
+        }
     }
 
     /// Takes a slot out. Whether it was in it.
     pub(super) fn remove(&mut self, hash: KeyHash, slot: u32) -> bool {
-        let mask = self.cells.len().wrapping_sub(1);
-        let mut gap = hash.0 as usize & mask;
-        loop {
-            match self.cells.get(gap) {
-                None | Some(&EMPTY) => return false,
-                Some(&other) if other == cell(hash, slot) => break,
-                Some(_) => gap = (gap + 1) & mask,
-            }
-        }
+        let Some(mut gap) = self.at(hash, slot) else { return false };
         // Those behind it that a search would no longer get to move up.
+        let mask = self.cells.len() - 1;
         let mut at = gap;
         loop {
             at = (at + 1) & mask;
             let other = self.cells[at];
-            if other == EMPTY {
+            if other.tag == EMPTY {
                 break;
             }
-            let home = hash_of(other).0 as usize & mask;
+            let home = hash_of(other.tag).0 as usize & mask;
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
                 self.cells[gap] = other;
                 gap = at;
             }
         }
-        self.cells[gap] = EMPTY;
+        self.cells[gap] = VACANT;
         self.len -= 1;
         true
     }
@@ -108,15 +138,15 @@ impl Index {
     }
 
     fn resize(&mut self, cells: usize) {
-        let before = std::mem::replace(&mut self.cells, vec![EMPTY; cells].into_boxed_slice());
-        before.into_iter().filter(|cell| *cell != EMPTY).for_each(|cell| self.put(cell));
+        let before = std::mem::replace(&mut self.cells, vec![VACANT; cells].into_boxed_slice());
+        before.into_iter().filter(|cell| cell.tag != EMPTY).for_each(|cell| self.put(cell));
     }
 
     /// There is an empty cell.
-    fn put(&mut self, cell: u64) {
+    fn put(&mut self, cell: Cell) {
         let mask = self.cells.len() - 1;
-        let mut at = hash_of(cell).0 as usize & mask;
-        while self.cells[at] != EMPTY {
+        let mut at = hash_of(cell.tag).0 as usize & mask;
+        while self.cells[at].tag != EMPTY {
             at = (at + 1) & mask;
         }
         self.cells[at] = cell;
@@ -142,7 +172,8 @@ mod tests {
                 if grows && known.len() < 500 {
                     // Hashes at the end of the table.
                     let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
-                    index.insert(hash, round);
+                    index.insert(hash, round, Hint::NOWHERE);
+                    index.moved(hash, round, Hint::of(&[1]));
                     known.insert(round, hash);
                 } else if let Some(slot) =
                     known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied()
@@ -179,7 +210,7 @@ mod tests {
     fn at_least_a_quarter_is_empty_and_at_least_three_eighths_are_in_use() {
         let mut index = Index::default();
         for slot in 0..10_000_u32 {
-            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot);
+            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot, Hint::NOWHERE);
             let cells = index.cells.len();
             assert!(
                 index.len <= cells * 3 / 4 && (cells == CELLS_MIN || index.len > cells * 3 / 8),
@@ -191,7 +222,7 @@ mod tests {
     #[test]
     fn memory_is_given_back() {
         let mut index = Index::default();
-        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot));
+        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot, Hint::NOWHERE));
         for slot in 10..10_000 {
             index.remove(KeyHash(slot), slot);
             index.shrink();
