@@ -1,11 +1,16 @@
 //! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
 
+#[path = "../../client/tests/it/certificates.rs"]
+#[expect(dead_code, reason = "others show certificates and tokens, too")]
+mod certificates;
 #[path = "client/large.rs"]
 mod large;
 #[path = "client/list.rs"]
 mod list;
 #[path = "client/sites.rs"]
 mod sites;
+#[path = "client/users.rs"]
+mod users;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};

@@ -6,8 +6,24 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, in_file};
 
-/// What a server is set up with, beside what names its release.
-const SETTINGS: &[&str] = &["infinispan.xml", "log4j2.xml"];
+/// What servers are set up with, beside what names their release: one for everybody, and one with users.
+const OPEN: &str = "infinispan.xml";
+const SECURED: &str = "secured.xml";
+const LOGGING: &str = "log4j2.xml";
+
+/// The heap and the compiler of a server that is not measured.
+const SMALL: [&str; 3] = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
+
+/// Whom a server of Infinispan's is for.
+#[derive(Clone, Debug)]
+pub struct InfinispanUsers<'a> {
+    /// Their names, passwords and roles.
+    pub users: &'a [(&'a str, &'a str, &'a str)],
+    /// The port where they come within TLS.
+    pub tls_port: u16,
+    /// The server's certificate and its key, as PEM.
+    pub pem: &'a str,
+}
 
 /// A directory with the server in `lib-infinispan-server`.
 #[derive(Clone, Debug)]
@@ -43,8 +59,30 @@ impl InfinispanServer {
     ///
     /// If its files cannot be written.
     pub fn command(&self, name: &str, port: u16) -> Result<Command, JarError> {
-        let small = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
-        self.command_by(Path::new("java"), &small.map(str::to_owned), name, port)
+        self.command_by(Path::new("java"), &SMALL.map(str::to_owned), name, port)
+    }
+
+    /// The same for users, who show who they are by SCRAM or PLAIN on this port, and on another one within TLS.
+    ///
+    /// # Errors
+    ///
+    /// If its files cannot be written.
+    pub fn secured(&self, name: &str, port: u16, secured: &InfinispanUsers<'_>) -> Result<Command, JarError> {
+        let root = self.root(name)?;
+        let lines = |line: fn(&(&str, &str, &str)) -> String| {
+            secured.users.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
+        for (file, text) in [
+            ("users.properties", lines(|(name, password, _)| format!("{name}={password}"))),
+            ("groups.properties", lines(|(name, _, role)| format!("{name}={role}"))),
+            ("server.pem", secured.pem.to_owned()),
+        ] {
+            let to = root.join("conf").join(file);
+            fs::write(&to, text).map_err(in_file(&to))?;
+        }
+        let mut java = Command::new("java");
+        java.args(SMALL).arg(format!("-Dconsort.tls.port={}", secured.tls_port));
+        self.started(java, &root, SECURED, name, port)
     }
 
     /// The same by this `java`, with these options of its.
@@ -59,21 +97,39 @@ impl InfinispanServer {
         name: &str,
         port: u16,
     ) -> Result<Command, JarError> {
+        let root = self.root(name)?;
+        let mut java = Command::new(java);
+        java.args(options);
+        self.started(java, &root, OPEN, name, port)
+    }
+
+    /// The directory of a server of this name and process.
+    fn root(&self, name: &str) -> Result<PathBuf, JarError> {
         let root = self.directory.join("infinispan-servers").join(format!("{}-{name}", std::process::id()));
         for folder in ["conf", "data", "lib", "log"] {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(in_file(&folder))?;
         }
-        for file in SETTINGS {
+        Ok(root)
+    }
+
+    /// This JVM as a server with these settings.
+    fn started(
+        &self,
+        mut java: Command,
+        root: &Path,
+        settings: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<Command, JarError> {
+        for file in [settings, LOGGING] {
             let to = root.join("conf").join(file);
             fs::copy(self.settings.join(file), &to).map_err(in_file(&to))?;
         }
-        let mut java = Command::new(java);
-        java.args(options);
         java.args(["-Djava.net.preferIPv4Stack=true", "-Djgroups.bind.address=127.0.0.1"]);
         java.arg("-cp").arg(format!("{}/lib-infinispan-server/*", self.directory.display()));
-        java.args(["org.infinispan.server.Bootstrap", "-c", "infinispan.xml", "-l", "log4j2.xml"]);
-        java.arg("-s").arg(&root).args(["-p", &port.to_string(), "-n", name]);
+        java.args(["org.infinispan.server.Bootstrap", "-c", settings, "-l", LOGGING]);
+        java.arg("-s").arg(root).args(["-p", &port.to_string(), "-n", name]);
         Ok(java)
     }
 

@@ -19,7 +19,7 @@ pub use grids::JavaGrid;
 pub use hosts::{Host, Hosts, HostsError, Links};
 pub use hot_rod::{HotRodClient, HotRodRelease};
 pub use hot_rod_js::HotRodJsClient;
-pub use infinispan_server::InfinispanServer;
+pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
 pub use killed::Killed;
 pub use network::{Network, own_network};

@@ -1,6 +1,4 @@
-//! What our client does with servers, in each version that it speaks.
-//!
-//! Authentication is not in it yet.
+//! What our client does with servers, in each version that it speaks. Who it is it shows in `users`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
