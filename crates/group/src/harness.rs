@@ -279,12 +279,18 @@ impl Harness {
     pub(crate) fn advance(&mut self, by: Duration) -> &mut Self {
         let until = self.now + by;
         while let Some(at) = self.stack.poll_timeout().filter(|&at| at <= until) {
-            self.now = at;
-            self.stack.handle_timeout(at);
-            self.stack.run(at);
+            self.now = self.now.max(at);
+            self.stack.handle_timeout(self.now);
+            self.stack.run(self.now);
         }
         self.now = until;
         self
+    }
+
+    /// Lets time pass in which this member is stopped; then all timers are late.
+    pub(crate) fn stop(&mut self, by: Duration) -> &mut Self {
+        self.now = self.now + by;
+        self.advance(Duration::ZERO)
     }
 
     /// Messages that went down since the last call.

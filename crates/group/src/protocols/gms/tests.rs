@@ -402,6 +402,72 @@ fn a_group_that_does_not_answer_is_left_out_of_the_merge() {
     assert!(sent(&mut harness).contains(&(GmsKind::CancelMerge, Some(2))));
 }
 
+/// The request for digests has drawn it in; the merge that it hears no more of would keep it from the next ones for seconds.
+#[test]
+fn a_member_of_another_group_that_is_left_out_is_told_that_the_merge_is_over() {
+    let mut harness = joined(&[1, 3, 5]);
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    let own = harness.stack.shared().view.clone().unwrap();
+    let other = view(9, &[2, 5, 4]);
+    let seen = vec![(member(1), own), (member(2), other.clone()), (member(5), other.clone())];
+    harness.raise(Event::MergeViews(seen));
+    let row = wire::encode_view_and_digest(None, Some(&digest(&[(3, 6, 6)])));
+    harness.up(message(GmsKind::GetDigestRsp, 3, Payload::Bytes(Some(row))));
+    sent(&mut harness);
+    // 5 was late for its own coordinator.
+    let answer = full(&view(9, &[2, 4]), Some(&digest(&[(2, 10, 11), (4, 1, 1)])));
+    harness.up(merge_message(GmsKind::MergeRsp, 2, 1, 1, answer));
+    assert_eq!(views(&mut harness)[0].members(), [member(1), member(3), member(2), member(4)]);
+    assert!(sent(&mut harness).contains(&(GmsKind::CancelMerge, Some(5))));
+}
+
+#[test]
+fn a_merge_that_was_cancelled_is_not_begun_by_a_late_request() {
+    for (canceller, is_begun) in [(2, false), (3, true)] {
+        let mut harness = joined(&[3, 1]);
+        harness.answer_digest(digest(&[(1, 4, 4)]));
+        harness.up(merge_message(GmsKind::CancelMerge, canceller, 7, 2, Payload::Empty));
+        harness.up(merge_message(GmsKind::GetDigestReq, 3, 7, 2, Payload::Empty));
+        let is_merging = harness.stack.attribute("GMS", "merge_in_progress").unwrap() == "true";
+        assert_eq!(is_merging, is_begun, "cancelled by {canceller}");
+    }
+}
+
+/// It was stopped meanwhile: the others have given the merge up, and may have used the number of its view.
+#[test]
+fn a_leader_that_comes_too_late_makes_no_view() {
+    let mut harness = joined(&[1]);
+    harness.answer_digest(digest(&[(1, 4, 4)]));
+    let own = harness.stack.shared().view.clone().unwrap();
+    let seen = vec![(member(1), own), (member(2), view(9, &[2])), (member(3), view(2, &[3]))];
+    harness.raise(Event::MergeViews(seen));
+    harness.up(merge_message(GmsKind::MergeRsp, 3, 1, 1, full(&view(2, &[3]), Some(&digest(&[(3, 1, 1)])))));
+    harness.stop(Duration::from_secs(11));
+    assert_eq!(views(&mut harness), []);
+    let cancelled = sent(&mut harness).into_iter().filter(|(kind, _)| *kind == GmsKind::CancelMerge);
+    assert_eq!(cancelled.count(), 2);
+}
+
+#[test]
+fn a_number_that_a_merge_has_used_in_our_name_is_not_used_again() {
+    let merged = |number| {
+        let id = ViewId { creator: member(1), id: number };
+        full(&View::merged(id, vec![member(1), member(2)], vec![view(5, &[2])]), Some(&digest(&[(1, 1, 1)])))
+    };
+    let mut harness = joined(&[1, 3]);
+    let own = harness.stack.shared().view.clone().unwrap();
+    // We took part, and have given it up.
+    harness.up(merge_message(GmsKind::InstallMergeView, 2, 7, 2, merged(own.id().id)));
+    let made = views(&mut harness);
+    assert_eq!((made.len(), made[0].members()), (1, own.members()), "it would look like the merged one");
+    assert_eq!(made[0].id().id, own.id().id + 1);
+    harness.up(merge_message(GmsKind::InstallMergeView, 2, 8, 2, merged(own.id().id + 7)));
+    assert_eq!(views(&mut harness), []);
+    harness.advance(Duration::from_secs(3));
+    harness.raise(Event::Suspect(vec![member(3)])).advance(Duration::from_secs(1));
+    assert_eq!(views(&mut harness), [view(own.id().id + 8, &[1])]);
+}
+
 #[test]
 fn during_a_merge_requests_wait_and_it_ends_by_itself() {
     let mut harness = joined(&[1]);

@@ -97,15 +97,18 @@ impl Gms {
     /// All groups have answered, or time is up: those that have become one.
     pub(in crate::protocols::gms) fn combine_merge(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(MERGE_RESPONSES);
+        let limit = self.merge_limit();
         let Some(merge) = &mut self.merge else { return };
         let Some(leading) = merge.leading.take() else { return };
+        // Who was stopped for so long finds that the others have given the merge up.
+        let is_over = cx.now().since(merge.begun) >= limit;
         let id = merge.id.clone();
         let local = cx.local().clone();
         let answers: BTreeMap<Address, (View, Digest)> =
             leading.answers.into_iter().filter_map(|(src, answer)| Some((src, answer?))).collect();
         // Alone we have nothing to merge unless our group is apart, and without ourselves nobody would lead it.
         let least = if leading.is_own_group_apart { 1 } else { 2 };
-        if answers.len() < least || !answers.contains_key(&local) {
+        if is_over || answers.len() < least || !answers.contains_key(&local) {
             let others = leading.asked.iter().filter(|member| **member != local);
             Self::cancel_merge(cx, others, &id);
             self.release_group(cx, |_| true);

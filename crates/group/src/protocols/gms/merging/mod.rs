@@ -14,12 +14,13 @@ use super::{Gms, MERGE_DIGESTS, MERGE_END, MERGE_RESPONSES};
 use crate::wire::{self, ViewForm};
 use crate::{
     Address, Answer, Control, Cx, Digest, DropReason, Flags, GmsHeader, GmsKind, MergeId, Message, Payload,
-    Query, View,
+    Query, Time, View, ViewId,
 };
 
 /// A merge in which we take part.
 pub(super) struct Merge {
     id: MergeId,
+    begun: Time,
     /// What the leader collects.
     leading: Option<Leading>,
     /// What the coordinator of a group collects.
@@ -58,6 +59,7 @@ impl Gms {
             None => {
                 self.merge = Some(Merge {
                     id: id.clone(),
+                    begun: cx.now(),
                     leading: None,
                     collecting: None,
                     drawn_by: drawn_by.clone(),
@@ -77,10 +79,7 @@ impl Gms {
 
     pub(super) fn end_merge(&mut self, cx: &mut Cx<'_>) {
         let Some(merge) = self.merge.take() else { return };
-        self.merges_done.push_back(merge.id);
-        while self.merges_done.len() > MERGES_DONE_MAX {
-            self.merges_done.pop_front();
-        }
+        self.remember_done(merge.id);
         for key in [MERGE_RESPONSES, MERGE_DIGESTS, MERGE_END] {
             cx.disarm(key);
         }
@@ -100,6 +99,16 @@ impl Gms {
         if is_theirs && self.takes_part(header) {
             self.release_group(cx, |_| true);
             self.end_merge(cx);
+        } else if let Some(id) = header.merge_id.as_ref().filter(|id| id.initiator == *src) {
+            // The request that would draw us into it may come later.
+            self.remember_done(id.clone());
+        }
+    }
+
+    fn remember_done(&mut self, id: MergeId) {
+        self.merges_done.push_back(id);
+        while self.merges_done.len() > MERGES_DONE_MAX {
+            self.merges_done.pop_front();
         }
     }
 
@@ -236,11 +245,29 @@ impl Gms {
     }
 
     pub(super) fn install_merge_view(&mut self, cx: &mut Cx<'_>, header: &GmsHeader, message: &Message) {
-        if !self.takes_part(header) {
+        let Some((Some(ViewForm::Full(view)), digest)) = Self::view_and_digest(cx, message) else { return };
+        if self.takes_part(header) {
+            self.bring_merge_view(cx, view, digest.as_ref());
+        } else {
+            self.merged_without_us(cx, &view);
+        }
+    }
+
+    /// A merge that is over for us has made a view all the same, perhaps in our name. Others have it, so its number is taken:
+    /// views of one id look the same to all, and would not be merged.
+    fn merged_without_us(&mut self, cx: &mut Cx<'_>, view: &View) {
+        if !self.is_server() || view.id().creator != *cx.local() {
             return;
         }
-        let Some((Some(ViewForm::Full(view)), digest)) = Self::view_and_digest(cx, message) else { return };
-        self.bring_merge_view(cx, view, digest.as_ref());
+        self.highest_view = self.highest_view.max(view.id().id);
+        let Some(own) = cx.view().filter(|own| own.id() == view.id()).cloned() else { return };
+        let differs = own.members() != view.members();
+        if differs && self.is_coordinating && !self.is_leaving() && self.merge.is_none() {
+            let id = ViewId { creator: cx.local().clone(), id: self.highest_view + 1 };
+            let members = own.members().to_vec();
+            self.announce(cx, &own, View::new(id, members.clone()), None, members);
+            self.acks_may_be_complete(cx);
+        }
     }
 
     /// The coordinator of a group brings the merged view to it.
@@ -255,6 +282,12 @@ impl Gms {
         // Members of our last view who have answered elsewhere hear of the merged one there, and confirm it there.
         let confirming = self.merge.iter().flat_map(|merge| &merge.confirming);
         let awaited = confirming.filter(|member| view.contains(member)).cloned().collect();
+        // Our request for digests reaches all of our last view, also those whose group is another one. Who is not in the
+        // merged view hears of its end from nobody else, and would refuse other merges until its own time is up.
+        if let Some(merge) = &self.merge {
+            let drawn = previous.members().iter().filter(|member| !view.contains(member));
+            Self::cancel_merge(cx, drawn, &merge.id);
+        }
         self.announce(cx, &previous, view, digest, awaited);
         self.end_merge(cx);
         self.acks_may_be_complete(cx);
