@@ -55,7 +55,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         match self {
             Self::Entry(stored) => stored.version,
             Self::Removed(version) => *version,
@@ -238,7 +238,7 @@ impl Side {
 }
 
 /// A topology that goes on without members that may go on without it; also the first topology of a cache.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Parting {
     /// The topology's id.
     pub id: u32,

@@ -1,4 +1,5 @@
-//! A new coordinator finds out what there is: it asks everybody in its view, and goes on from the newest topology.
+//! A new coordinator finds out what there is: it asks everybody in its view, and goes on from the newest topology. One that
+//! goes on asks those who are new in its view: usually they have nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,9 @@ use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 use crate::{CacheMode, PartitionHandling};
 
+/// In the number of a question to those who are new in a view; no view has such a number.
+const NEW: u64 = 1 << 63;
+
 /// The members that have not answered, and the answers of those that have.
 pub(super) struct Gathering {
     nonce: u64,
@@ -26,6 +30,14 @@ impl Gathering {
     pub(super) fn begin(cx: &mut Cx, view: &View) -> Self {
         let missing = view.members().iter().cloned().collect();
         let gathering = Self { nonce: view.id().id, missing, found: Vec::new(), asked: cx.now };
+        gathering.ask(cx);
+        gathering
+    }
+
+    /// Asks those who are new in the view only. Their answers are not taken for those to [`Gathering::begin`] in this view.
+    pub(super) fn of_new(cx: &mut Cx, view: &View, new: BTreeSet<Address>) -> Self {
+        let nonce = view.id().id | NEW;
+        let gathering = Self { nonce, missing: new, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
         gathering
     }
@@ -54,6 +66,14 @@ impl Gathering {
             self.found.extend(caches.map(|cache| (from.clone(), cache)));
         }
         self.missing.is_empty()
+    }
+
+    /// Whether somebody who has answered has a part of a cache, and is no member of that cache here.
+    pub(super) fn has_strangers(&self, led: &BTreeMap<CacheId, Led>) -> bool {
+        self.found.iter().any(|(member, status)| {
+            let led = led.get(&status.config.id());
+            status.topology.is_some() && led.is_none_or(|led| !led.topology().contains(member))
+        })
     }
 
     /// All caches of the view's members, each with a new topology.

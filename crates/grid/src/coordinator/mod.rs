@@ -9,7 +9,7 @@ mod led;
 mod restore;
 mod sides;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consort_group::{Address, View};
@@ -32,6 +32,8 @@ pub(crate) struct Coordinator {
     led: BTreeMap<CacheId, Led>,
     /// Caches whose members come back with what their stores have kept.
     restoring: BTreeMap<CacheId, Restoring>,
+    /// Who is new in the view, and has not said yet whether it has a part of a cache.
+    new: Option<Gathering>,
 }
 
 enum Role {
@@ -42,7 +44,8 @@ enum Role {
 
 impl Coordinator {
     pub(crate) fn new(local: Address) -> Self {
-        Self { local, view: None, role: Role::Member, led: BTreeMap::new(), restoring: BTreeMap::new() }
+        let (led, restoring) = (BTreeMap::new(), BTreeMap::new());
+        Self { local, view: None, role: Role::Member, led, restoring, new: None }
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
@@ -50,7 +53,8 @@ impl Coordinator {
         self.restoring.values_mut().for_each(|restoring| restoring.keep(view));
         self.restoring.retain(|_, restoring| !restoring.is_over());
         let is_lost = |member: &Address| !view.contains(member);
-        let has_lost = before.is_some_and(|before| before.members().iter().any(is_lost));
+        let has_lost = before.as_ref().is_some_and(|before| before.members().iter().any(is_lost));
+        let asked = self.new.take();
         // Who was away comes back without a merge if its own coordinator has not missed us.
         let is_missed = |led: &Led| led.topology().away().iter().any(|member| view.contains(member));
         let has_back = self.led.values().any(is_missed);
@@ -67,6 +71,15 @@ impl Coordinator {
                 led.handle_view(cx, view);
             }
             self.led.retain(|_, led| !led.is_over());
+            // Who missed the view that left it out comes back as if it had never been away, and believes to be a member.
+            let is_new = |member: &&Address| {
+                before.as_ref().is_none_or(|before| !before.contains(member))
+                    || asked.as_ref().is_some_and(|asked| asked.missing().contains(*member))
+            };
+            let new: BTreeSet<Address> = view.members().iter().filter(is_new).cloned().collect();
+            if !new.is_empty() {
+                self.new = Some(Gathering::of_new(cx, view, new));
+            }
         } else {
             // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us. Of those who count
             // for a majority each has to answer, and answers its own coordinator only.
@@ -93,6 +106,18 @@ impl Coordinator {
                     (self.led, self.restoring) = gathering.finish(cx, view);
                     self.role = Role::Leading;
                     self.finish_restored(cx);
+                }
+            }
+            (Role::Leading, ToCoordinator::Status(status)) => {
+                let Some(new) = &mut self.new else { return };
+                let is_complete = new.handle(from, *status);
+                if new.has_strangers(&self.led) {
+                    self.new = None;
+                    self.led.clear();
+                    self.restoring.clear();
+                    self.role = Role::Gathering(Gathering::begin(cx, view));
+                } else if is_complete {
+                    self.new = None;
                 }
             }
             (Role::Leading, ToCoordinator::Join { config, member, restored }) => {
@@ -168,7 +193,8 @@ impl Coordinator {
                 let restoring = self.restoring.iter().map(|(id, restoring)| {
                     format!("cache {:08x} waits until {:?} are back", id.0, restoring.missing())
                 });
-                led.chain(restoring).collect::<Vec<_>>().join("; ")
+                let new = self.new.iter().map(|new| format!("waits for the status of {:?}", new.missing()));
+                led.chain(restoring).chain(new).collect::<Vec<_>>().join("; ")
             }
         }
     }
@@ -178,7 +204,7 @@ impl Coordinator {
         match &self.role {
             Role::Member => false,
             Role::Gathering(_) => true,
-            Role::Leading => self.led.values().any(Led::is_waiting),
+            Role::Leading => self.new.is_some() || self.led.values().any(Led::is_waiting),
         }
     }
 
@@ -187,7 +213,10 @@ impl Coordinator {
         match &mut self.role {
             Role::Member => {}
             Role::Gathering(gathering) => gathering.look_after(cx),
-            Role::Leading => self.led.values_mut().for_each(|led| led.look_after(cx)),
+            Role::Leading => {
+                self.new.iter_mut().for_each(|new| new.look_after(cx));
+                self.led.values_mut().for_each(|led| led.look_after(cx));
+            }
         }
     }
 }

@@ -77,7 +77,10 @@ impl Cache {
                 self.note_put(segment, key, stored.version);
                 self.put_copy(cx, segment, key, stored);
             }
-            Effect::Copy(stored) => self.put_copy(cx, segment, key, stored),
+            Effect::Copy(stored) => {
+                self.note_copied(segment, key, stored.version);
+                self.put_copy(cx, segment, key, stored);
+            }
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
             }

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::caller::RESEND_AFTER;
 use crate::command::{Ack, CacheId};
-use crate::operation::{Action, OperationError, Outcome};
-use crate::{Flags, Segment};
+use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
+use crate::{Flags, Segment, Version};
 
 /// Operations that may be between the oldest that is not finished and the newest: owners keep a record of each write
 /// among them. A thousand callers with 64 operations each.
@@ -72,6 +72,12 @@ impl InFlight {
             is_awaited: true,
             acks: Acks::default(),
         }
+    }
+
+    /// A write that changes nothing: wherever it finds no record of its number it has nothing to do.
+    pub(crate) fn nothing() -> Action {
+        let condition = Condition::Version(Version::NONE);
+        Action::Write(Write { condition, change: Change::Remove, wants_previous: false })
     }
 
     pub(crate) fn is_write(&self) -> bool {
@@ -217,6 +223,17 @@ impl Calls {
         }
     }
 
+    /// Nobody can tell what has become of a write that was sent: its caller is told so. Its number is not finished before
+    /// all owners have what some may have; it is never carried out anew.
+    pub(crate) fn let_go(&mut self, number: u64) {
+        self.give_up(number, OperationError::Uncertain);
+        if let Some(call) = self.get_mut(number) {
+            call.action = InFlight::nothing();
+            call.flags = Flags::NONE;
+            call.target = None;
+        }
+    }
+
     /// The caller is told of a failure, while the operation goes on.
     pub(crate) fn give_up(&mut self, number: u64, error: OperationError) {
         self.tell(number, Err(error));
@@ -301,5 +318,18 @@ mod tests {
         assert_eq!((calls.finished.len(), calls.finished_below()), (1, 0));
         calls.finish(number, Ok(Outcome::Read(None)));
         assert_eq!((calls.finished.len(), calls.finished_below()), (1, 1));
+    }
+
+    /// Otherwise owners that lack the write would believe that all have it.
+    #[test]
+    fn what_nobody_can_tell_the_end_of_is_told_and_not_finished() {
+        let mut calls = Calls::default();
+        let number = calls.open(call());
+        calls.let_go(number);
+        assert_eq!(calls.finished.pop_front(), Some((number, Err(OperationError::Uncertain))));
+        assert_eq!((calls.finished_below(), calls.get_mut(number).map(|call| call.is_write())), (0, Some(true)));
+        calls.ack(&member(1), ack(number, 5, Some(Outcome::Read(None))));
+        calls.ack(&member(2), ack(number, 5, None));
+        assert_eq!((calls.finished.len(), calls.finished_below()), (0, 1));
     }
 }

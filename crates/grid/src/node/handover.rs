@@ -11,9 +11,8 @@ use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment};
-use crate::operation::{Action, Change, Condition, Write};
 use crate::planted::Planted;
-use crate::{Segment, Version};
+use crate::Segment;
 
 impl Cache {
     /// Sends our records to new primaries, and as a new primary begins to wait for those of others.
@@ -189,9 +188,7 @@ impl Cache {
 /// An operation that nobody waits for, so that all owners have a write that has a record. It is sent again as any operation
 /// is; wherever it finds no record, it has nothing to do.
 fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
-    let nothing =
-        Write { condition: Condition::Version(Version::NONE), change: Change::Remove, wants_previous: false };
-    let mut call = InFlight::new(id, segment, key, Action::Write(nothing), cx.now, Duration::ZERO);
+    let mut call = InFlight::new(id, segment, key, InFlight::nothing(), cx.now, Duration::ZERO);
     call.is_awaited = false;
     call.is_repeated = true;
     call.target = Some(cx.local.clone());

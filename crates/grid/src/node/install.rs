@@ -7,7 +7,6 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::SegmentState as ContainerState;
 use crate::command::ToCoordinator;
-use crate::operation::OperationError;
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
 
@@ -94,7 +93,7 @@ impl Cache {
     pub(super) fn give_up_writes(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.config.id()) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_be_done()) {
-                cx.calls.finish(number, Err(OperationError::Uncertain));
+                cx.calls.let_go(number);
             }
         }
     }

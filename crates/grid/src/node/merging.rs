@@ -56,6 +56,8 @@ struct Collection {
     entries: BTreeMap<Bytes, Stored>,
     /// What the side remembers, once everything has come.
     past: Option<Past>,
+    /// The newest of what is merged of it that is from before it has parted.
+    common: Version,
 }
 
 impl Collection {
@@ -99,6 +101,21 @@ impl Cache {
             past.note_removal(key, version);
         } else {
             past.note(version);
+        }
+    }
+
+    /// Whether a version that a side which is being merged had is from before that side has parted.
+    fn is_common(&self, version: Version) -> bool {
+        let Some(topology) = self.topology() else { return false };
+        let sides = topology.merging.iter();
+        let parted = sides.filter_map(|side| parted_from(&side.partings, &topology.partings)).min();
+        parted.is_none_or(|parted| version.topology() < parted)
+    }
+
+    /// As another owner, of an entry that a side had which is being merged.
+    pub(super) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.is_common(version) {
+            self.note_put(segment, key, version);
         }
     }
 
@@ -270,6 +287,7 @@ impl Cache {
                 asked: cx.now,
                 entries: BTreeMap::new(),
                 past: None,
+                common: Version::NONE,
             })
             .collect();
         let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
@@ -354,11 +372,19 @@ impl Cache {
             }
             self.merge_key(cx, segment, &key, &collections);
             for collection in &mut collections {
+                let version = collection.standing(&key).version();
+                if self.is_common(version) {
+                    collection.common = version.max(collection.common);
+                }
                 collection.entries.remove(&key);
                 if let Some(past) = &mut collection.past {
                     past.removals.remove(&key);
                 }
             }
+        }
+        // From now on this side has what they knew: it is no change of those that have parted from both.
+        for collection in &collections {
+            self.state(segment).past.note(collection.common);
         }
         let sides = collections.iter().map(|collection| collection.side.id());
         self.merge.done.entry(segment).or_default().extend(sides);
@@ -422,13 +448,16 @@ impl Cache {
             _ => None,
         };
         let verdict = decide(key, &standings, known, policy, custom.as_deref());
-        let copied = theirs.iter().filter_map(|standing| match (&own, standing, &verdict) {
-            (Standing::Nothing, Standing::Entry(stored), Verdict::Put(value, _)) if stored.value == value => {
-                Some(stored)
-            }
+        // It is the change of another side, which had seen what is here: taken over as it is, it stays that side's.
+        let is_ahead = |stored: &Stored| match &own {
+            Standing::Nothing => true,
+            _ => theirs.len() == 1 && own.version() <= known(1, 0).min(stored.version),
+        };
+        let copied = theirs.iter().filter_map(|standing| match (standing, &verdict) {
+            (Standing::Entry(stored), Verdict::Put(value, _)) if stored.value == value => Some(stored),
             _ => None,
         });
-        let copied = copied.max_by_key(|stored| stored.version).cloned();
+        let copied = copied.filter(|stored| is_ahead(stored)).max_by_key(|stored| stored.version).cloned();
         let change = match verdict {
             Verdict::Stays => return,
             Verdict::Put(value, lifetime) => Change::Put { value, lifetime },

@@ -296,3 +296,59 @@ fn who_was_missed_comes_back_without_a_merge() {
     let topology = cluster.members[0].as_ref().unwrap().node.topology(cluster.cache()).unwrap();
     assert_eq!((topology.members.len(), topology.away().len()), (2, 0));
 }
+
+/// Who missed the view that left it out is in the next one as before, and has heard of nothing.
+#[test]
+fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
+    for partitions in [PartitionHandling::AllowReads, PartitionHandling::AllowReadWrites] {
+        let mode = CacheMode::Distributed { owners: 2 };
+        let config = CacheConfig { mode, partitions, ..config(MergePolicy::PreferredAlways) };
+        let mut cluster = Cluster::settled(1, config, 4);
+        let view = |id, members: &[usize]| {
+            let members = members.iter().map(|&n| address(n)).collect::<Vec<_>>();
+            View::new(ViewId { creator: address(0), id }, members)
+        };
+        for n in 0..3 {
+            cluster.with(n, |node, now| node.handle_view(now, &view(100, &[0, 1, 2])));
+        }
+        cluster.run(Duration::from_secs(1));
+        write(&mut cluster, 0, "key", Some("without it"));
+        for n in 0..4 {
+            cluster.with(n, |node, now| node.handle_view(now, &view(101, &[0, 1, 2, 3])));
+        }
+        cluster.run(Duration::from_secs(2));
+        assert!(cluster.is_settled(), "{}", cluster.state());
+        assert_eq!(read(&mut cluster, 3, "key").as_deref(), Some("without it"));
+        for (n, key) in (0..20).map(|n| (n, format!("key {n}"))) {
+            write(&mut cluster, if n % 2 == 0 { 3 } else { 1 }, &key, Some("after"));
+        }
+        cluster.check_agreement();
+    }
+}
+
+/// One side lacks segments until a member comes back to it that has them; then what it changes there is its change alone.
+#[test]
+fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
+    for seed in 0..8 {
+        let mode = CacheMode::Distributed { owners: 2 };
+        let config = CacheConfig { mode, ..config(MergePolicy::PreferredNonNull) };
+        let mut cluster = Cluster::settled(seed, config, 6);
+        let keys: Vec<String> = (0..40).map(|n| format!("key {n}")).collect();
+        keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
+        cluster.cut(vec![0, 0, 0, 1, 1, 2]);
+        cluster.run(Duration::from_secs(2));
+        cluster.sides = vec![0, 0, 0, 1, 1, 1];
+        cluster.announce(true);
+        cluster.run(Duration::from_secs(3));
+        let there: Vec<&String> = keys.iter().filter(|key| read(&mut cluster, 3, key).is_some()).collect();
+        assert!(there.len() > 10, "{there:?}");
+        there.iter().for_each(|key| write(&mut cluster, 4, key, Some("theirs")));
+        cluster.heal();
+        cluster.run(Duration::from_secs(5));
+        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
+        cluster.check_agreement();
+        for key in there {
+            assert_eq!(read(&mut cluster, 0, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
+        }
+    }
+}
