@@ -156,8 +156,13 @@ impl World {
         let Some(topology) = member.topology() else { return };
         let rank = |topology: &Topology| (topology.available, topology.id);
         let is_available = topology.availability == Availability::Available;
-        if is_available && grid.newest.as_ref().is_none_or(|newest| rank(newest) < rank(topology)) {
-            grid.newest = Some(topology.clone());
+        let newest = grid.newest.iter().map(rank).max();
+        if is_available && newest.is_none_or(|newest| newest < rank(topology)) {
+            grid.newest.clear();
+        }
+        if is_available && newest.is_none_or(|newest| newest <= rank(topology)) && !grid.newest.contains(topology)
+        {
+            grid.newest.push(topology.clone());
         }
         for parting in topology.partings.iter().skip(1) {
             grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
@@ -202,15 +207,15 @@ impl World {
 
     /// Whether a newer topology is without a member, or has taken it in anew, and it does not know.
     pub(super) fn does_not_know(&self, node: usize) -> bool {
-        let newest = self.grid.as_ref().and_then(|grid| grid.newest.as_ref());
         let member = self.nodes[node].member.as_ref();
-        let (Some(newest), Some(own)) = (newest, member.and_then(|member| member.topology())) else {
+        let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
             return false;
         };
-        match newest.membership(&self.nodes[node].address) {
-            None => newest.id > own.id || newest.available > own.available,
+        grid.newest.iter().any(|newest| match newest.membership(&self.nodes[node].address) {
+            // Of one id if its own coordinator and another one, who do not know of each other, went on from the same.
+            None => newest.id >= own.id || newest.available > own.available,
             Some(membership) => membership.since > own.id,
-        }
+        })
     }
 
     /// Who may answer a read of a member.

@@ -50,8 +50,9 @@ pub(crate) struct Grid {
     pub(crate) walkers: Option<Walkers>,
     /// Places in the history that have no end yet.
     running: Vec<usize>,
-    /// The newest topology of an available cache that somebody has installed.
-    newest: Option<Topology>,
+    /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
+    /// coordinators that do not know of each other have made them.
+    newest: Vec<Topology>,
     /// Since when topologies have gone on without somebody who may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
     /// Members that a newer topology is without, or has taken in anew, and that do not know: since when.
@@ -84,7 +85,7 @@ impl Grid {
             history: Vec::new(),
             walkers: None,
             running: Vec::new(),
-            newest: None,
+            newest: Vec::new(),
             parted: BTreeMap::new(),
             left_out: BTreeMap::new(),
             sides: BTreeMap::new(),

@@ -10,7 +10,8 @@
 //!   policy: nobody else has changed it.
 //! * Of a key that is never removed something is left, unless the policy removes.
 //! * `PreferredAlways`: a write that was acknowledged on the preferred side stands until that side replaces it.
-//! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again.
+//! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again; unless the last of
+//!   both have the same value.
 //!
 //! Which side a write was acknowledged on is told by the history of the topology that its caller had then.
 
@@ -113,7 +114,7 @@ impl Merged<'_> {
 
     fn policy(&self, last: Option<&Stored>) -> Result<(), Broken> {
         let Some(grid) = &self.world.grid else { return Ok(()) };
-        let Some(end) = grid.newest.as_ref().filter(|_| self.is_certain() && !self.is_of_both(last)) else {
+        let Some(end) = grid.newest.first().filter(|_| self.is_certain() && !self.is_of_both(last)) else {
             return Ok(());
         };
         let acknowledged: Vec<(&Operation, Version, &[Parting])> = (self.operations.iter())
@@ -136,17 +137,23 @@ impl Merged<'_> {
                 Err(("the preferred side's writes stand", what))
             }
             MergePolicy::RemoveAll if last.is_some() => {
-                let conflicts = |other: &&(&Operation, Version, &[Parting])| {
-                    let (other, _, line) = other;
-                    let side = line.last().and_then(|last| grid.sides.get(&(last.id, last.by.clone())));
+                // Of each other side, what it had last: sides that have come to the same value are of one mind.
+                let mut lasts: BTreeMap<&Parting, (&Operation, Version)> = BTreeMap::new();
+                for (other, theirs, line) in &acknowledged {
+                    let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
+                    let side = grid.sides.get(&(parting.id, parting.by.clone()));
                     let parted = end.partings.iter().find(|parting| !line.contains(parting));
-                    !is_line_of(end, line)
-                        && other.value() != write.value()
-                        && side.is_some_and(|since| version.topology() < *since)
+                    let left = line.iter().find(|parting| !end.partings.contains(parting));
+                    // Both were written after they had parted, and this side's before the other was merged.
+                    let is_meanwhile = side.is_some_and(|since| version.topology() < *since)
                         && parted.is_some_and(|parting| version.topology() >= parting.id)
-                };
-                match acknowledged.iter().find(conflicts) {
-                    Some((other, ..)) => {
+                        && left.is_some_and(|parting| theirs.topology() >= parting.id);
+                    if is_meanwhile && lasts.get(parting).is_none_or(|(_, last)| last < theirs) {
+                        lasts.insert(parting, (other, *theirs));
+                    }
+                }
+                match lasts.values().find(|(other, _)| other.value() != write.value()) {
+                    Some((other, _)) => {
                         let what = format!(
                             "{last:?} in the end, but {}\n  and {}",
                             self.tell(write),
@@ -170,11 +177,11 @@ impl Merged<'_> {
     }
 
     fn spans_a_parting(&self, operation: &Operation) -> bool {
-        let parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
+        let mut parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
+        // Whose caller waits no longer may go on.
+        let ended = operation.ended.filter(|_| !operation.is_uncertain());
         operation.write().is_some()
-            && parted
-                .into_iter()
-                .any(|at| *at >= operation.began && operation.ended.is_none_or(|ended| *at <= ended))
+            && parted.any(|at| *at >= operation.began && ended.is_none_or(|ended| *at <= ended))
     }
 
     /// Whether there is no write of which nobody knows whether it was done.

@@ -4,6 +4,7 @@
 //! Excused are reads that a member may have answered which was left out of a newer topology and did not know it yet: the
 //! partition is not detected on its side, or its cache allows reads in a minority. What they give was written all the same.
 
+use super::super::history::Operation;
 use super::OfKey;
 use crate::checks::Broken;
 
@@ -29,8 +30,15 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
                 let standing = of_key.done.get(&last);
                 let removals = of_key.done.range(last..).filter(|(_, done)| done.is_removal);
                 let mut removers = removals.filter_map(|(_, done)| done.operation);
+                // One that was under way may have been done at a primary, and undone with it, whatever it says in the end.
+                let is_under_way = |other: &&&Operation| {
+                    other.is_removal()
+                        && other.began <= ended
+                        && other.ended.is_none_or(|at| at >= read.began)
+                };
                 standing.is_none_or(|done| done.is_removal)
                     || removers.any(|removal| removal.began <= ended)
+                    || of_key.operations.iter().find(is_under_way).is_some()
                     || of_key.may_be_removed(ended)
             }
         };
