@@ -327,7 +327,10 @@ mod tests {
         let number = calls.open(call());
         calls.let_go(number);
         assert_eq!(calls.finished.pop_front(), Some((number, Err(OperationError::Uncertain))));
-        assert_eq!((calls.finished_below(), calls.get_mut(number).map(|call| call.is_write())), (0, Some(true)));
+        assert_eq!(
+            (calls.finished_below(), calls.get_mut(number).map(|call| call.is_write())),
+            (0, Some(true))
+        );
         calls.ack(&member(1), ack(number, 5, Some(Outcome::Read(None))));
         calls.ack(&member(2), ack(number, 5, None));
         assert_eq!((calls.finished.len(), calls.finished_below()), (0, 1));

@@ -10,9 +10,9 @@ use super::cache::Cache;
 use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, Record};
+use crate::Segment;
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment};
 use crate::planted::Planted;
-use crate::Segment;
 
 impl Cache {
     /// Sends our records to new primaries, and as a new primary begins to wait for those of others.

@@ -160,7 +160,9 @@ impl World {
         if is_available && newest.is_none_or(|newest| newest < rank(topology)) {
             grid.newest.clear();
         }
-        if is_available && newest.is_none_or(|newest| newest <= rank(topology)) && !grid.newest.contains(topology)
+        if is_available
+            && newest.is_none_or(|newest| newest <= rank(topology))
+            && !grid.newest.contains(topology)
         {
             grid.newest.push(topology.clone());
         }
