@@ -17,6 +17,7 @@ use crate::bounds::SWITCH_AFTER;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::connection::Traffic;
+use crate::counter_events::CountersHeard;
 use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
 use crate::link::Link;
@@ -159,6 +160,7 @@ impl ClientBuilder {
             caches: Mutex::default(),
             tasks: Mutex::default(),
             changed: Arc::default(),
+            counters_heard: CountersHeard::default(),
             turn: AtomicUsize::new(0),
             has_strangers: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -312,6 +314,7 @@ pub(crate) struct Inner {
     /// One for each server. They end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
+    pub(crate) counters_heard: CountersHeard,
     turn: AtomicUsize,
     /// There are servers that no topology names. They go once one of those can be used that are named.
     pub(crate) has_strangers: AtomicBool,

@@ -1,18 +1,20 @@
 //! Being told how a counter changes, as a stream (facts section 2.14).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use consort_hotrod::ops::counter::{Action, Request};
 use consort_hotrod::ops::event::CounterState;
-use consort_hotrod::{MediaType, RequestBody};
+use consort_hotrod::{MediaType, RequestBody, Text};
 use futures_core::Stream;
 
 use crate::bounds::{EVENTS_MAX, TIMEOUT};
 use crate::counter::Counter;
 use crate::error::ClientError;
-use crate::hearing::{Heard, Hearing, Weighed, Wish};
+use crate::hearing::{Heard, Hearing, Kept, Weighed, Wish};
 use crate::sinks::Told;
 use crate::standing::{Listened, Subject};
 
@@ -58,7 +60,8 @@ impl CounterListenBuilder {
         self
     }
 
-    /// Begins. When this returns, no change that begins later is missed.
+    /// Begins. When this returns, no change that begins later is missed. All who listen to a counter through one client have
+    /// one listener at the servers, which take few of them on a connection.
     ///
     /// # Errors
     ///
@@ -66,9 +69,36 @@ impl CounterListenBuilder {
     /// that is refuses: it may have too many listeners.
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
         let Self { counter, events_max } = self;
-        let name = counter.name_text().clone();
-        let (client, cache) = counter.at();
-        let wish = Wish {
+        let (client, _) = counter.at();
+        let kept = client.counters_heard.kept(counter.name_text(), || counter.wish());
+        Ok(CounterEvents { hearing: Hearing::of(client.clone(), kept, events_max).await?, counter })
+    }
+}
+
+/// The counters to which somebody listens through a client, each with its listener. There is one for each name that the
+/// application listens to; those that have ended go when another one begins.
+#[derive(Default)]
+pub(crate) struct CountersHeard(Mutex<BTreeMap<Text, Weak<Kept<Change>>>>);
+
+impl CountersHeard {
+    /// A counter's listener, which begins if there is none.
+    fn kept(&self, name: &Text, wish: impl FnOnce() -> Wish<Change>) -> Arc<Kept<Change>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = all.get(name).and_then(Weak::upgrade).filter(|kept| !kept.has_ended()) {
+            return kept;
+        }
+        all.retain(|_, kept| kept.strong_count() > 0);
+        let kept = Kept::begin(wish());
+        all.insert(name.clone(), Arc::downgrade(&kept));
+        kept
+    }
+}
+
+impl Counter {
+    fn wish(&self) -> Wish<Change> {
+        let name = self.name_text().clone();
+        let (client, cache) = self.at();
+        Wish {
             listened: Listened {
                 client: client.clone(),
                 cache: cache.clone(),
@@ -82,13 +112,13 @@ impl CounterListenBuilder {
                 RequestBody::Counter(Request::Of(name.clone(), Action::AddListener(id)))
             }),
             hears: Box::new(Change::heard),
-        };
-        Ok(CounterEvents { hearing: Hearing::begin(wish, events_max).await?, counter })
+        }
     }
 }
 
 /// A change, as it waits for the reader.
-struct Change {
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
     old: CounterValue,
     new: CounterValue,
 }
@@ -108,7 +138,7 @@ impl Change {
     }
 }
 
-/// What a counter's listener is told. When it is dropped, the listener ends.
+/// What a counter's listener is told. When the last one of a client's is dropped, the listener ends.
 ///
 /// Events come in the order of the changes. Servers may tell changes that follow each other quickly as one, from what the
 /// counter had when it was told of last to what it has; Consort's do. When the listener's server is lost there is

@@ -1,5 +1,7 @@
-//! Listeners with a reader: each is kept at some server, and what it is told waits in a bounded queue.
+//! Listeners with readers, one as a rule: each is kept at some server, and what it is told waits in a bounded queue for each
+//! reader.
 
+mod fan;
 mod queue;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,6 +22,7 @@ use crate::error::ClientError;
 use crate::pause::Pauses;
 use crate::sinks::{Sink, Told};
 use crate::standing::{Listened, Standing};
+use fan::Fan;
 use queue::Queue;
 pub(crate) use queue::{Heard, Weighed};
 
@@ -36,31 +39,70 @@ pub(crate) struct Wish<T> {
     pub(crate) hears: Box<dyn Fn(Told) -> Option<T> + Send + Sync>,
 }
 
-/// A listener's reader. When it is dropped, the listener ends.
-pub(crate) struct Hearing<T> {
-    /// The connections go on as long as somebody listens.
-    #[expect(dead_code, reason = "it is kept, not used")]
-    client: Arc<Inner>,
-    queue: Arc<Queue<T>>,
+/// A listener that is kept at some server. When it is dropped, it ends.
+pub(crate) struct Kept<T> {
+    fan: Arc<Fan<T>>,
+    begun: watch::Receiver<Option<Result<(), ClientError>>>,
+    /// How long it may take to begin.
+    patience: Duration,
     task: JoinHandle<()>,
 }
 
-impl<T> Drop for Hearing<T> {
+impl<T> Drop for Kept<T> {
     /// With the task goes the listener.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl<T: Weighed + Send + 'static> Hearing<T> {
-    /// Begins. When this returns, nothing that happens later is missed without a gap.
-    pub(crate) async fn begin(wish: Wish<T>, events_max: usize) -> Result<Self, ClientError> {
-        let (begins, mut begun) = watch::channel(None);
+impl<T: Weighed + Clone + Send + 'static> Kept<T> {
+    /// One that begins.
+    pub(crate) fn begin(wish: Wish<T>) -> Arc<Self> {
+        let (begins, begun) = watch::channel(None);
         let (client, patience) = (wish.listened.client.clone(), wish.timeout);
-        let queue = Arc::new(Queue::new(events_max));
-        let keeper = Keeper { wish: Arc::new(wish), queue: queue.clone(), begun: Arc::new(begins) };
+        let fan = Arc::new(Fan::new());
+        let keeper = Keeper { wish: Arc::new(wish), fan: fan.clone(), begun: Arc::new(begins) };
         let task = client.spawn(keeper.keep());
-        let hearing = Self { client, queue, task };
+        Arc::new(Self { fan, begun, patience, task })
+    }
+
+    /// Whether nothing more comes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.fan.has_ended()
+    }
+}
+
+/// A listener's reader. With the last one the listener ends.
+pub(crate) struct Hearing<T> {
+    /// The connections go on as long as somebody listens.
+    #[expect(dead_code, reason = "it is kept, not used")]
+    client: Arc<Inner>,
+    queue: Arc<Queue<T>>,
+    kept: Arc<Kept<T>>,
+}
+
+impl<T> Drop for Hearing<T> {
+    fn drop(&mut self) {
+        self.kept.fan.remove(&self.queue);
+    }
+}
+
+impl<T: Weighed + Clone + Send + 'static> Hearing<T> {
+    /// Begins, with a listener of its own. When this returns, nothing that happens later is missed without a gap.
+    pub(crate) async fn begin(wish: Wish<T>, events_max: usize) -> Result<Self, ClientError> {
+        let client = wish.listened.client.clone();
+        Self::of(client, Kept::begin(wish), events_max).await
+    }
+
+    /// The same with a listener that others may have, too.
+    pub(crate) async fn of(
+        client: Arc<Inner>,
+        kept: Arc<Kept<T>>,
+        events_max: usize,
+    ) -> Result<Self, ClientError> {
+        let (mut begun, patience) = (kept.begun.clone(), kept.patience);
+        let queue = kept.fan.add(events_max);
+        let hearing = Self { client, queue, kept };
         let outcome = match timeout(patience, begun.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => outcome.clone(),
             Ok(Err(_)) => Some(Err(ClientError::Closed)),
@@ -95,14 +137,14 @@ fn note_begun(begun: &Begun, outcome: Result<(), ClientError>) {
 /// Where one server's events go.
 struct Ear<T> {
     wish: Arc<Wish<T>>,
-    queue: Arc<Queue<T>>,
+    fan: Arc<Fan<T>>,
     begun: Arc<Begun>,
     /// Told when something comes of what is there.
     heard: Arc<Notify>,
     lost: Arc<Notify>,
 }
 
-impl<T: Weighed + Send> Sink for Ear<T> {
+impl<T: Weighed + Clone + Send> Sink for Ear<T> {
     fn tell(&self, told: Told) -> Option<Waker> {
         if let Told::Entry(event) = &told
             && event.id != 0
@@ -111,14 +153,14 @@ impl<T: Weighed + Send> Sink for Ear<T> {
             note_begun(&self.begun, Ok(()));
             self.heard.notify_one();
         }
-        self.queue.push(Heard::Event((self.wish.hears)(told)?))
+        self.fan.push(Heard::Event((self.wish.hears)(told)?))
     }
 
     fn lose(&self) -> Option<Waker> {
         self.lost.notify_one();
         // Before it has begun nothing was promised.
         let has_begun = self.begun.borrow().is_some();
-        if has_begun { self.queue.push(Heard::Gap) } else { None }
+        if has_begun { self.fan.lose() } else { None }
     }
 }
 
@@ -137,19 +179,19 @@ const fn is_final(error: &ClientError) -> bool {
 /// What keeps a listener at some server.
 struct Keeper<T> {
     wish: Arc<Wish<T>>,
-    queue: Arc<Queue<T>>,
+    fan: Arc<Fan<T>>,
     begun: Arc<Begun>,
 }
 
-impl<T: Weighed + Send + 'static> Keeper<T> {
+impl<T: Weighed + Clone + Send + 'static> Keeper<T> {
     /// Adds the listener somewhere. A server that tells what is there may take as long as it goes on telling.
     async fn add(&self) -> Result<Standing, ClientError> {
         let Wish { listened, timeout: patience, with_state, request, .. } = &*self.wish;
         let timeout = if *with_state { STATE_TIME_MAX.max(*patience) } else { *patience };
         let heard = Arc::new(Notify::new());
         let ear = |lost| -> Arc<dyn Sink> {
-            let (wish, queue, begun) = (self.wish.clone(), self.queue.clone(), self.begun.clone());
-            Arc::new(Ear { wish, queue, begun, heard: heard.clone(), lost })
+            let (wish, fan, begun) = (self.wish.clone(), self.fan.clone(), self.begun.clone());
+            Arc::new(Ear { wish, fan, begun, heard: heard.clone(), lost })
         };
         let mut adding = pin!(listened.add(request, timeout, |_, lost| ear(lost)));
         loop {
@@ -170,9 +212,10 @@ impl<T: Weighed + Send + 'static> Keeper<T> {
             let added = self.add().await;
             match added {
                 Ok(standing) => {
+                    self.fan.stand();
                     note_begun(&self.begun, Ok(()));
                     if self.wish.with_state {
-                        wake(self.queue.push(Heard::Complete));
+                        wake(self.fan.push(Heard::Complete));
                     }
                     let since = client.clock.now();
                     standing.lost().await;
@@ -184,10 +227,10 @@ impl<T: Weighed + Send + 'static> Keeper<T> {
                 Err(error) if self.begun.borrow().is_some() && !is_final(&error) => {
                     tracing::debug!(%error, "a listener has no server");
                     // Some of the state may have come.
-                    wake(self.queue.push(Heard::Gap));
+                    wake(self.fan.push(Heard::Gap));
                 }
                 Err(error) => {
-                    wake(self.queue.end(error.clone()));
+                    wake(self.fan.end(&error));
                     note_begun(&self.begun, Err(error));
                     return;
                 }

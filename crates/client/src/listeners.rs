@@ -210,6 +210,7 @@ impl<K> Events<K> {
 }
 
 /// A change, as it waits for the reader.
+#[derive(Clone)]
 enum Change {
     Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
     Converted { kind: EventKind, data: Bytes },

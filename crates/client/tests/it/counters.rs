@@ -10,6 +10,7 @@ use consort_client::{
 use consort_hotrod::ops::counter::{Action, Request};
 use consort_hotrod::ops::event;
 use consort_hotrod::{Output, RequestBody, Response, ResponseBody, Status};
+use consort_server::bounds::LISTENERS_MAX;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -162,6 +163,65 @@ async fn a_slow_reader_of_a_counter_has_a_gap_and_a_dropped_one_is_removed() {
     let removal = Action::RemoveListener(id);
     assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
     server.answer(&request, ResponseBody::Empty).await;
+}
+
+#[tokio::test]
+async fn all_who_listen_to_a_counter_have_one_listener_at_the_server() {
+    let played = Played::listen().await;
+    let (client, mut server) = played.client().await;
+    let (mut first, id) = heard(&client, &mut server).await;
+    // The server is not asked.
+    let mut second = client.clone().counter("orders").listen().start().await.unwrap();
+    let change = |n| event::CounterEvent {
+        counter: "orders".into(),
+        listener: id.clone(),
+        old: (n, VALID),
+        new: (n + 1, VALID),
+    };
+    let mut out = Output::new();
+    change(1).encode(&mut out);
+    server.write(&out.into_bytes()).await;
+    let changed = |old, new| {
+        let value = |value| CounterValue { value, state: VALID };
+        CounterEvent::Changed { old: value(old), new: value(new) }
+    };
+    for events in [&mut first, &mut second] {
+        assert_eq!(next(events).await, changed(1, 2));
+    }
+    // It goes with the last one.
+    drop(first);
+    let mut third = client.counter("orders").listen().start().await.unwrap();
+    let mut out = Output::new();
+    change(2).encode(&mut out);
+    server.write(&out.into_bytes()).await;
+    for events in [&mut second, &mut third] {
+        assert_eq!(next(events).await, changed(2, 3));
+    }
+    drop((second, third));
+    let request = server.next().await.unwrap();
+    let removal = Action::RemoveListener(id.clone());
+    assert_eq!(request.body, RequestBody::Counter(Request::Of("orders".into(), removal)));
+    server.answer(&request, ResponseBody::Empty).await;
+    // The next one has another.
+    let (_events, other) = heard(&client, &mut server).await;
+    assert_ne!(other, id);
+}
+
+/// More than a server takes on one connection.
+#[tokio::test]
+async fn many_can_listen_to_a_counter() {
+    let server = Running::start("counter-many-listeners", "A").await;
+    let client = server.client().await;
+    let counter = client.counter("orders");
+    counter.create(STRONG).await.unwrap();
+    let mut listening = Vec::new();
+    for _ in 0..2 * LISTENERS_MAX {
+        listening.push(counter.listen().start().await.unwrap());
+    }
+    counter.add(1).await.unwrap();
+    for events in &mut listening {
+        changed_to(events, &mut CounterValue { value: 5, state: VALID }, 6, VALID).await;
+    }
 }
 
 #[tokio::test]
