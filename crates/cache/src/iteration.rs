@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use consort_grid::{
@@ -74,14 +74,9 @@ impl<T> Walk<T> {
         self
     }
 
-    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, CacheError>>> {
-        loop {
-            if let Some(item) = self.items.next() {
-                return Poll::Ready(Some(Ok(item)));
-            }
-            if self.is_over {
-                return Poll::Ready(None);
-            }
+    /// Has items, unless there are no more.
+    fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CacheError>> {
+        while self.items.len() == 0 && !self.is_over {
             if let Some(others) = &mut self.others {
                 if others.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
@@ -98,10 +93,11 @@ impl<T> Walk<T> {
                 Poll::Ready(Ok(_)) => self.end(),
                 Poll::Ready(Err(error)) => {
                     self.end();
-                    return Poll::Ready(Some(Err(error.into())));
+                    return Poll::Ready(Err(error.into()));
                 }
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     fn end(&mut self) {
@@ -114,7 +110,13 @@ impl<T> Stream for Walk<T> {
     type Item = Result<T, CacheError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_item(cx).map(|item| item.map(|item| item.and_then(|item| (self.decode)(item))))
+        if self.items.len() == 0
+            && let Err(error) = ready!(self.poll_items(cx))
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let item = self.items.next();
+        Poll::Ready(item.map(|item| (self.decode)(item)))
     }
 }
 
@@ -138,17 +140,11 @@ impl<T> Walk<T> {
     ///
     /// [`CacheError`], as [`Walk::next`]. One that cannot be decoded takes the others of its answer with it.
     pub async fn next_batch(&mut self) -> Option<Result<Vec<T>, CacheError>> {
-        std::future::poll_fn(|cx| {
-            self.poll_item(cx).map(|first| {
-                let first = match first? {
-                    Ok(first) => first,
-                    Err(error) => return Some(Err(error)),
-                };
-                let items = std::mem::take(&mut self.items);
-                Some(std::iter::once(first).chain(items).map(|item| (self.decode)(item)).collect())
-            })
-        })
-        .await
+        if let Err(error) = std::future::poll_fn(|cx| self.poll_items(cx)).await {
+            return Some(Err(error));
+        }
+        let items = std::mem::take(&mut self.items);
+        (items.len() > 0).then(|| items.map(|item| (self.decode)(item)).collect())
     }
 }
 
