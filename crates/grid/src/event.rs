@@ -74,7 +74,9 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
     /// Its value, or what the transform has made of it; none if no values are wanted, if it has none any more, or if it was
     /// overwritten before it could be told: then the next event of the key has one.
     pub value: Option<V>,
-    /// Which write it is of. Of one key, later events have greater versions.
+    /// Which write it is of. Of one key, later events have greater versions; but with
+    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), what another member has taken away comes with the version
+    /// that it had.
     pub version: Version,
 }
 

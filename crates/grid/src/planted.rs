@@ -57,12 +57,18 @@ pub enum Planted {
     RefusalIsEmpty,
     /// Walks pass over segments whose owners are away.
     AwayPassedOver,
+    /// Listeners are told again of what is sent again.
+    ToldAgain,
+    /// A member that was left out tells its listeners of no gap.
+    GapForgotten,
+    /// A listener is ready before all primaries have said that they tell its member.
+    MarksNotAwaited,
 }
 
 impl Planted {
     /// All of them.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -89,5 +95,8 @@ impl Planted {
         Self::GivenForgotten,
         Self::RefusalIsEmpty,
         Self::AwayPassedOver,
+        Self::ToldAgain,
+        Self::GapForgotten,
+        Self::MarksNotAwaited,
     ];
 }

@@ -244,7 +244,7 @@ impl Topology {
         });
     }
 
-    fn renew_listening(&mut self) {
+    pub(crate) fn renew_listening(&mut self) {
         let id = self.id;
         self.change_members(|one| {
             one.listening = one.listening.map(|before| Listening { since: id, changed: id, ..before });

@@ -58,6 +58,10 @@ enum Happening {
     Walk {
         walker: usize,
     },
+    /// A listener of a cache begins, or its reader looks at what there is.
+    Hear {
+        hearer: usize,
+    },
     Fault,
 }
 
@@ -142,6 +146,11 @@ impl World {
     /// Lets a walker go on.
     pub(crate) fn walk_at(&mut self, at: Time, walker: usize) {
         self.at(at, Happening::Walk { walker });
+    }
+
+    /// Lets a listener's reader look.
+    pub(crate) fn hear_at(&mut self, at: Time, hearer: usize) {
+        self.at(at, Happening::Hear { hearer });
     }
 
     /// Wakes the caller up for a fault.
@@ -291,6 +300,7 @@ impl World {
             Happening::Send { node } => self.send(node),
             Happening::Turn { client } => self.turn(client),
             Happening::Walk { walker } => self.walk(walker),
+            Happening::Hear { hearer } => self.hear(hearer),
             Happening::Fault => self.is_fault_due = true,
         }
         true

@@ -31,7 +31,8 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
     for (members, seed) in
         [(4, 1_010), (3, 4_058), (4, 30_164), (3, 568), (4, 1_780), (5, 70_430), (2, 70_639)]
     {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&Plan::new("tcp.xml", members).without_listeners(), seed)
+            .unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -41,7 +42,8 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
 #[test]
 fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     for (members, seed) in [(3, 401), (3, 80_276), (4, 3_350), (6, 80_188), (6, 80_005), (4, 80_817)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&Plan::new("tcp.xml", members).without_listeners(), seed)
+            .unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -50,7 +52,8 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
 #[test]
 fn what_is_not_promised_is_not_asked_for() {
     for (members, seed) in [(6, 190), (6, 505), (4, 80_008), (6, 80_003), (6, 80_540), (5, 80_336)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&Plan::new("tcp.xml", members).without_listeners(), seed)
+            .unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -75,6 +78,30 @@ fn with_half_of_the_seeds_somebody_walks_through_everything() {
         walks += report.walks;
     }
     assert!((2..=6).contains(&walking) && walks > 100 * walking, "{walking} seeds with {walks} walks");
+}
+
+#[test]
+fn with_two_of_five_seeds_somebody_listens() {
+    let quiet = Plan::new("tcp.xml", 3).with_faults(Mix::NONE);
+    let (mut listening, mut events) = (0, 0);
+    for seed in 0..10 {
+        let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
+        listening += usize::from(report.events > 0);
+        events += report.events;
+        assert_eq!(run(&quiet.clone().without_listeners(), seed).map(|report| report.events), Ok(0));
+    }
+    assert!(
+        (2..=6).contains(&listening) && events > 500 * listening,
+        "{listening} seeds with {events} events"
+    );
+}
+
+/// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap.
+#[test]
+fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
+    for (members, seed) in [(6, 90_028)] {
+        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
 }
 
 #[test]

@@ -170,6 +170,8 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     if config.mode == CacheMode::Invalidation {
         others.clear();
     }
+    let is_degraded = |topology: &Topology| topology.availability != Availability::Available;
+    let was_degraded = found.iter().any(|(_, status)| status.topology.as_ref().is_some_and(is_degraded));
     let mut led = Led::resume(config, best);
     if must_renew {
         led.renew(id);
@@ -185,7 +187,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
             led.handle_late(cx, &status.config, status.member, status.restored.as_ref());
         }
     }
-    led.go_on(cx, id, view, others);
+    led.go_on(cx, id, view, others, was_degraded);
     (!led.is_over()).then_some(led)
 }
 

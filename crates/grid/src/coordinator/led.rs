@@ -131,8 +131,16 @@ impl Led {
     }
 
     /// Goes on after the coordinator has changed: under a new id for all, and as if all owners had changed, because what
-    /// the others have heard of the last changes may differ. `others` are sides that come back with entries of their own.
-    pub(super) fn go_on(&mut self, cx: &mut Cx, id: u32, view: &View, others: Vec<(Side, Vec<CacheMember>)>) {
+    /// the others have heard of the last changes may differ. `others` are sides that come back with entries of their own;
+    /// `was_degraded`: somebody has gone on in a degraded cache, whoever was away.
+    pub(super) fn go_on(
+        &mut self,
+        cx: &mut Cx,
+        id: u32,
+        view: &View,
+        others: Vec<(Side, Vec<CacheMember>)>,
+        was_degraded: bool,
+    ) {
         self.present.retain(|member| view.contains(member));
         // Who has gone on elsewhere comes anew, also if it was not missed here.
         let is_elsewhere = |member: &Address| {
@@ -140,6 +148,10 @@ impl Led {
         };
         self.present.retain(|member| !is_elsewhere(member));
         let mut topology = self.without_the_lost(cx, id);
+        if was_degraded && topology.availability == Availability::Available {
+            // What was written there was not told to those who were away.
+            topology.renew_listening();
+        }
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
         topology.epochs = all.clone();
         topology.reigns = all;

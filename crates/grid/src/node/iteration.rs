@@ -274,6 +274,9 @@ impl Cache {
         // The reader's own first: they cost nothing to fetch.
         let mut givers: Vec<(Address, VecDeque<Segment>)> = of.into_iter().collect();
         givers.sort_by_key(|(member, _)| *member != cx.local);
+        if givers.is_empty() {
+            return;
+        }
         let is_first = iteration.lanes.is_empty();
         let count = if is_first { givers.len().min(lanes_max) } else { lanes_max };
         let batch = iteration.publication.batch.max(1);

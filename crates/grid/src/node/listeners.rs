@@ -18,6 +18,7 @@ use super::listener::{Listener, Walk};
 use crate::command::{Tell, ToCoordinator};
 use crate::event::{EntryEvent, Event, Listen, ListenError, ListenerId, Scope};
 use crate::operation::OperationError;
+use crate::planted::Planted;
 use crate::publication::{IterationId, Next, Publication, TransformFn, What};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
@@ -253,10 +254,10 @@ impl Cache {
             return;
         }
         match self.listeners.told.entry(tell.segment).or_default().take(tell.version) {
-            News::Known => {}
+            News::Known if !cx.has(Planted::ToldAgain) => {}
             // It counts, so that what comes again is recognised.
             _ if tell.is_silent => {}
-            News::Fresh => self.offer(cx, Scope::Cluster, &event(&tell)),
+            News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &event(&tell)),
             // Somebody was cut off or full for a moment, and it has been sent again. Of its key a newer one may have been
             // told.
             News::Late => self.interrupt_listeners(cx, false),
@@ -296,7 +297,9 @@ impl Cache {
         self.listeners.known = None;
         self.listeners.marked.clear();
         self.listeners.told.clear();
-        self.interrupt_listeners(cx, true);
+        if !cx.has(Planted::GapForgotten) {
+            self.interrupt_listeners(cx, true);
+        }
     }
 
     /// A topology is installed after this one.
@@ -347,7 +350,7 @@ impl Cache {
         };
         let segments = (0..self.config.segments).map(Segment);
         let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
-        let is_told = is_local || known.is_some() && is_all();
+        let is_told = is_local || known.is_some() && (is_all() || cx.has(Planted::MarksNotAwaited));
         let is_hopeless = self.missing_primary().is_some();
         for (id, listener) in &mut self.listeners.all {
             let is_ready = is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;

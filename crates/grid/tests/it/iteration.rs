@@ -10,8 +10,8 @@ use crate::faults::Faults;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Guarantee, IterationError, IterationId, Lifetime,
-    Next, OperationError, PartitionHandling, Publication, What, Write,
+    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Guarantee, IterationError, IterationId,
+    Lifetime, Next, OperationError, PartitionHandling, Publication, What, Write,
 };
 
 fn put(value: &'static str) -> Action {
@@ -386,4 +386,21 @@ fn who_waits_for_entries_of_a_cache_that_is_closed_is_told() {
     let cache = cluster.cache();
     assert!(cluster.with(0, |node, now| node.take(now, cache, id)).unwrap().is_err());
     assert_eq!(before, 1);
+}
+
+/// A side of a partition may have nobody who takes entries.
+#[test]
+fn a_walk_where_nobody_has_anything_ends() {
+    let config = CacheConfig {
+        partitions: PartitionHandling::AllowReadWrites,
+        mode: CacheMode::Distributed { owners: 1 },
+        ..CacheConfig::new("walked")
+    };
+    let mut cluster = Cluster::settled(1, config.clone(), 2);
+    let apart = cluster.start_as(config, Capacity::ZERO);
+    cluster.run(Duration::from_secs(2));
+    cluster.cut(vec![0, 0, 1]);
+    cluster.run(Duration::from_secs(2));
+    let id = begin(&mut cluster, apart, Publication::default());
+    assert_eq!(next(&mut cluster, apart, id), Next::End { count: 0 });
 }

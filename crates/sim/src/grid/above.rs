@@ -141,8 +141,10 @@ impl World {
                 self.fetched(node, iteration);
                 false
             }
-            // Listeners are not drawn yet.
-            NodeEvent::Told { .. } => false,
+            NodeEvent::Told { listener, .. } => {
+                self.told(node, listener);
+                false
+            }
             NodeEvent::Refused { error, .. } => {
                 self.tell_story(format!("{name} is refused: {error}"));
                 false
@@ -193,6 +195,7 @@ impl World {
         if is_first {
             self.add_clients(node);
             self.add_walkers(node);
+            self.add_hearers(node);
         }
     }
 

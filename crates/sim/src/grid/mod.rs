@@ -2,7 +2,7 @@
 //! the channel has to bear, and a checker for each guarantee.
 //!
 //! [`run`] draws everything from the seed: the cache's mode and settings, what clients do, whether somebody walks through
-//! everything meanwhile, and what goes wrong. After the
+//! everything meanwhile or listens, and what goes wrong. After the
 //! faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere, and everything is
 //! checked. The same seed gives the same run.
 //!
@@ -14,6 +14,7 @@ mod checks;
 mod client;
 mod growth;
 mod guards;
+mod hearer;
 mod history;
 mod keys;
 mod member;
@@ -32,6 +33,7 @@ pub use swarm::{Plan, Report, replay, run};
 pub(crate) use member::Member;
 
 use client::Client;
+use hearer::Hearers;
 use history::Operation;
 use keys::Keys;
 use walker::Walkers;
@@ -48,6 +50,8 @@ pub(crate) struct Grid {
     pub(crate) history: Vec<Operation>,
     /// Those who go through everything, if somebody does.
     pub(crate) walkers: Option<Walkers>,
+    /// Those who listen, if somebody does.
+    pub(crate) hearers: Option<Hearers>,
     /// Places in the history that have no end yet.
     running: Vec<usize>,
     /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
@@ -84,6 +88,7 @@ impl Grid {
             clients: Vec::new(),
             history: Vec::new(),
             walkers: None,
+            hearers: None,
             running: Vec::new(),
             newest: Vec::new(),
             parted: BTreeMap::new(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use consort_grid::{Action, CacheMode, Condition, ReadFrom, Segment, segment_of};
 use consort_group::Time;
 
-use super::checks::{agreement, bounds, walks};
+use super::checks::{agreement, bounds, listeners, walks};
 use super::client::{TIMEOUT, put};
 use super::keys::{private, steady};
 use crate::calm::go_on;
@@ -86,6 +86,15 @@ pub(super) fn walk(world: &mut World) -> Result<(), Broken> {
         return Ok(());
     }
     walks::whole(world, first, &agreement::there(world))
+}
+
+/// Whoever listens has heard everything.
+pub(super) fn hear(world: &mut World) -> Result<(), Broken> {
+    if world.grid.as_ref().is_none_or(|grid| grid.hearers.is_none()) {
+        return Ok(());
+    }
+    go_on(world, Duration::from_secs(2));
+    listeners::replicas(world, &agreement::there(world))
 }
 
 /// Everybody writes in every segment, twice: so everybody hears what is finished.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 use consort_group::Rng;
 
+use super::hearer::Hearers;
 use super::keys::Keys;
 use super::member::GREATEST;
 use super::walker::Walkers;
@@ -21,6 +22,7 @@ pub struct Plan {
     stack: String,
     members: usize,
     mix: Mix,
+    has_listeners: bool,
     /// Whether the story tells operations, too.
     pub tells_all: bool,
     /// How long faults strike.
@@ -55,6 +57,10 @@ pub struct Report {
     pub walks: usize,
     /// Walks that have ended because owners were away.
     pub refused_walks: usize,
+    /// Changes that listeners were told of, and entries that were there.
+    pub events: usize,
+    /// How often a listener was told that it may have missed something.
+    pub gaps: usize,
     /// From the end of the faults to one view.
     pub healed_after: Duration,
     /// From there to one stable topology.
@@ -68,6 +74,7 @@ impl Plan {
             stack: stack.to_owned(),
             members,
             mix: Mix::ALL,
+            has_listeners: true,
             tells_all: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
@@ -81,6 +88,14 @@ impl Plan {
     #[must_use]
     pub fn with_faults(mut self, mix: Mix) -> Self {
         self.mix = mix;
+        self
+    }
+
+    /// The same where nobody listens, whatever the seed says: who listens is told of writes like an owner, so a seed is another
+    /// run then.
+    #[must_use]
+    pub fn without_listeners(mut self) -> Self {
+        self.has_listeners = false;
         self
     }
 
@@ -111,6 +126,10 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, config, silence);
     let mut grid = draw(&mut world, seed);
+    let mut own = Rng::new(seed ^ LISTENERS);
+    if own.chance(0.4) && plan.has_listeners {
+        grid.hearers = Some(Hearers::new(own));
+    }
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
     {
@@ -123,12 +142,14 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         grid.config.partitions,
         grid.config.merge,
         grid.keys,
-        match (grid.is_weighted, grid.walkers.is_some()) {
-            (true, true) => ", weighted, walks",
-            (true, false) => ", weighted",
-            (false, true) => ", walks",
-            (false, false) => "",
-        }
+        [
+            (grid.is_weighted, ", weighted"),
+            (grid.walkers.is_some(), ", walks"),
+            (grid.hearers.is_some(), ", listeners")
+        ]
+        .into_iter()
+        .filter_map(|(is_it, what)| is_it.then_some(what))
+        .collect::<String>()
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
@@ -137,6 +158,9 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
 
 /// Turns a seed into the one of what is drawn for walks.
 const WALKS: u64 = 0x5741_4c4b_5741_4c4b;
+
+/// The same of what is drawn for listeners.
+const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 
 /// The cache, from the seed.
 fn draw(world: &mut World, seed: u64) -> Grid {
@@ -207,6 +231,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         Err(why) => return checks::all(world).and(Err(why)),
     };
     let is_well = settle::speak(world).and_then(|()| settle::look(world)).and_then(|()| settle::walk(world));
+    let is_well = is_well.and_then(|()| settle::hear(world));
     checks::all(world)?;
     is_well?;
     let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
@@ -214,6 +239,8 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
     let (walks, refused_walks) =
         world.grid.as_ref().and_then(|grid| grid.walkers.as_ref()).map(Walkers::counts).unwrap_or_default();
+    let (events, gaps) =
+        world.grid.as_ref().and_then(|grid| grid.hearers.as_ref()).map(Hearers::counts).unwrap_or_default();
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,
@@ -224,6 +251,8 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         excused: count(&|one| one.is_excused),
         walks,
         refused_walks,
+        events,
+        gaps,
         healed_after,
         settled_after,
     })

@@ -9,6 +9,7 @@
 //! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
 //! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
 //! | walks give what is there all the time as often as they promise, or say that owners are away | [`walks`] |
+//! | listeners are told of what is acknowledged once, in order, and of nothing else | [`listeners`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
 //! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
@@ -19,6 +20,7 @@ pub(super) mod bounds;
 mod counters;
 pub(super) mod invalidation;
 mod linear;
+pub(super) mod listeners;
 pub(super) mod merges;
 mod register;
 pub(super) mod walks;
@@ -40,12 +42,14 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     bounds::deadlines(world, &grid.history)?;
     walks::all(world)?;
+    listeners::all(world)?;
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
     for operation in &grid.history {
         by_key.entry(&operation.key).or_default().push(operation);
     }
     let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
+        listeners::check(world, key, &operations)?;
         if grid.config.mode == CacheMode::Invalidation {
             invalidation::check(world, key, &operations)?;
             continue;

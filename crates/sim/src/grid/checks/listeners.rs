@@ -1,0 +1,212 @@
+//! Listeners: each acknowledged change that began after a listener was ready is told once, in the order of versions of its
+//! key, unless the listener is told of a gap after it; and nothing is told that nobody has asked for. Who keeps what it is
+//! told has in the end what is there.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Scope, Version};
+use consort_group::Time;
+
+use super::super::hearer::Hearer;
+use super::super::history::Operation;
+use super::merges;
+use crate::checks::Broken;
+use crate::world::World;
+
+/// What holds for each listener by itself.
+pub(super) fn all(world: &World) -> Result<(), Broken> {
+    for hearer in hearers(world) {
+        is_right_to_end(world, hearer)?;
+        in_order(world, hearer)?;
+    }
+    Ok(())
+}
+
+/// What holds for each key in all listeners.
+pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
+    for hearer in hearers(world) {
+        let told: Vec<(Time, &EntryEvent)> = entries(hearer).filter(|(_, event)| event.key == *key).collect();
+        for (at, event) in &told {
+            is_asked_for(world, hearer, *at, event, operations)?;
+        }
+        nothing_missing(world, hearer, &told, operations)?;
+    }
+    Ok(())
+}
+
+/// Once it is quiet, whoever keeps what it is told has what is there.
+pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
+    let keeps = |hearer: &&Hearer| {
+        hearer.options.with_state && hearer.options.scope == Scope::Cluster && is_there(world, hearer)
+    };
+    for hearer in hearers(world).iter().filter(keeps) {
+        let mut replica: BTreeMap<Bytes, Version> = BTreeMap::new();
+        let mut is_complete = false;
+        for (_, event) in &hearer.events {
+            match event {
+                Event::Gap => {
+                    replica.clear();
+                    is_complete = false;
+                }
+                Event::Complete => is_complete = true,
+                Event::Entry(event) => match event.kind {
+                    EventKind::Removed | EventKind::Expired => {
+                        replica.remove(&event.key);
+                    }
+                    _ => {
+                        replica.insert(event.key.clone(), event.version);
+                    }
+                },
+            }
+        }
+        if hearer.ready.is_none() || !is_complete || replica != *there {
+            let is_other = |key: &&Bytes| replica.get(*key) != there.get(*key);
+            let key = replica.keys().chain(there.keys()).find(is_other);
+            let what = format!(
+                "complete: {is_complete}; {key:?} is {:?}, and {:?} is told to {}",
+                key.and_then(|key| there.get(key)),
+                key.and_then(|key| replica.get(key)),
+                tell(world, hearer)
+            );
+            return Err(("listeners with state have what is there", what));
+        }
+    }
+    Ok(())
+}
+
+/// It ends with its member, or says why what is there cannot be read.
+fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
+    let is_left = world.nodes[hearer.node].member.as_ref().is_none_or(|member| member.is_left);
+    match &hearer.failed {
+        None | Some(ListenError::State(_)) => Ok(()),
+        Some(_) if is_left => Ok(()),
+        Some(error) => Err(("listeners go on", format!("{error} at {}", tell(world, hearer)))),
+    }
+}
+
+/// Versions of a key only grow since the last gap, and what has happened follows from what was.
+fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
+    // There, what others have taken away comes with the version that it had.
+    let is_taken = |event: &EntryEvent| {
+        event.kind == EventKind::Removed
+            && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
+    };
+    let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
+    for (_, event) in &hearer.events {
+        let event = match event {
+            Event::Gap => {
+                last.clear();
+                continue;
+            }
+            Event::Complete => continue,
+            Event::Entry(event) => event,
+        };
+        let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
+        let Some(before) = last.insert(&event.key, event) else { continue };
+        let tell = || format!("{event:?} comes after {before:?} at {}", tell(world, hearer));
+        let is_again = before.kind != EventKind::Removed && is_taken(event);
+        if event.version < before.version || event.version == before.version && !is_again {
+            return Err(("listeners are told in order, and once", tell()));
+        }
+        // What other members have ordered a listener of one member does not know; what is read may be ahead of its change, or
+        // be undone with the primary that had not backed it up yet.
+        let follows = hearer.options.scope == Scope::Local
+            || [event.kind, before.kind].contains(&EventKind::Existing)
+            || (event.kind == EventKind::Created) == is_absent(before.kind);
+        if !follows {
+            return Err(("what has happened follows from what was", tell()));
+        }
+    }
+    Ok(())
+}
+
+/// Somebody has asked for what is told, and in time.
+fn is_asked_for(
+    world: &World,
+    hearer: &Hearer,
+    at: Time,
+    event: &EntryEvent,
+    operations: &[&Operation],
+) -> Result<(), Broken> {
+    let is_removal = matches!(event.kind, EventKind::Removed | EventKind::Expired);
+    // A merge policy removes, too, and where every member has its own entries, so does a write.
+    let is_invalidation = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation);
+    let is_free =
+        is_removal && (is_invalidation || merges::has_parted(world)) || !is_removal && event.value.is_none();
+    let is_it = |write: &&&Operation| {
+        let is_same = if is_removal { write.is_removal() } else { write.value() == event.value.as_ref() };
+        is_same && write.began <= at
+    };
+    if is_free || operations.iter().find(is_it).is_some() {
+        return Ok(());
+    }
+    Err(("what is told was asked for", format!("{event:?} at {}", tell(world, hearer))))
+}
+
+/// What was acknowledged and began after the listener was ready, and after its last gap.
+fn nothing_missing(
+    world: &World,
+    hearer: &Hearer,
+    told: &[(Time, &EntryEvent)],
+    operations: &[&Operation],
+) -> Result<(), Broken> {
+    let Some(ready) = hearer.ready.filter(|_| hearer.options.scope == Scope::Cluster) else { return Ok(()) };
+    if !is_there(world, hearer) {
+        return Ok(());
+    }
+    let since = hearer.last_gap().map_or(ready, |gap| gap.max(ready));
+    for write in operations.iter().filter(|write| write.began > since) {
+        let Some((version, _)) = write.acknowledged() else { continue };
+        // What was read of the key before its changes had come is told in place of them.
+        let is_read_ahead = |event: &EntryEvent| event.kind == EventKind::Existing && event.version > version;
+        if told.iter().any(|(_, event)| is_read_ahead(event)) {
+            continue;
+        }
+        let Some((_, event)) = told.iter().find(|(_, event)| event.version == version) else {
+            let what =
+                format!("{} is not told to {}", super::tell(world, &write.key, write), tell(world, hearer));
+            return Err(("listeners are told of all that is acknowledged", what));
+        };
+        let is_removed = event.kind == EventKind::Removed;
+        let is_right = is_removed == write.is_removal()
+            && (event.value.is_none() || event.value.as_ref() == write.value())
+            && (hearer.options.with_values || event.value.is_none());
+        if !is_right {
+            let what = format!("{event:?} for {}", super::tell(world, &write.key, write));
+            return Err(("listeners are told what was done", what));
+        }
+    }
+    Ok(())
+}
+
+/// Whether its member is there to the end, and so is the listener.
+fn is_there(world: &World, hearer: &Hearer) -> bool {
+    let node = &world.nodes[hearer.node];
+    let stays = node.member.as_ref().is_some_and(|member| !member.is_left && !member.is_leaving);
+    hearer.has_begun() && hearer.failed.is_none() && node.is_alive() && stays
+}
+
+fn entries(hearer: &Hearer) -> impl Iterator<Item = (Time, &EntryEvent)> {
+    hearer.events.iter().filter_map(|(at, event)| match event {
+        Event::Entry(event) => Some((*at, event)),
+        Event::Complete | Event::Gap => None,
+    })
+}
+
+fn hearers(world: &World) -> &[Hearer] {
+    let hearers = world.grid.as_ref().and_then(|grid| grid.hearers.as_ref());
+    hearers.map(|hearers| &hearers.all[..]).unwrap_or_default()
+}
+
+/// A listener, for people.
+fn tell(world: &World, hearer: &Hearer) -> String {
+    format!(
+        "a listener of {}, {:?}, ready {:?}, last gap {:?}, {} events",
+        world.nodes[hearer.node].name,
+        hearer.options,
+        hearer.ready,
+        hearer.last_gap(),
+        hearer.events.len()
+    )
+}
