@@ -52,9 +52,13 @@ struct Swarm {
     /// What goes wrong: whatever the seed draws, or nothing.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
-    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too.
+    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too, and with
+    /// two of five somebody listens.
     #[arg(long)]
     grid: bool,
+    /// With --grid: nobody listens, whatever the seed draws.
+    #[arg(long, requires = "grid")]
+    without_listeners: bool,
     /// With --grid and --seed: tells every operation, too.
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
@@ -226,6 +230,9 @@ impl Swarm {
         let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
         let mut plan = grid::Plan::new(&self.stack, self.members).with_faults(mix);
         plan.tells_all = self.trace;
+        if self.without_listeners {
+            plan = plan.without_listeners();
+        }
         match self.seed {
             Some(seed) => {
                 let (result, story) = grid::replay(&plan, seed);
@@ -296,7 +303,11 @@ impl Swarm {
 
     fn replay_command(&self, seed: u64) -> String {
         let faults = if self.faults == Faults::None { " --faults none" } else { "" };
-        let grid = if self.grid { " --grid" } else { "" };
+        let grid = match (self.grid, self.without_listeners) {
+            (true, true) => " --grid --without-listeners",
+            (true, false) => " --grid",
+            _ => "",
+        };
         format!("consort sim{grid} --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
     }
 }
@@ -315,6 +326,8 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("excused", sum(&|report| report.excused as u64)),
         ("walks", sum(&|report| report.walks as u64)),
         ("refused_walks", sum(&|report| report.refused_walks as u64)),
+        ("events", sum(&|report| report.events as u64)),
+        ("gaps", sum(&|report| report.gaps as u64)),
     ];
     let trace = match reports {
         [(_, report)] => Some(format!("{:016x}", report.trace)),
