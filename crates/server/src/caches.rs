@@ -12,12 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_cache::{
     CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
-    OpenError, RawCache, Topology, Write, Written,
+    OpenError, OperationError, RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::{OnceCell, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::bounds::{CACHES_MAX, LOOKED_AT_MAX};
 use crate::compute::Lanes;
@@ -225,7 +225,13 @@ impl Caches {
             open: RwLock::default(),
             endpoints: RwLock::new((0, Arc::default())),
         };
-        caches.look().await?;
+        // Servers may have gone since they were taken in with us: then it goes on when they are back.
+        while let Err(error) = caches.look().await {
+            if !matches!(error, AdminError::Cache(CacheError::Operation(OperationError::Degraded { .. }))) {
+                return Err(error);
+            }
+            sleep(LOOK_AGAIN_AFTER).await;
+        }
         Ok(caches)
     }
 
