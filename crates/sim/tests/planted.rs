@@ -2,11 +2,9 @@
 
 use consort_sim::{GridPlanted, Plan, Planted, run};
 
-/// Seeds after which a bug counts as not found.
-const SEEDS_MAX: u64 = 300;
-
-/// The same of bugs in the grid.
-const GRID_SEEDS_MAX: u64 = 1_000;
+/// Seeds after which a bug counts as not found: of the rarest, for which a member has to be left out and taken in again with
+/// messages in between, one in 170 finds it.
+const SEEDS_MAX: u64 = 1_000;
 
 /// A stock stack that has the protocol.
 fn stack(bug: Planted) -> &'static str {
@@ -46,10 +44,10 @@ fn every_bug_planted_in_the_grid_is_found() {
             let violation = consort_sim::grid::run(&plan, seed).err()?;
             consort_sim::grid::run(&sound, seed).ok().map(|_| violation)
         };
-        match (0..GRID_SEEDS_MAX).find_map(find) {
+        match (0..SEEDS_MAX).find_map(find) {
             Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
             None => missed.push(bug),
         }
     }
-    assert_eq!(missed, [], "not found with {GRID_SEEDS_MAX} seeds");
+    assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
 }
