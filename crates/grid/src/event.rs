@@ -1,5 +1,7 @@
 //! What listeners are told of a cache: which changes, in what form, and that some may have been missed.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::publication::{IterationError, Transform};
@@ -109,4 +111,36 @@ pub enum ListenError {
     /// It cannot go on.
     #[error(transparent)]
     Operation(#[from] OperationError),
+}
+
+/// What whoever keeps what a listener [with state](Listen::with_state) is told knows to be there. It takes as much memory as
+/// the cache has keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replica<K = Bytes> {
+    /// Keys, and the write that each one's value is of.
+    pub entries: BTreeMap<K, Version>,
+    /// Whether all that was there has come since the last gap.
+    pub is_complete: bool,
+}
+
+impl<K> Default for Replica<K> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), is_complete: false }
+    }
+}
+
+impl<K: Ord + Clone> Replica<K> {
+    /// After this event, which has to be the next one of its listener. A gap begins it anew.
+    pub fn note<V>(&mut self, event: &Event<K, V>) {
+        match event {
+            Event::Gap => *self = Self::default(),
+            Event::Complete => self.is_complete = true,
+            Event::Entry(EntryEvent { kind: EventKind::Removed | EventKind::Expired, key, .. }) => {
+                self.entries.remove(key);
+            }
+            Event::Entry(EntryEvent { key, version, .. }) => {
+                self.entries.insert(key.clone(), *version);
+            }
+        }
+    }
 }

@@ -32,7 +32,8 @@ pub use container::{
     REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
 };
 pub use event::{
-    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Scope,
+    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Replica,
+    Scope,
 };
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, EntryEvent, Event, EventKind, Lifetime, Listen, ListenError, ListenerId, Version, Write,
+    Action, Change, EntryEvent, Event, EventKind, Lifetime, Listen, ListenError, ListenerId, Replica,
+    Version, Write,
 };
 use consort_group::Time;
 
@@ -142,25 +143,9 @@ impl Reader {
 
     /// A reader that keeps what it is told has what is there.
     pub(crate) fn check_replica(&self, cluster: &Cluster) {
-        let mut replica: BTreeMap<&Bytes, Version> = BTreeMap::new();
-        let mut is_complete = false;
-        for (_, event) in &self.events {
-            match event {
-                Event::Gap => {
-                    replica.clear();
-                    is_complete = false;
-                }
-                Event::Complete => is_complete = true,
-                Event::Entry(event) => match event.kind {
-                    EventKind::Removed | EventKind::Expired => {
-                        replica.remove(&event.key);
-                    }
-                    _ => {
-                        replica.insert(&event.key, event.version);
-                    }
-                },
-            }
-        }
+        let mut replica = Replica::default();
+        self.events.iter().for_each(|(_, event)| replica.note(event));
+        let Replica { entries: replica, is_complete } = replica;
         assert!(is_complete, "{:?} of M{} has not been told all that is there", self.id, self.member);
         let mut there = BTreeMap::new();
         let cache = cluster.cache();
@@ -170,8 +155,8 @@ impl Reader {
                 there.extend(entries(&member.container, segment, cluster.now));
             }
         }
-        let there: BTreeMap<&Bytes, Version> =
-            there.iter().map(|(key, (_, version))| (key, Version(*version))).collect();
+        let there: BTreeMap<Bytes, Version> =
+            there.into_iter().map(|(key, (_, version))| (key, Version(version))).collect();
         assert_eq!(replica, there, "{:?} of M{}", self.id, self.member);
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Scope, Version};
+use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Replica, Scope, Version};
 use consort_group::Time;
 
 use super::super::hearer::Hearer;
@@ -41,25 +41,9 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
         hearer.options.with_state && hearer.options.scope == Scope::Cluster && is_there(world, hearer)
     };
     for hearer in hearers(world).iter().filter(keeps) {
-        let mut replica: BTreeMap<Bytes, Version> = BTreeMap::new();
-        let mut is_complete = false;
-        for (_, event) in &hearer.events {
-            match event {
-                Event::Gap => {
-                    replica.clear();
-                    is_complete = false;
-                }
-                Event::Complete => is_complete = true,
-                Event::Entry(event) => match event.kind {
-                    EventKind::Removed | EventKind::Expired => {
-                        replica.remove(&event.key);
-                    }
-                    _ => {
-                        replica.insert(event.key.clone(), event.version);
-                    }
-                },
-            }
-        }
+        let mut replica = Replica::default();
+        hearer.events.iter().for_each(|(_, event)| replica.note(event));
+        let Replica { entries: replica, is_complete } = replica;
         if hearer.ready.is_none() || !is_complete || replica != *there {
             let is_other = |key: &&Bytes| replica.get(*key) != there.get(*key);
             let key = replica.keys().chain(there.keys()).find(is_other);
