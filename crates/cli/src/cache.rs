@@ -13,7 +13,7 @@ use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, Raw
     after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\nExamples:\n  consort cache create shop\n  \
     consort cache put shop apples 3\n  consort cache get shop apples\n  \
     consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls\n  \
-    consort cache ls shop --prefix app --values\n  consort cache watch shop --state"
+    consort cache ls shop --prefix app --values\n  consort cache watch shop --state\n  consort cache make-available                 when servers have crashed for good"
 )]
 pub(crate) struct Cache {
     /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST:PORT, of which
@@ -88,6 +88,13 @@ enum Verb {
     },
     /// Removes a cache and what it has.
     Drop { cache: String },
+    /// Goes on without servers that have crashed, where too many did at once.
+    ///
+    /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on
+    /// with what is left, of one cache or of all, the servers' own included, and prints their names. What only the missing servers
+    /// had is gone. Do not do it while they are only stopped or cut off: both sides would write, and one side's writes would be
+    /// lost when they meet. With users, it is for the role admin.
+    MakeAvailable { cache: Option<String> },
 }
 
 fn code(is_done: bool) -> ExitCode {
@@ -153,6 +160,9 @@ impl Cache {
             }
             Verb::Create { cache, settings, .. } => admin.create(&cache, &settings).await?,
             Verb::Drop { cache } => admin.remove(&cache).await?,
+            Verb::MakeAvailable { cache } => {
+                admin.make_available(cache.as_deref()).await?.iter().for_each(|name| println!("{name}"));
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -12,10 +12,12 @@ mod live;
 mod parse;
 mod perf;
 mod probe;
+mod reload;
 mod server;
 mod sim;
 mod user;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -74,14 +76,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A reader that has seen enough (`consort parse … | head`) is no error.
-    restore_sigpipe();
     allocator::keep_memory_for_a_while();
     let arguments = Arguments::parse();
-    // What a simulation loses, it loses on purpose; and a demo kills.
+    // A reader that has seen enough (`consort parse … | head`) is no error; but a server goes on without one.
+    if !matches!(arguments.command, Command::Server(_)) {
+        restore_sigpipe();
+    }
+    // What a simulation loses, it loses on purpose; and a demo kills. A server's log tells what becomes of its cluster.
     let level = match arguments.command {
         Command::Sim(_) => "off",
         Command::Demo(_) | Command::Live(_) => "error",
+        Command::Server(_) => "warn,consort_server=info,consort::reload=info",
         _ => "warn",
     };
     // Layers have switches of their own for what they trace, to be used while the program runs.
@@ -89,6 +94,7 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(switched.expect("a directive")))
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     let result = match arguments.command {

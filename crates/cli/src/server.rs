@@ -1,19 +1,19 @@
 //! `consort server`: caches for Hot Rod clients.
 
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{
-    ClientCertificates, Identity, Mechanism, Roots, ServerBuilder, Tokens, Users, UsersHandle,
-};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use consort_server::{Mechanism, ServerBuilder, Tokens, Users};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
+use crate::reload::{Reload, TlsFiles};
 
 /// The stack of a server that is alone: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
@@ -30,9 +30,11 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
     --token-key by a JSON Web Token whose sub is the user's name (OAUTHBEARER). Without TLS, passwords and tokens as they\n\
     are are refused unless --allow-cleartext says that nobody can read along.\n\n\
-    With SIGHUP the server reads the file of --users again. Roles count from the next request on, and connections of who is\n\
-    no user any more end; a new password is for who comes then. A file with something wrong in it changes nothing: the log\n\
-    says what, with file and line.\n\n\
+    With SIGHUP the server reads its files again. Of --users, roles count from the next request on, and connections of who is\n\
+    no user any more end; a new password is for who comes then. --tls-cert, --tls-key and --tls-client-ca are for connections\n\
+    to come. A file with something wrong in it changes nothing: the log says what is wrong, and where.\n\n\
+    The log, on standard error, tells when members come and go, when caches are degraded because too many owners are away, and\n\
+    when entries move to new owners. CONSORT_LOG=warn tells only what is wrong.\n\n\
     On the same port it answers in HTTP: /health, /health/live, /health/ready and /health/started to everybody, and /metrics,\n\
     as Prometheus reads them, to users who may see how things are (--open-metrics: to everybody).\n\n\
     SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
@@ -106,24 +108,6 @@ pub(crate) struct Server {
     with_parent: bool,
 }
 
-/// Reads the users again whenever that is asked for.
-async fn read_again(file: &Path, users: &UsersHandle, mut hangups: Signal) {
-    while hangups.recv().await.is_some() {
-        let path = file.to_owned();
-        // Passwords in it are hashed.
-        let read = tokio::task::spawn_blocking(move || Users::read(path)).await;
-        let replaced = match read {
-            Ok(Ok(read)) => users.replace(read).map_err(|error| error.to_string()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        match replaced {
-            Ok(ended) => println!("-- users read again; connections of removed ones that end: {ended}"),
-            Err(error) => tracing::error!("the users stay as they are: {error}"),
-        }
-    }
-}
-
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let known = || format!("mechanisms are {}", Mechanism::ALL.map(Mechanism::name).join(", "));
     Mechanism::from_name(name).ok_or_else(known)
@@ -135,7 +119,9 @@ impl Server {
         let mut builder = self.secured()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
         let mut signals = Signals::listen()?;
-        let hangups = self.users.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+        // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.
+        let has_files = self.users.is_some() || self.tls_cert.is_some();
+        let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
@@ -143,7 +129,7 @@ impl Server {
         };
         let manager = members.connect(cluster).await?;
         let view = manager.view_text();
-        if let Some(advertise) = self.advertise {
+        if let Some(advertise) = &self.advertise {
             builder = builder.advertised(advertise);
         }
         if let Some(data) = &self.data {
@@ -160,15 +146,18 @@ impl Server {
         if self.users.is_none() && !server.address().ip().is_loopback() {
             tracing::warn!("there are no users (--users): everybody who can connect can do everything");
         }
-        match self.cluster {
-            Some(cluster) => println!("Hot Rod on {}, cluster {cluster}: {view}", server.address()),
-            None => println!("Hot Rod on {}, alone", server.address()),
-        }
-        let users = server.users();
+        let at = server.address();
+        let serving = match &self.cluster {
+            Some(cluster) => format!("Hot Rod on {at}, cluster {cluster}: {view}"),
+            None => format!("Hot Rod on {at}, alone"),
+        };
+        // It serves also where nobody reads that.
+        let _ = writeln!(std::io::stdout(), "{serving}");
+        let reload = Reload::new(&server, self.users.clone(), self.tls_files());
         let reading = async {
-            match (&self.users, users, hangups) {
-                (Some(file), Some(users), Some(hangups)) => read_again(file, &users, hangups).await,
-                _ => std::future::pending().await,
+            match hangups {
+                Some(hangups) => reload.whenever(hangups).await,
+                None => std::future::pending().await,
             }
         };
         let end = async {
@@ -203,16 +192,17 @@ impl Server {
                 None => tokens,
             });
         }
-        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            let roots = self.tls_client_ca.as_ref().map(Roots::from_file).transpose()?;
-            let clients = match roots {
-                None => ClientCertificates::NotAsked,
-                Some(roots) if self.tls_client_required => ClientCertificates::Needed(roots),
-                Some(roots) => ClientCertificates::Asked(roots),
-            };
-            builder = builder.tls(Identity::from_files(cert, key)?, clients);
+        if let Some(files) = self.tls_files() {
+            let (identity, clients) = files.read()?;
+            builder = builder.tls(identity, clients);
         }
         Ok(builder)
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        let (client_ca, needs_clients) = (self.tls_client_ca.clone(), self.tls_client_required);
+        Some(TlsFiles { certificate, key, client_ca, needs_clients })
     }
 
     fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {

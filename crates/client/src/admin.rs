@@ -68,13 +68,30 @@ impl Administration<'_> {
         self.run("@@cache@remove", &[("name", name)]).await.map(drop)
     }
 
+    /// Goes on with what is left of caches that are degraded because too many owners are away: of one, or of all, those of the
+    /// servers' own included. Returns the names of those that were. What only the missing had is gone. It is for servers that have
+    /// crashed: where they are only cut off, both sides write, and one side's writes are lost when they meet. Consort's servers
+    /// can do that.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or one does not become available.
+    pub async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, ClientError> {
+        let answer = self.run("@@cache@makeavailable", &[("name", name.unwrap_or_default())]).await?;
+        names(&answer)
+    }
+
     /// The caches' names.
     pub async fn names(&self) -> Result<Vec<String>, ClientError> {
-        let answer = self.run("@@cache@names", &[]).await?;
-        let names = match &answer.body {
-            ResponseBody::Result(names) => serde_json::from_slice(names).ok(),
-            _ => None,
-        };
-        names.ok_or_else(|| answer.unexpected())
+        names(&self.run("@@cache@names", &[]).await?)
     }
+}
+
+/// The names in a task's result.
+fn names(answer: &Answer) -> Result<Vec<String>, ClientError> {
+    let names = match &answer.body {
+        ResponseBody::Result(names) => serde_json::from_slice(names).ok(),
+        _ => None,
+    };
+    names.ok_or_else(|| answer.unexpected())
 }

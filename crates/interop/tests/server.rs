@@ -247,7 +247,47 @@ fn users_are_read_again_when_the_server_is_told_to() {
     });
 }
 
-/// Two of three are killed at once: what is left may not write, and so takes nobody in.
+#[test]
+fn certificates_are_read_again_when_the_server_is_told_to() {
+    in_own_network("certificates_are_read_again_when_the_server_is_told_to", async {
+        let file = |name: &str| {
+            let path = std::env::temp_dir().join(format!("consort-{}-{name}.pem", std::process::id()));
+            path.to_str().expect("text").to_owned()
+        };
+        let (cert, key, trusted) = (file("cert"), file("key"), file("trusted"));
+        let renew = || {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            std::fs::write(&cert, made.cert.pem()).expect("a file");
+            std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        };
+        renew();
+        std::fs::copy(&cert, &trusted).expect("a file");
+        let mut server = Tool::consort_with_log(&["server", "--tls-cert", &cert, "--tls-key", &key]);
+        server.wait_for(&["Hot Rod"]);
+        let ls = || cache(&["--at", &format!("hotrods://localhost?trust_store_file_name={trusted}"), "ls"]);
+        assert_eq!(ls().2, 0);
+        renew();
+        assert_eq!(ls().2, 0, "not before it is told to");
+        server.signal("HUP");
+        server.wait_for(&["certificate and key read again"]);
+        let (_, complaint, code) = ls();
+        assert!(code == 2 && complaint.contains("TLS"), "another certificate: {complaint}");
+        std::fs::copy(&cert, &trusted).expect("a file");
+        assert_eq!(ls().2, 0);
+        // What does not do is told, and changes nothing.
+        std::fs::write(&key, "no key").expect("a file");
+        server.signal("HUP");
+        let told = server.wait_for(&["certificate and key stay as they are"]);
+        assert!(told.contains(&key), "{told}");
+        assert_eq!(ls().2, 0);
+        for file in [cert, key, trusted] {
+            std::fs::remove_file(file).expect("a file");
+        }
+        server.terminate();
+    });
+}
+
+/// Two of three are killed at once: what is left may not write, and so takes nobody in until it is told to go on.
 #[test]
 fn a_server_that_waits_says_for_what() {
     in_own_network("a_server_that_waits_says_for_what", async {
@@ -257,16 +297,24 @@ fn a_server_that_waits_says_for_what() {
             let own = ["server", &format!("--name={name}"), &format!("--port={port}")];
             Tool::consort_with_log(&[&own[..], &cluster].concat())
         };
-        let [_first, mut second, mut third] =
+        let [mut first, mut second, mut third] =
             [("A", "11222"), ("B", "11223"), ("C", "11224")].map(|(name, port)| {
                 let mut server = start(name, port);
                 server.wait_for(&["Hot Rod"]);
                 server
             });
+        done(&["create", "shop"]);
+        done(&["put", "shop", "apples", "3"]);
         second.signal("KILL");
         third.signal("KILL");
         second.wait_for_death();
         third.wait_for_death();
+        // Who serves on says who is missing, and what that means.
+        first.wait_for(&["members [A|", "(1) [A]; gone: "]);
+        let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
+        assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
+        let (_, complaint, code) = cache(&["put", "shop", "apples", "4"]);
+        assert!(code == 2 && complaint.contains("degraded"), "{complaint}");
         let mut late = start("D", "11225");
         let told = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(told.contains("Start the servers that are missing"), "{told}");
@@ -274,5 +322,18 @@ fn a_server_that_waits_says_for_what() {
         late.wait_for(&["not serving yet, after 35 s"]);
         // It can be ended all the same.
         late.terminate();
+
+        // Nobody of them comes back: what is left is used, and others are taken in.
+        let (_, complaint, code) = cache(&["make-available", "none"]);
+        assert!(code == 2 && complaint.contains("there is no cache 'none'"), "{complaint}");
+        let mut late = start("E", "11226");
+        late.wait_for(&["not serving yet, after 5 s"]);
+        let made = done(&["make-available"]).0;
+        assert!(made.lines().any(|name| name == "shop"), "{made}");
+        first.wait_for(&["available again"]);
+        late.wait_for(&["Hot Rod on 127.0.0.1:11226"]);
+        assert_eq!(done(&["put", "shop", "apples", "4"]).1, 0);
+        assert_eq!(done(&["--at=127.0.0.1:11226", "get", "shop", "apples"]).0, "4");
+        assert_eq!(done(&["make-available"]).0, "", "nothing is degraded");
     });
 }

@@ -9,6 +9,9 @@ use crate::definition::{self, DefinitionError};
 use crate::register::Keeping;
 use crate::schemas;
 
+/// Goes on with what is left of caches: of the one that is named, or of all. Infinispan has this in HTTP only.
+const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
+
 /// What a task is given.
 struct Params(Vec<(Text, Bytes)>);
 
@@ -29,6 +32,10 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
         "@@cache@remove" => {
             let name = params.get("name").unwrap_or_default();
             caches.remove(&name).await.map(|()| String::new())
+        }
+        MAKE_AVAILABLE => {
+            let name = params.get("name").filter(|name| !name.is_empty());
+            caches.make_available(name.as_deref()).await.map(|names| serde_json::json!(names).to_string())
         }
         "@@schemas@createOrUpdate" | "@@schemas@delete" => {
             let told = schema(caches, task, &params).await;

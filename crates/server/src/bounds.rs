@@ -39,6 +39,10 @@ pub const AUTH_FAILURES_MAX: usize = 3;
 /// much as they are safe, whoever they are.
 pub const PASSWORDS_SHARE: usize = 2;
 
+/// How long a password that was right is known again without being hashed: as long as clients with short connections save most
+/// of it, and no longer than a password should be found in memory by who can read that.
+pub const VERIFIED_KEPT: Duration = Duration::from_secs(5 * 60);
+
 /// Requests of one connection that wait for other members. Beyond, nothing is read from it: a client that pipelines has
 /// a few hundred under way.
 pub const WAITING_MAX: usize = 4_096;
@@ -204,3 +208,7 @@ pub const COMPLETED_KEPT: Duration = Duration::from_secs(60);
 
 /// How often it is looked after transactions that nobody asks for.
 pub const REAP_EVERY: Duration = Duration::from_secs(5);
+
+/// How long it may take until a cache is available again that is to go on with what is left: the coordinator says so to all,
+/// and one that has not done so by then may be gone.
+pub const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);

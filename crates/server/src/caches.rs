@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
+    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
     OpenError, OperationError, RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::{OnceCell, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::bounds::{CACHES_MAX, LOOKED_AT_MAX};
+use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
 use crate::compute::Lanes;
 use crate::counters::{self, Counters};
 use crate::data::{self, Data, DataError};
@@ -31,7 +31,7 @@ use crate::stats::Stats;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
-use crate::transactions::Transactions;
+use crate::transactions::{self, Transactions};
 use crate::{filter, multimap, waiting};
 
 /// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
@@ -59,6 +59,10 @@ pub(crate) enum AdminError {
     Reserved(String),
     #[error("there are {CACHES_MAX} caches already")]
     TooMany,
+    #[error("there is no cache '{0}'")]
+    None(String),
+    #[error("cache '{0}' is degraded all the same: the cluster's coordinator may have gone, or others have; try again")]
+    StillDegraded(String),
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     #[error(transparent)]
@@ -172,7 +176,7 @@ fn opening(manager: &CacheManager, config: CacheConfig) -> CacheBuilder<'_> {
 }
 
 /// Whether a cache is the servers' own.
-fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("___")
 }
 
@@ -348,6 +352,52 @@ impl Caches {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.manager.leave(name).await?;
         Ok(())
+    }
+
+    /// Goes on with what is left of degraded caches, the servers' own included, whatever was lost. Returns the names of those
+    /// that are available now and were not.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or one is still degraded after a while.
+    pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
+        let names: Vec<String> = match name {
+            Some(name) => vec![name.to_owned()],
+            None => {
+                let own = OWN.iter().chain(&transactions::CACHES).map(|name| (*name).to_owned());
+                own.chain(self.all().into_iter().map(|(name, _)| name)).collect()
+            }
+        };
+        let is_degraded = |topology: &Option<Topology>| {
+            topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+        };
+        let mut asked = Vec::new();
+        for own in names {
+            let Some(topology) = self.manager.watch_topology(&own) else {
+                match name {
+                    Some(_) => return Err(AdminError::None(own)),
+                    // Not every server has all of its own.
+                    None => continue,
+                }
+            };
+            if is_degraded(&topology.borrow()) {
+                self.manager.make_available(&own);
+                asked.push((own, topology));
+            }
+        }
+        let until = Instant::now() + AVAILABLE_WITHIN;
+        let mut made = Vec::new();
+        for (own, mut topology) in asked {
+            let made_so = topology.wait_for(|topology| !is_degraded(topology));
+            if !matches!(timeout_at(until, made_so).await, Ok(Ok(_))) {
+                return Err(AdminError::StillDegraded(own));
+            }
+            made.push(own);
+        }
+        if !made.is_empty() {
+            tracing::warn!("a client has asked to go on with what is left of {}", made.join(", "));
+        }
+        Ok(made)
     }
 
     /// The names of all caches.

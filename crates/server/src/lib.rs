@@ -30,6 +30,7 @@ mod answering;
 mod bucket;
 mod bulk;
 mod caches;
+mod changes;
 mod compute;
 mod connection;
 mod counter;
@@ -68,7 +69,7 @@ pub use data::DataError;
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
-    LineError, Permission, Role, SecurityError, TokenKeyError, Tokens, Users, UsersError, UsersHandle,
+    LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, Users, UsersError, UsersHandle,
     VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};

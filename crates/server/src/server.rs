@@ -20,9 +20,9 @@ use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
-use crate::security::{Security, SecurityError, Settings, Tokens, Users, UsersHandle};
+use crate::security::{Security, SecurityError, Settings, TlsHandle, Tokens, Users, UsersHandle};
 use crate::strangers::{Serving, Strangers};
-use crate::{connection, transactions};
+use crate::{changes, connection, transactions};
 
 /// A server could not start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -235,6 +235,11 @@ impl Server {
         self.security.authenticator.clone().map(UsersHandle::new)
     }
 
+    /// By which it is given another certificate and key; nothing if it has no TLS.
+    pub fn tls(&self) -> Option<TlsHandle> {
+        self.security.tls.clone().map(TlsHandle::new)
+    }
+
     /// Serves clients until `end` is there. Then it takes no more of them, answers what was asked, hands over what only it
     /// has, and leaves. If it is dropped before, it is gone at once, for clients and for its cluster as after a crash.
     ///
@@ -249,7 +254,7 @@ impl Server {
         let mut following = JoinSet::new();
         following.spawn({
             let caches = caches.clone();
-            async move { tokio::join!(caches.follow(), transactions::reap(&caches)) }
+            async move { tokio::join!(caches.follow(), changes::tell(&caches), transactions::reap(&caches)) }
         });
         tokio::pin!(end);
         for turn in 1.. {

@@ -150,7 +150,8 @@ async fn converse(
             findings.bad(
                 checked,
                 format!("it takes connections, and does not answer for {patience:?}"),
-                "this may be a member's port for other members (7800 as a rule), or a server that is stopped or overloaded",
+                "a server that is stopped or overloaded, or one that waits for others before it serves (its log says for whom); or a \
+                 member's port for other members (7800 as a rule)",
             );
             false
         }
@@ -189,7 +190,8 @@ async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration,
         "DEGRADED" => findings.bad(
             checked,
             "DEGRADED: owners of some keys are away",
-            "start the members again that have gone, or heal the network between them",
+            "let servers go on that are stopped, or mend the network; the servers' logs name who is away. If they have crashed, \
+             they do not come back as they were: consort cache make-available goes on without them",
         ),
         other => findings.warning(checked, other, "wait until it is HEALTHY"),
     }

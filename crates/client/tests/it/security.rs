@@ -171,6 +171,33 @@ async fn certificates_that_nobody_vouches_for_are_not_believed() {
     works(&to(&server).tls(named).connect().await.unwrap()).await;
 }
 
+/// Certificates are renewed while a server serves.
+#[tokio::test]
+async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
+    let (before, after) = (Authority::new("before"), Authority::new("after"));
+    let asked = |authority: &Authority| ClientCertificates::Asked(authority.roots());
+    let server = Running::secured("tls-renewed", "A", within_tls(&before, asked(&before))).await;
+    let trusting = |authority: &Authority| to(&server).tls(Tls::new(authority.roots()));
+    let there = trusting(&before).connect().await.unwrap();
+    works(&there).await;
+    let handle = server.tls.clone().unwrap();
+    let renewed = || after.certify("renewed", &["127.0.0.1"]).identity();
+    // Which mechanisms there are was decided when it started.
+    let error = handle.replace(renewed(), ClientCertificates::NotAsked).unwrap_err().to_string();
+    assert!(error.contains("decided when the server starts"), "{error}");
+    works(&trusting(&before).connect().await.unwrap()).await;
+
+    handle.replace(renewed(), asked(&after)).unwrap();
+    works(&trusting(&after).connect().await.unwrap()).await;
+    let refused = cause(trusting(&before).connect().await.unwrap_err());
+    assert!(matches!(&refused, ConnectionError::Tls(text) if text.contains("UnknownIssuer")), "{refused}");
+    // Clients' certificates are held against the new roots.
+    let own = |authority: &Authority| Tls::new(after.roots()).identity(authority.certify("c", &[]).identity());
+    works(&to(&server).tls(own(&after)).connect().await.unwrap()).await;
+    cause(to(&server).tls(own(&before)).connect().await.unwrap_err());
+    works(&there).await;
+}
+
 #[tokio::test]
 async fn one_side_without_tls_is_told_so() {
     let authority = Authority::new("one-side");

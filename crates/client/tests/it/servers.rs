@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_cache::{CacheManager, Channel};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
-use consort_server::{Server, ServerBuilder};
+use consort_server::{Server, ServerBuilder, TlsHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -32,6 +32,8 @@ pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"owners": 2}}"#;
 pub(crate) struct Running {
     pub(crate) at: SocketAddr,
     pub(crate) owners: Owners,
+    /// By which it is given another certificate, if it has TLS.
+    pub(crate) tls: Option<TlsHandle>,
     runtime: Option<Runtime>,
 }
 
@@ -51,11 +53,11 @@ impl Running {
             let manager = members.connect(cluster).await.unwrap();
             let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
-            assert!(told.send((server.address(), owners)).is_ok());
+            assert!(told.send((server.address(), owners, server.tls())).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
-        let (at, owners) = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
-        Self { at, owners, runtime: Some(runtime) }
+        let (at, owners, tls) = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+        Self { at, owners, tls, runtime: Some(runtime) }
     }
 
     pub(crate) fn uri(&self) -> String {

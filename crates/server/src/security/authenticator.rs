@@ -2,7 +2,8 @@
 //!
 //! Whether a name is a user's does not show: who asks for nobody is answered as who has the wrong password, with the same
 //! words after the same work. SCRAM costs a server some hashes, PLAIN as many as the password's iterations: that is done off
-//! the runtime's threads, for few at a time, and a little at a time.
+//! the runtime's threads, for few at a time, and a little at a time; and not again for a password that was right a short time
+//! ago ([`VerifiedPasswords`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::security::complaint::Complaints;
 use crate::security::roll::{Admitted, Offer, Roll};
 use crate::security::tokens::Tokens;
 use crate::security::users::{Known, Users};
+use crate::security::verified::VerifiedPasswords;
 use crate::security::{Choice, SecurityError};
 
 /// A client has not shown who it is.
@@ -96,6 +98,8 @@ pub(crate) struct Authenticator {
     random: SystemRandom,
     /// Passwords that may be hashed at a time.
     hashing: Arc<Semaphore>,
+    /// Those that need not be hashed again.
+    verified: VerifiedPasswords,
     complaints: Complaints,
 }
 
@@ -107,11 +111,13 @@ impl Authenticator {
         let offer = Offer { mechanisms: choice.for_users(&users)?, users };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
+        let random = SystemRandom::new();
         Ok(Self {
             roll: Roll::new(offer),
             choice,
             tokens,
-            random: SystemRandom::new(),
+            verified: VerifiedPasswords::new(&random),
+            random,
             hashing,
             complaints: Complaints::default(),
         })
@@ -124,7 +130,9 @@ impl Authenticator {
     /// If they could not show who they are in the ways that are wanted; those of before stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         let offer = Offer { mechanisms: self.choice.for_users(&users)?, users };
-        Ok(self.roll.replace(offer))
+        let ended = self.roll.replace(offer);
+        self.verified.clear();
+        Ok(ended)
     }
 
     /// A client that has shown to be this user, as in [`Roll::admit`].
@@ -235,16 +243,27 @@ impl Authenticator {
         check_act_as(act_as, name)?;
         let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
         let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
+        // Looked for also where there is no such user, so that it takes the same time.
+        let called = user.as_ref().map_or(name, |user| &user.name);
+        if self.verified.has(called, &verifier, &password, Instant::now())
+            && let Some(user) = user
+        {
+            return Ok(user);
+        }
         let turn = self.hashing.clone().acquire_owned().await;
         let turn = turn.map_err(|_| Rejection::System("it ends"))?;
         // The turn goes with the work: it is not free before, also if the client is gone.
         let hashing = tokio::task::spawn_blocking(move || {
             let is_right = fits(&verifier, &password);
             drop(turn);
-            is_right
+            is_right.then_some((verifier, password))
         });
-        let is_right = hashing.await.map_err(|_| Rejection::System("a password could not be hashed"))?;
-        user.filter(|_| is_right).ok_or(Rejection::Credentials)
+        let right = hashing.await.map_err(|_| Rejection::System("a password could not be hashed"))?;
+        let (Some(user), Some((verifier, password))) = (user, right) else {
+            return Err(Rejection::Credentials);
+        };
+        self.verified.add(&user.name, &verifier, &password, Instant::now());
+        Ok(user)
     }
 }
 

@@ -14,13 +14,14 @@ mod roll;
 pub(crate) mod tls;
 mod tokens;
 mod users;
+mod verified;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consort_sasl::Mechanism;
-use consort_tls::TlsError;
+use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::net::TcpStream;
 
 pub use role::{Permission, Role};
@@ -79,7 +80,7 @@ pub(crate) struct Settings {
 
 /// What decides who may do what on a server. Nothing where everybody may do everything.
 pub(crate) struct Security {
-    tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     pub(crate) metrics_are_open: bool,
     pub(crate) patience: Duration,
@@ -97,7 +98,7 @@ impl Security {
             patience,
         } = settings;
         let patience = patience.unwrap_or(STRANGER_TIME_MAX);
-        let tls = tls.map(Tls::new).transpose()?;
+        let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
         let Some(users) = users else {
             return match (mechanisms, tokens) {
                 (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),
@@ -184,6 +185,33 @@ impl UsersHandle {
     /// any more. The users of before stay.
     pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         self.0.replace(users)
+    }
+}
+
+/// By which a server that serves is given another certificate, key, and roots of its clients' certificates.
+#[derive(Clone)]
+pub struct TlsHandle(Arc<Tls>);
+
+impl std::fmt::Debug for TlsHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a server's TLS")
+    }
+}
+
+impl TlsHandle {
+    pub(crate) const fn new(tls: Arc<Tls>) -> Self {
+        Self(tls)
+    }
+
+    /// From now on clients that come see this certificate, and theirs are held against these roots. Connections that are there
+    /// go on as they are, and no session of before is resumed.
+    ///
+    /// # Errors
+    ///
+    /// If certificate and key do not fit each other, or if clients would be asked for certificates and were not when the
+    /// server started, or the other way round. What was there stays.
+    pub fn replace(&self, identity: Identity, clients: ClientCertificates) -> Result<(), TlsError> {
+        self.0.replace(TlsSettings { identity, clients })
     }
 }
 

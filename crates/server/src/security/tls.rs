@@ -1,7 +1,7 @@
 //! TLS on the server's port, and who a client's certificate says it is.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use consort_hotrod::{Asked, Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, Response, Status};
@@ -23,7 +23,8 @@ pub(crate) struct TlsSettings {
 
 /// Shakes hands.
 pub(crate) struct Tls {
-    acceptor: TlsAcceptor,
+    /// With the certificate, key and roots of now.
+    acceptor: RwLock<TlsAcceptor>,
     /// Whether clients may show certificates.
     pub(crate) asks_clients: bool,
 }
@@ -32,7 +33,23 @@ impl Tls {
     pub(crate) fn new(TlsSettings { identity, clients }: TlsSettings) -> Result<Self, TlsError> {
         let asks_clients = !matches!(clients, ClientCertificates::NotAsked);
         let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
-        Ok(Self { acceptor, asks_clients })
+        Ok(Self { acceptor: RwLock::new(acceptor), asks_clients })
+    }
+
+    /// Handshakes that begin from now on are with these.
+    ///
+    /// # Errors
+    ///
+    /// If certificate and key do not fit each other, or clients are asked for certificates now and were not, or the other way
+    /// round: how users may show who they are follows from that. What was there stays.
+    pub(crate) fn replace(&self, TlsSettings { identity, clients }: TlsSettings) -> Result<(), TlsError> {
+        if self.asks_clients == matches!(clients, ClientCertificates::NotAsked) {
+            let why = "whether clients are asked for certificates is decided when the server starts";
+            return Err(TlsError::Unfit(why.to_owned()));
+        }
+        let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
+        *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+        Ok(())
     }
 
     /// The stream within TLS, and the name in the certificate that the client has shown.
@@ -46,7 +63,8 @@ impl Tls {
                 return Err(refuse(&mut stream, &http::only_tls()).await);
             }
         }
-        let stream = self.acceptor.accept(stream).await?;
+        let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let stream = acceptor.accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let name = shown.and_then(|certificate| common_name(certificate));
         Ok((Stream::Tls(Box::new(Mutex::new(stream))), name))

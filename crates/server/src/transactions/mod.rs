@@ -52,6 +52,9 @@ const RECORDS: &str = "___consort_transactions";
 /// The locks.
 const LOCKS: &str = "___consort_locks";
 
+/// The caches of transactions.
+pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
+
 /// What PREPARE_TX, the form of before 2.9, does not say.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 

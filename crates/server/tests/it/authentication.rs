@@ -148,6 +148,30 @@ async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
     assert!(unknown < known * 2 && known < unknown * 2, "{known:?} and {unknown:?}");
 }
 
+/// Clients with short connections do not pay for the hashing each time; others always do.
+#[tokio::test]
+async fn a_password_that_was_right_is_not_hashed_again_until_users_change() {
+    let line = |password| line_for("alice", &[Role::Monitor], Some(password)).unwrap();
+    let (before, after) = (line("wonderland"), line("looking-glass"));
+    let builder =
+        Server::builder().users(Users::parse("users", &before).unwrap()).allow_secrets_in_the_open();
+    let server = Running::secured("remembered", builder).await;
+    let mut least = [std::time::Duration::MAX; 2];
+    for _ in 0..8 {
+        for (least, password) in least.iter_mut().zip(["wonderland", "wrong"]) {
+            let mut client = server.client().await;
+            let begun = std::time::Instant::now();
+            assert_eq!(is_done(&client.plain("alice", password).await), password == "wonderland");
+            *least = begun.elapsed().min(*least);
+        }
+    }
+    let [right, wrong] = least;
+    assert!(right * 3 < wrong, "{right:?} and {wrong:?}");
+    assert_eq!(replace(server.users.as_ref().unwrap(), &after), Ok(0));
+    assert!(refusal(&server.client().await.plain("alice", "wonderland").await).contains("ISPN006024"));
+    assert!(is_done(&server.client().await.plain("alice", "looking-glass").await));
+}
+
 #[tokio::test]
 async fn after_some_failures_the_connection_ends() {
     let server = Running::secured("failures", users()).await;

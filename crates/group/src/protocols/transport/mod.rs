@@ -287,6 +287,11 @@ enum Located {
     Unknown,
 }
 
+/// A destination, for the log.
+fn named(dest: Option<&Address>) -> String {
+    dest.map_or_else(|| "all members".to_owned(), ToString::to_string)
+}
+
 fn loop_back(cx: &mut Cx<'_>, mut message: Message) {
     message.transient |= Transient::LOOPED_BACK;
     cx.deliver(message);
@@ -358,7 +363,7 @@ impl Protocol for Transport {
             Ok(wire::Packet::Single { is_multicast, message, .. }) => {
                 if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
                     return cx.count_drop(DropReason::WrongDestination, || {
-                        format!("message for {:?} from {from}", message.dest)
+                        format!("message for {} from {from}", named(message.dest.as_ref()))
                     });
                 }
                 self.counters.messages_received += 1;
@@ -367,7 +372,7 @@ impl Protocol for Transport {
             Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
                 if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
                     return cx.count_drop(DropReason::WrongDestination, || {
-                        format!("list for {dest:?} from {from}")
+                        format!("list for {} from {from}", named(dest.as_ref()))
                     });
                 }
                 if cluster.as_deref() != cx.shared().cluster.as_deref() {
