@@ -60,9 +60,12 @@ impl Reload {
                 }
             }
             if let Some((files, tls)) = self.tls.clone() {
-                let read = move || files.read().and_then(|(identity, clients)| tls.replace(identity, clients));
+                let read =
+                    move || files.read().and_then(|(identity, clients)| tls.replace(identity, clients));
                 match spawn_blocking(read).await {
-                    Ok(Ok(())) => tracing::info!("certificate and key read again; they are for connections to come"),
+                    Ok(Ok(())) => {
+                        tracing::info!("certificate and key read again; they are for connections to come")
+                    }
                     Ok(Err(error)) => tracing::error!("certificate and key stay as they are: {error}"),
                     Err(error) => tracing::error!("certificate and key stay as they are: {error}"),
                 }

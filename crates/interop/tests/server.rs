@@ -256,7 +256,8 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
         };
         let (cert, key, trusted) = (file("cert"), file("key"), file("trusted"));
         let renew = || {
-            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            let made =
+                rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
             std::fs::write(&cert, made.cert.pem()).expect("a file");
             std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
         };
@@ -309,16 +310,16 @@ fn a_server_that_waits_says_for_what() {
         third.signal("KILL");
         second.wait_for_death();
         third.wait_for_death();
-        // Who serves on says who is missing, and what that means.
-        first.wait_for(&["members [A|", "(1) [A]; gone: "]);
-        let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
-        assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
-        let (_, complaint, code) = cache(&["put", "shop", "apples", "4"]);
-        assert!(code == 2 && complaint.contains("degraded"), "{complaint}");
         let mut late = start("D", "11225");
         let told = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(told.contains("Start the servers that are missing"), "{told}");
         assert!(told.contains("servers are away without which nothing may be written: "), "{told}");
+        // Who serves on says who is missing, and what that means.
+        first.wait_for(&["members [A|", "; gone: "]);
+        let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
+        assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
+        let (_, complaint, code) = cache(&["put", "shop", "apples", "4"]);
+        assert!(code == 2 && complaint.contains("degraded"), "{complaint}");
         late.wait_for(&["not serving yet, after 35 s"]);
         // It can be ended all the same.
         late.terminate();
@@ -327,7 +328,8 @@ fn a_server_that_waits_says_for_what() {
         let (_, complaint, code) = cache(&["make-available", "none"]);
         assert!(code == 2 && complaint.contains("there is no cache 'none'"), "{complaint}");
         let mut late = start("E", "11226");
-        late.wait_for(&["not serving yet, after 5 s"]);
+        let told = late.wait_for(&["not serving yet, after 5 s"]);
+        assert!(told.contains("have not taken this one in"), "{told}");
         let made = done(&["make-available"]).0;
         assert!(made.lines().any(|name| name == "shop"), "{made}");
         first.wait_for(&["available again"]);

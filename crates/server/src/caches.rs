@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
-    OpenError, OperationError, RawCache, Topology, Write, Written,
+    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent,
+    NotHandedOver, OpenError, OperationError, RawCache, Topology, Write, Written,
 };
 use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
 use futures_core::Stream;
@@ -61,7 +61,9 @@ pub(crate) enum AdminError {
     TooMany,
     #[error("there is no cache '{0}'")]
     None(String),
-    #[error("cache '{0}' is degraded all the same: the cluster's coordinator may have gone, or others have; try again")]
+    #[error(
+        "cache '{0}' is degraded all the same: the cluster's coordinator may have gone, or others have; try again"
+    )]
     StillDegraded(String),
     #[error(transparent)]
     Definition(#[from] DefinitionError),

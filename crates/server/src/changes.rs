@@ -138,8 +138,7 @@ fn which(caches: &BTreeSet<String>) -> String {
 /// Who has come and who has gone, as far as that is somebody.
 fn difference(before: &[String], after: &[String]) -> String {
     let of = |what: &str, some: &[String], without: &[String]| {
-        let names: Vec<&str> =
-            some.iter().filter(|one| !without.contains(one)).map(String::as_str).collect();
+        let names: Vec<&str> = some.iter().filter(|one| !without.contains(one)).map(String::as_str).collect();
         if names.is_empty() { String::new() } else { format!("; {what}: {}", names.join(", ")) }
     };
     of("come", after, before) + &of("gone", before, after)

@@ -192,7 +192,8 @@ async fn who_comes_later_sees_the_new_certificate_and_who_is_there_goes_on() {
     let refused = cause(trusting(&before).connect().await.unwrap_err());
     assert!(matches!(&refused, ConnectionError::Tls(text) if text.contains("UnknownIssuer")), "{refused}");
     // Clients' certificates are held against the new roots.
-    let own = |authority: &Authority| Tls::new(after.roots()).identity(authority.certify("c", &[]).identity());
+    let own =
+        |authority: &Authority| Tls::new(after.roots()).identity(authority.certify("c", &[]).identity());
     works(&to(&server).tls(own(&after)).connect().await.unwrap()).await;
     cause(to(&server).tls(own(&before)).connect().await.unwrap_err());
     works(&there).await;
