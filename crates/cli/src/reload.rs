@@ -64,7 +64,7 @@ impl Reload {
                     move || files.read().and_then(|(identity, clients)| tls.replace(identity, clients));
                 match spawn_blocking(read).await {
                     Ok(Ok(())) => {
-                        tracing::info!("certificate and key read again; they are for connections to come")
+                        tracing::info!("certificate and key read again; they are for connections to come");
                     }
                     Ok(Err(error)) => tracing::error!("certificate and key stay as they are: {error}"),
                     Err(error) => tracing::error!("certificate and key stay as they are: {error}"),
