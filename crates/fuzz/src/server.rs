@@ -79,7 +79,7 @@ fn formats(bytes: &[u8]) -> (usize, usize, Bytes) {
 
 /// Values of each format, which are to become each other one.
 pub(crate) fn media() -> Vec<Vec<u8>> {
-    let values: [&[u8]; 9] = [
+    let values: [&[u8]; 14] = [
         b"a text",
         "r\u{e4}ksm\u{f6}rg\u{e5}s".as_bytes(),
         b"{\"_type\":\"string\",\"_value\":\"a text\"}",
@@ -89,6 +89,12 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
         b"\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         b"\x09\0\0\0\0\0\0\xf8\x3f",
         b"\x52\x03\x01\x02\x03",
+        // Entities of the schema there.
+        b"{\"_type\":\"s.M\",\"s\":\"a\",\"i\":-1,\"ms\":[{},{\"is\":[1,2]}],\"x\":{\"k\":{\"e\":\"B\"}},\"y\":{\"-1\":1}}",
+        b"{\"_type\":\"s.M\",\"b\":\"AQI=\",\"d\":1.5,\"f\":\"NaN\",\"z\":[1],\"o\":true,\"n\":{\"ns\":[{\"q\":-1}]}}",
+        b"\x98\x01\xf0\xa2\x04\x8a\x01\x0b\x0a\x01a\x10\x05\x1a\x00\x2a\x02\x01\x02",
+        b"\x82\x01\x03s.N\x8a\x01\x0b\x0a\x00\x11\x01\0\0\0\0\0\0\0",
+        b"\x82\x01\x03s.E\x90\x01\x01",
     ];
     let all = foreign::FORMATS * foreign::FORMATS;
     let each = values.iter().flat_map(|value| (0..all).map(move |ways| [&[ways as u8], *value].concat()));
@@ -98,6 +104,8 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
 /// What has become JSON stays what it is on the way back.
 pub(crate) fn convert(bytes: &[u8]) -> Seen {
     let (from, to, value) = formats(bytes);
+    // The schema is compiled once, whatever the input is.
+    foreign::convert(&Bytes::new(), foreign::FORMATS - 1, foreign::FORMATS - 2);
     let (converted, peak) = bounded(bytes.len(), || foreign::convert(&value, from, to));
     let (json, wrapped) = (foreign::FORMATS - 2, foreign::FORMATS - 1);
     if let Some(converted) = &converted

@@ -121,7 +121,14 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         _ => false,
     };
     let conversion = match &served {
-        Some(served) if has_data(&body) => served.encoding.conversion(&header),
+        Some(served) if has_data(&body) => match served.encoding.conversion(&header) {
+            // What few requests need does not make the state of all of them larger.
+            Ok(Some(conversion)) if conversion.needs_types() => {
+                let types = Box::pin(caches.types()).await;
+                Ok(Some(Box::new(conversion.with(types))))
+            }
+            conversion => conversion,
+        },
         _ => Ok(None),
     };
     let converted = conversion.and_then(|conversion| match conversion {

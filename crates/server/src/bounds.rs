@@ -212,3 +212,13 @@ pub const REAP_EVERY: Duration = Duration::from_secs(5);
 /// How long it may take until a cache is available again that is to go on with what is left: the coordinator says so to all,
 /// and one that has not done so by then may be gone.
 pub const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Bytes of an entity that becomes JSON: what is in one of small fields takes twenty times as much for a moment.
+pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of the JSON of an entity, either way: names that the schema has may be long, and stand there again and again.
+pub const ENTITY_JSON_MAX: usize = 16 * 1024 * 1024;
+
+/// How deep messages within an entity are nested that becomes JSON: it is read there to a depth of 128, and repeated messages
+/// take two.
+pub const ENTITY_NESTING_MAX: usize = 60;

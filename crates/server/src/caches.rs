@@ -24,7 +24,7 @@ use crate::compute::Lanes;
 use crate::counters::{self, Counters};
 use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
-use crate::media::Encoding;
+use crate::media::{Encoding, Types};
 use crate::register::{Keeping, Register};
 use crate::schemas::{SCHEMAS, Schemas};
 use crate::stats::Stats;
@@ -311,6 +311,14 @@ impl Caches {
         is_first.then(|| view.members().iter().map(ToString::to_string).collect())
     }
 
+    /// What the schemas define now.
+    pub(crate) async fn types(&self) -> Arc<Types> {
+        match &self.schemas.schemas {
+            Some(schemas) => schemas.types(&self.schemas.cache).await,
+            None => Arc::default(),
+        }
+    }
+
     /// Makes a cache on all servers; whether it is new.
     pub(crate) async fn create(
         &self,
@@ -437,7 +445,8 @@ impl Caches {
         let listening = async || {
             let [lasting, passing] = self.definitions.listen(LOOKED_AT_MAX).await?;
             let servers = self.servers.listen().events_max(LOOKED_AT_MAX).start().await?;
-            Ok::<_, CacheError>([lasting, passing, servers])
+            let schemas = self.schemas.cache.listen().events_max(LOOKED_AT_MAX).start().await?;
+            Ok::<_, CacheError>([lasting, passing, servers, schemas])
         };
         let mut listening = match listening().await {
             Ok(listening) => listening,
@@ -464,6 +473,9 @@ impl Caches {
             has_changed
         };
         loop {
+            if let Some(schemas) = &self.schemas.schemas {
+                schemas.changed();
+            }
             let looked = self.look().await;
             let changed = poll_fn(&mut has_changed);
             let goes_on = match looked {

@@ -1,9 +1,11 @@
 //! What reads foreign bytes here, for fuzz targets. Nobody else has a use for it.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 
 use crate::bucket::Bucket;
-use crate::media::Format;
+use crate::media::{Format, Types};
 use crate::{definition, http, schemas};
 
 /// Reads the values of a multimap's key, and writes them again; `None` if these bytes are something else.
@@ -26,9 +28,18 @@ pub fn http_head(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
 /// How many formats [`convert`] knows. The last one is protostream's, the one before it JSON.
 pub const FORMATS: usize = Format::ALL.len();
 
-/// What bytes of one format are in another, by their places among all formats; `None` if they cannot become that.
+/// The schema of entities that [`convert`] knows.
+pub const SCHEMA: &str = "syntax = \"proto3\"; package s; enum E { A = 0; B = 1; }\n\
+    /* @TypeId(70000) */ message M { string s = 1; int32 i = 2; M m = 3; repeated M ms = 4; repeated int64 is = 5; E e = 6;\n\
+    bytes b = 7; double d = 8; float f = 9; map<string, M> x = 10; map<sint32, E> y = 11; repeated fixed32 z = 12;\n\
+    bool o = 13; N n = 14; } message N { repeated N ns = 1; sfixed64 q = 2; }";
+
+/// What bytes of one format are in another, by their places among all formats; `None` if they cannot become that. Entities are
+/// of [`SCHEMA`].
 pub fn convert(bytes: &Bytes, from: usize, to: usize) -> Option<Bytes> {
-    Format::ALL[from].convert(bytes.clone(), &Format::ALL[to]).ok()
+    static TYPES: OnceLock<Types> = OnceLock::new();
+    let types = TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())));
+    Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types).ok()
 }
 
 /// Reads what a cache is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if it is

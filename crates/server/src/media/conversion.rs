@@ -1,10 +1,13 @@
 //! Requests and answers in the client's types and in the cache's.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map, stream, transaction};
 use consort_hotrod::{Previous, RequestBody, ResponseBody};
 
 use super::format::{ConversionError, Format};
+use super::types::Types;
 use crate::answer::Answer;
 
 type Result<T> = std::result::Result<T, ConversionError>;
@@ -17,25 +20,41 @@ type Way = Option<(Format, Format)>;
 pub(crate) struct Conversion {
     key: Way,
     value: Way,
+    /// By which entities become JSON.
+    types: Arc<Types>,
 }
 
-fn into_cache(way: &Way, bytes: Bytes) -> Result<Bytes> {
+fn into_cache(way: &Way, bytes: Bytes, types: &Types) -> Result<Bytes> {
     match way {
         None => Ok(bytes),
-        Some((asked, kept)) => asked.convert(bytes, kept),
+        Some((asked, kept)) => asked.convert(bytes, kept, types),
     }
 }
 
-fn out_of_cache(way: &Way, bytes: Bytes) -> Result<Bytes> {
+fn out_of_cache(way: &Way, bytes: Bytes, types: &Types) -> Result<Bytes> {
     match way {
         None => Ok(bytes),
-        Some((asked, kept)) => kept.convert(bytes, asked),
+        Some((asked, kept)) => kept.convert(bytes, asked, types),
     }
 }
 
 impl Conversion {
-    pub(super) const fn new(key: Way, value: Way) -> Self {
-        Self { key, value }
+    pub(super) fn new(key: Way, value: Way) -> Self {
+        Self { key, value, types: Arc::default() }
+    }
+
+    /// Whether types of schemas may be needed.
+    pub(crate) fn needs_types(&self) -> bool {
+        let needs = |way: &Way| {
+            let needs = |(asked, kept): &(Format, Format)| asked.needs_types(kept) || kept.needs_types(asked);
+            way.as_ref().is_some_and(needs)
+        };
+        needs(&self.key) || needs(&self.value)
+    }
+
+    /// The same with the types of now.
+    pub(crate) fn with(self, types: Arc<Types>) -> Self {
+        Self { types, ..self }
     }
 
     /// Whether keys are something else to the client.
@@ -45,22 +64,22 @@ impl Conversion {
 
     /// A client's key as the cache has it.
     pub(crate) fn key_in(&self, key: Bytes) -> Result<Bytes> {
-        into_cache(&self.key, key)
+        into_cache(&self.key, key, &self.types)
     }
 
     /// A client's value as the cache has it.
     pub(crate) fn value_in(&self, value: Bytes) -> Result<Bytes> {
-        into_cache(&self.value, value)
+        into_cache(&self.value, value, &self.types)
     }
 
     /// A key of the cache as the client wants it.
     pub(crate) fn key_out(&self, key: Bytes) -> Result<Bytes> {
-        out_of_cache(&self.key, key)
+        out_of_cache(&self.key, key, &self.types)
     }
 
     /// A value of the cache as the client wants it.
     pub(crate) fn value_out(&self, value: Bytes) -> Result<Bytes> {
-        out_of_cache(&self.value, value)
+        out_of_cache(&self.value, value, &self.types)
     }
 
     fn entries_out(&self, entries: Vec<(Bytes, Bytes)>) -> Result<Vec<(Bytes, Bytes)>> {

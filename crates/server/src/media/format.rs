@@ -4,9 +4,13 @@
 use bytes::Bytes;
 use consort_hotrod::MediaType;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::charset::Charset;
+use super::entity;
+use super::types::Types;
 use super::wrapped::Wrapped;
+use crate::bounds::ENTITY_JSON_MAX;
 
 /// What keys or values are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,8 +100,13 @@ impl Format {
         Ok(())
     }
 
+    /// Whether what becomes the other one may be an entity, of which a schema says what it is.
+    pub(crate) const fn needs_types(&self, to: &Self) -> bool {
+        matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
+    }
+
     /// Bytes of this format as those of another.
-    pub(crate) fn convert(&self, bytes: Bytes, to: &Self) -> Result<Bytes, ConversionError> {
+    pub(crate) fn convert(&self, bytes: Bytes, to: &Self, types: &Types) -> Result<Bytes, ConversionError> {
         self.check(to)?;
         if self == to {
             return Ok(bytes);
@@ -109,7 +118,7 @@ impl Format {
         let own = match self {
             Self::Octets | Self::Other(_) => Charset::Utf8,
             Self::Text(charset) | Self::Json(charset) => *charset,
-            Self::Protostream => return unwrap(bytes, to).map_err(failed),
+            Self::Protostream => return unwrap(bytes, to, types).map_err(failed),
         };
         Ok(match to {
             Self::Octets | Self::Other(_) => own.recode(bytes, Charset::Utf8),
@@ -125,16 +134,34 @@ impl Format {
             }
             Self::Protostream => match self {
                 Self::Text(_) => Wrapped::Text(own.decode(&bytes).into_owned()).write(),
-                Self::Json(_) => Wrapped::from_json(&own.decode(&bytes)).map_err(failed)?.write(),
+                Self::Json(_) => wrap(&own.decode(&bytes), types).map_err(failed)?,
                 _ => Wrapped::Bytes(bytes).write(),
             },
         })
     }
 }
 
-/// What is in a wrapped number, text or array of bytes. Clients that ask for bytes get what is no such array as it is.
-fn unwrap(bytes: Bytes, to: &Format) -> Result<Bytes, String> {
-    const UNKNOWN: &str = "it is neither a number nor a text, and what it is stands in a schema";
+/// What JSON says, as clients wrap it.
+fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
+    if text.is_empty() {
+        return Ok(Bytes::new());
+    }
+    if text.len() > ENTITY_JSON_MAX {
+        return Err(format!("JSON of more than {ENTITY_JSON_MAX} bytes does not become an entity"));
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let object = value.as_object().ok_or("it is no object with a _type")?;
+    let name = object.get("_type").and_then(Value::as_str).ok_or("it has no _type")?;
+    if Wrapped::is_known(name) {
+        Wrapped::from_json(object, name).map(|wrapped| wrapped.write())
+    } else {
+        entity::from_json(object, name, types)
+    }
+}
+
+/// What is in a wrapped number, text, array of bytes, or entity. Clients that ask for bytes get what is no such array as it is.
+fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
+    const UNKNOWN: &str = "it is neither a number nor a text";
     // That is how nothing is wrapped.
     if bytes.is_empty() {
         return Ok(bytes);
@@ -150,7 +177,8 @@ fn unwrap(bytes: Bytes, to: &Format) -> Result<Bytes, String> {
             let text = wrapped.to_json().ok_or("JSON has no such number")?;
             Ok(charset.encode(&text))
         }
-        (Format::Text(_) | Format::Json(_), None) => Err(UNKNOWN.to_owned()),
+        (Format::Json(charset), None) => Ok(charset.encode(&entity::to_json(bytes, types)?)),
+        (Format::Text(_), None) => Err(UNKNOWN.to_owned()),
         _ => Ok(bytes),
     }
 }
@@ -222,7 +250,7 @@ mod tests {
             (&Format::Protostream, b"\x4a\x04key1", &Format::Octets, b"\x4a\x04key1"),
             (&Format::Protostream, b"", &TEXT, b""),
         ] {
-            let done = from.convert(Bytes::copy_from_slice(bytes), to);
+            let done = from.convert(Bytes::copy_from_slice(bytes), to, &Types::default());
             assert_eq!(done.as_deref(), Ok(converted), "{from:?} {bytes:?} {to:?}");
         }
     }
@@ -241,7 +269,7 @@ mod tests {
                 bytes.push(if byte & 1 == 0 { meaning[usize::from(byte) % meaning.len()] } else { byte });
             }
             for (from, to) in formats.iter().flat_map(|from| formats.iter().map(move |to| (from, to))) {
-                let _ = from.convert(Bytes::from(bytes.clone()), to);
+                let _ = from.convert(Bytes::from(bytes.clone()), to, &Types::default());
             }
         }
     }
@@ -259,9 +287,13 @@ mod tests {
             (&Format::Octets, b"", &image),
             (&image, b"", &TEXT),
         ] {
-            let error = from.convert(Bytes::copy_from_slice(bytes), to).unwrap_err().to_string();
+            let error =
+                from.convert(Bytes::copy_from_slice(bytes), to, &Types::default()).unwrap_err().to_string();
             assert!(error.contains(from.name()) && error.contains(to.name()), "{error}");
         }
-        assert_eq!(image.convert(Bytes::from_static(b"x"), &image).as_deref(), Ok(&b"x"[..]));
+        assert_eq!(
+            image.convert(Bytes::from_static(b"x"), &image, &Types::default()).as_deref(),
+            Ok(&b"x"[..])
+        );
     }
 }

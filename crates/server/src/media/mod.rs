@@ -2,15 +2,20 @@
 //!
 //! A cache whose definition says nothing keeps bytes as they come. Where it names media types, requests are converted before
 //! anything is done with them and answers before they are written, unless the client's types are the cache's: that is a
-//! comparison, and nothing is copied.
+//! comparison, and nothing is copied. Entities that clients wrap become JSON and back by the schemas that are registered
+//! ([`Types`]).
 
 mod charset;
 mod conversion;
+mod entity;
 mod format;
+mod types;
+mod wire;
 mod wrapped;
 
 pub(crate) use conversion::Conversion;
 pub(crate) use format::{ConversionError, Format};
+pub(crate) use types::Types;
 
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader};
 

@@ -4,7 +4,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
 
 /// What is wrapped.
 #[derive(Clone, PartialEq, Debug)]
@@ -75,35 +77,6 @@ const fn wire(field: u32) -> Option<Wire> {
         FLOAT | FIXED32 | SFIXED32 => Wire::Four,
         _ => return None,
     })
-}
-
-/// A number of at most ten bytes; nothing if it does not end.
-fn varint(from: &mut Bytes) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..70).step_by(7) {
-        let byte = from.try_get_u8().ok()?;
-        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn put_varint(out: &mut BytesMut, mut number: u64) {
-    while number >= 0x80 {
-        out.put_u8(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.put_u8(number as u8);
-}
-
-const fn zigzag(number: i64) -> u64 {
-    ((number << 1) ^ (number >> 63)).cast_unsigned()
-}
-
-const fn unzigzag(number: u64) -> i64 {
-    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
 impl Wrapped {
@@ -205,8 +178,8 @@ impl Wrapped {
     /// As Java has it as text; nothing for bytes, of which it has none.
     pub(crate) fn to_text(&self) -> Option<String> {
         Some(match self {
-            Self::Double(number) => java_number(&format!("{number:e}")),
-            Self::Float(number) => java_number(&format!("{number:e}")),
+            Self::Double(number) => java_double(*number),
+            Self::Float(number) => java_float(*number),
             Self::Integer(_, number) => number.to_string(),
             // Java knows no numbers without a sign.
             Self::Unsigned(UINT32 | FIXED32, number) => (*number as u32).cast_signed().to_string(),
@@ -235,13 +208,16 @@ impl Wrapped {
         (!value.is_null()).then(|| format!(r#"{{"_type":"{name}","_value":{value}}}"#))
     }
 
-    /// What such JSON says; else why it is none.
-    pub(crate) fn from_json(text: &str) -> Result<Self, String> {
-        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let name = value.get("_type").and_then(Value::as_str).ok_or("it has no _type")?;
+    /// Whether this is the name of something that is wrapped without a schema.
+    pub(super) fn is_known(name: &str) -> bool {
+        TYPES.iter().any(|(_, known)| *known == name)
+    }
+
+    /// What JSON with this type says; else why it does not.
+    pub(super) fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(_, known)| *known == name);
-        let (field, _) = *known.ok_or_else(|| format!("there is no schema for _type '{name}'"))?;
-        let value = value.get("_value").ok_or("it has no _value")?;
+        let (field, _) = *known.ok_or_else(|| format!("'{name}' is no number, no text and no bytes"))?;
+        let value = object.get("_value").ok_or("it has no _value")?;
         let wrong = || format!("_value {value} is no {name}");
         // Numbers may be given as text.
         let text = match value {
@@ -265,9 +241,14 @@ impl Wrapped {
     }
 }
 
-fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.put_slice(bytes);
+/// As Java writes it.
+pub(super) fn java_double(number: f64) -> String {
+    java_number(&format!("{number:e}"))
+}
+
+/// The same, with fewer digits.
+pub(super) fn java_float(number: f32) -> String {
+    java_number(&format!("{number:e}"))
 }
 
 /// A number in scientific notation, as Java writes it: plain from a thousandth to ten millions, with a digit after the
@@ -300,6 +281,12 @@ fn java_number(scientific: &str) -> String {
 mod tests {
     use super::*;
 
+    fn from_json(text: &str) -> Result<Wrapped, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let name = value.get("_type").and_then(Value::as_str).unwrap_or_default();
+        Wrapped::from_json(value.as_object().ok_or("no object")?, name)
+    }
+
     /// The bytes are those of the facts, which Java's clients have sent.
     #[test]
     fn what_clients_wrap_is_read_and_written() {
@@ -328,7 +315,7 @@ mod tests {
             assert_eq!(&wrapped.write()[..], bytes, "{wrapped:?}");
             assert_eq!(wrapped.to_text().as_deref(), Some(text));
             assert_eq!(wrapped.to_json().as_deref(), Some(json));
-            assert_eq!(Wrapped::from_json(json), Ok(wrapped));
+            assert_eq!(from_json(json), Ok(wrapped));
         }
         let bytes = Wrapped::read(Bytes::from_static(b"\x52\x02\x01\x02")).unwrap();
         assert_eq!(bytes, Wrapped::Bytes(Bytes::from_static(&[1, 2])));
@@ -381,10 +368,10 @@ mod tests {
     fn numbers_are_what_they_were_after_they_were_json() {
         for bits in [0x1000_0000_0000_0000_u64, 0x3ff1_2345_6789_abcd, 1, 0x7fef_ffff_ffff_ffff] {
             let number = Wrapped::Double(f64::from_bits(bits));
-            assert_eq!(Wrapped::from_json(&number.to_json().unwrap()), Ok(number));
+            assert_eq!(from_json(&number.to_json().unwrap()), Ok(number));
         }
         let float = Wrapped::Float(f32::from_bits(0x0012_3456));
-        assert_eq!(Wrapped::from_json(&float.to_json().unwrap()), Ok(float));
+        assert_eq!(from_json(&float.to_json().unwrap()), Ok(float));
     }
 
     #[test]
@@ -399,7 +386,7 @@ mod tests {
             r#"{"_type":"bool","_value":7}"#,
             r#"{"_type":"bytes","_value":"?"}"#,
         ] {
-            assert!(Wrapped::from_json(text).is_err(), "{text}");
+            assert!(from_json(text).is_err(), "{text}");
         }
     }
 }

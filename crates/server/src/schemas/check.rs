@@ -9,6 +9,7 @@ use protox::file::{File, FileResolver, GoogleFileResolver};
 use protox::{Compiler, Error};
 
 use crate::bounds::{SCHEMA_NESTING_MAX, SCHEMAS_MAX};
+use crate::media::Types;
 
 /// Schemas by the names of their files.
 pub(crate) type Sources = BTreeMap<String, Bytes>;
@@ -65,15 +66,27 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
+/// The types of the files that have no errors, and of which it is known what they import.
+pub(crate) fn types(sources: Arc<Sources>) -> Types {
+    Types::of(compiled(sources).0.descriptor_pool())
+}
+
 /// The files with errors, and the first error of each.
+pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
+    compiled(sources).1
+}
+
+/// What can be compiled, and the files with errors, with the first error of each.
 ///
 /// Files that import what Infinispan's servers have themselves are read, but not held against it, and neither are those
 /// that import them.
-pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
+fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     let mut errors = BTreeMap::new();
+    let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };
+    let mut compiler = Compiler::with_file_resolver(resolver);
     if sources.len() > SCHEMAS_MAX {
         let why = format!("there are more than {SCHEMAS_MAX} schemas");
-        return sources.keys().map(|name| (name.clone(), why.clone())).collect();
+        return (compiler, sources.keys().map(|name| (name.clone(), why.clone())).collect());
     }
     let mut imports: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, source) in sources.iter() {
@@ -99,14 +112,12 @@ pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
         }
         opaque.extend(found);
     }
-    let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };
-    let mut compiler = Compiler::with_file_resolver(resolver);
     for name in imports.keys().filter(|name| !opaque.contains(*name)) {
         if let Err(error) = compiler.open_file(name) {
             errors.insert((*name).to_owned(), told(name, &error));
         }
     }
-    errors
+    (compiler, errors)
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@
 //!
 //! Whoever writes a schema brings the errors up to date before it answers, and looks again whether somebody else has changed
 //! a schema meanwhile: who is last leaves what is right.
+//!
+//! What they define is compiled where a client wants an entity as JSON, or the other way round, and when one has changed since.
 
 mod check;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, ReadFrom, Write, Written};
@@ -19,6 +22,7 @@ use tokio::sync::Mutex;
 use crate::answer::Refusal;
 use crate::bounds::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::caches::Served;
+use crate::media::Types;
 
 /// The cache.
 pub(crate) const SCHEMAS: &str = "___protobuf_metadata";
@@ -34,6 +38,26 @@ const ATTEMPTS: u32 = 1_000;
 pub(crate) struct Schemas {
     /// One write after the other, so that they do not make each other look again.
     alone: Mutex<()>,
+    /// How often something may have changed.
+    changes: AtomicU64,
+    known: Mutex<Known>,
+}
+
+/// What the schemas define, and of when that is.
+#[derive(Default)]
+struct Known {
+    seen: Option<Seen>,
+    sources: Arc<check::Sources>,
+    types: Arc<Types>,
+}
+
+/// What shows whether schemas have changed: how often somebody has said so, and how many entries and bytes they are here. Who
+/// writes one at another server is answered when it is here, but before that is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    changes: u64,
+    entries: u64,
+    bytes: u64,
 }
 
 fn is_schema(key: &[u8]) -> bool {
@@ -83,6 +107,7 @@ impl Schemas {
         let _alone = self.alone.lock().await;
         let written = cache.write(key, write).await?;
         if written.is_done {
+            self.changed();
             update(cache).await?;
         }
         Ok(written)
@@ -92,7 +117,38 @@ impl Schemas {
     pub(crate) async fn clear(&self, cache: &RawCache) -> Result<(), CacheError> {
         let _alone = self.alone.lock().await;
         cache.clear().await?;
+        self.changed();
         update(cache).await
+    }
+
+    /// Some may have changed.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// What they define now; what was known before if they cannot be read.
+    pub(crate) async fn types(&self, cache: &RawCache) -> Arc<Types> {
+        let mut known = self.known.lock().await;
+        let changes = self.changes.load(Ordering::Acquire);
+        let seen = Seen { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
+        if known.seen != Some(seen) {
+            match all(cache).await {
+                Ok((sources, _)) if *known.sources == sources => known.seen = Some(seen),
+                Ok((sources, _)) => {
+                    let sources = Arc::new(sources);
+                    let compiling = tokio::task::spawn_blocking({
+                        let sources = sources.clone();
+                        move || check::types(sources)
+                    });
+                    match compiling.await {
+                        Ok(types) => *known = Known { seen: Some(seen), sources, types: Arc::new(types) },
+                        Err(error) => tracing::error!(%error, "schemas cannot be compiled"),
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "schemas cannot be read"),
+            }
+        }
+        known.types.clone()
     }
 }
 
@@ -107,6 +163,11 @@ async fn all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>
         }
     }
     Ok((sources, errors))
+}
+
+/// What a schema defines that is alone.
+pub(crate) fn types_of(schema: Bytes) -> Types {
+    check::types(Arc::new([(String::from_utf8_lossy(SCHEMA).into_owned(), schema)].into()))
 }
 
 /// What is wrong with a schema that is alone.

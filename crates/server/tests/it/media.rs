@@ -97,6 +97,48 @@ async fn what_one_client_writes_as_text_others_read_as_what_they_take_it_for() {
     assert_eq!(removed.status, Status::Success);
 }
 
+/// The schema is written at one server, and the other one knows it when that is answered.
+#[tokio::test]
+async fn entities_become_json_and_back_by_the_schemas_of_all_servers() {
+    const SCHEMA: &str =
+        "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; }";
+    let first = Running::start("entities").await;
+    let second = Running::join("entities").await;
+    let (mut here, mut there) = (first.client().await, second.client().await);
+    here.create_so("c", WRAPPED).await;
+    let java = As::both("application/x-protostream");
+    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    // `Emma` with 474 pages, as Java's client writes it.
+    let emma = &b"\x82\x01\x09shop.Book\x8a\x01\x09\x0a\x04Emma\x10\xda\x03"[..];
+    assert_eq!(java.ask(&mut here, "c", put("\x4a\x01e", emma)).await.status, Status::Success);
+    let refused = json.ask(&mut here, "c", get("e")).await;
+    assert!(error(&refused).contains("there is no schema for _type 'shop.Book'"), "{refused:?}");
+    for version in 0..10 {
+        // Also where it is of the same length as before.
+        let schema = SCHEMA.replace("pages", &format!("page{version}"));
+        let written =
+            As::both("text/plain").ask(&mut here, "___protobuf_metadata", put("book.proto", schema)).await;
+        assert_eq!(written.status, Status::Success);
+        let told = format!(r#"{{"_type":"shop.Book","title":"Emma","page{version}":474}}"#);
+        assert_eq!(json.get(&mut here, "c", "e").await, told);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while json.get(&mut there, "c", "e").await != told {
+            assert!(
+                std::time::Instant::now() < until && version > 0,
+                "the other server does not know version {version}"
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+    let persuasion = r#"{"_type":"shop.Book","title":"Persuasion","page9":249}"#;
+    assert_eq!(json.ask(&mut there, "c", put("p", persuasion)).await.status, Status::Success);
+    let written = java.get(&mut here, "c", "\x4a\x01p").await;
+    assert_eq!(written, &b"\x82\x01\x09shop.Book\x8a\x01\x0f\x0a\x0aPersuasion\x10\xf9\x01"[..]);
+    let bad = json.ask(&mut there, "c", put("p", r#"{"_type":"shop.Book","pages":249}"#)).await;
+    assert!(error(&bad).contains("shop.Book has no field 'pages' in its schema"), "{bad:?}");
+    assert_eq!(json.get(&mut here, "c", "p").await, persuasion);
+}
+
 #[tokio::test]
 async fn walks_listeners_and_streams_are_converted_too() {
     let running = Running::start("media-walks").await;

@@ -87,6 +87,7 @@ public final class Formats {
             entities(cache(manager, "entities-" + name, "application/x-java-object"));
             schemas(manager.administration().schemas());
             metadata(manager.getCache("___protobuf_metadata"));
+            entitiesAsDocuments(manager, name);
         }
         Application.done();
     }
@@ -178,6 +179,37 @@ public final class Formats {
         check(books.get("austen"), book, "an entity of a cache of objects");
         check(books.replace("austen", book, new Book("Emma", 474)), true, "replace of an entity");
         check(books.get("austen"), new Book("Emma", 474), "the entity after that");
+    }
+
+    /** What one client writes as objects, others read and write as JSON, by the schemas that are registered. */
+    private static void entitiesAsDocuments(RemoteCacheManager manager, String name) throws Exception {
+        RemoteSchemasAdmin schemas = manager.administration().schemas();
+        RemoteCache<String, Object> books = cache(manager, "books-" + name, "application/x-protostream");
+        RemoteCache<String, String> documents = books.withDataFormat(text(MediaType.APPLICATION_JSON));
+        String emma = "{\"_type\":\"shop.Book\",\"title\":\"Emma\",\"pages\":474}";
+        books.put("emma", new Book("Emma", 474));
+        check(documents.get("emma"), emma, "an entity as JSON");
+        documents.put("persuasion", "{\"pages\": 249, \"_type\": \"shop.Book\", \"title\": \"Persuasion\"}");
+        check(books.get("persuasion"), new Book("Persuasion", 249), "JSON as an entity");
+        check(documents.getAll(Set.of("emma")), Map.of("emma", emma), "getAll of JSON");
+        Set<String> all = new HashSet<>(documents.values());
+        check(all, Set.of(emma, emma.replace("Emma", "Persuasion").replace("474", "249")), "a walk in JSON");
+        check(documents.replace("emma", emma.replace("474", "475")), null, "a replacement with JSON");
+        check(books.get("emma"), new Book("Emma", 475), "the entity after that");
+        refused(() -> documents.put("bad", "{\"_type\":\"shop.Book\",\"name\":\"Emma\"}"), "a field of no schema");
+        refused(() -> documents.put("bad", "{\"_type\":\"shop.Film\"}"), "a type of no schema");
+        check(books.size(), 2, "nothing of what was refused");
+        // A schema that changes counts at once, and one that is gone, too.
+        String series = BOOK.replace("pages = 2;", "pages = 2;\n  string series = 3;");
+        check(schemas.update(Schema.buildFromStringContent("book.proto", series), true).hasError(), false, "a new field");
+        documents.put("more", "{\"_type\":\"shop.Book\",\"title\":\"More\",\"series\":\"S\"}");
+        check(documents.get("more"), "{\"_type\":\"shop.Book\",\"title\":\"More\",\"series\":\"S\"}", "it in JSON");
+        check(books.get("more"), new Book("More", 0), "what knows nothing of it");
+        schemas.remove("book.proto");
+        refused(() -> documents.get("emma"), "an entity without a schema");
+        check(books.get("emma"), new Book("Emma", 475), "who needs none");
+        schemas.create(Schema.buildFromStringContent("book.proto", BOOK));
+        check(documents.get("emma"), emma.replace("474", "475"), "an entity that has one again");
     }
 
     private static void schemas(RemoteSchemasAdmin schemas) {

@@ -1,0 +1,585 @@
+//! Entities: messages of protobuf in the form in which Java's clients wrap them (`application/x-protostream`, facts section
+//! 6.1), and the JSON that Infinispan has for them.
+//!
+//! A wrapped entity is a type, by a number or a name, and a message or an enum's number. Its JSON is an object that says the
+//! type in `_type`, and has fields by the names that they have in the schema. What protostream 6.0.7 does, tried with it:
+//!
+//! * Fields that are written are told, also if they have what they have without that; here in the order of their numbers.
+//! * Messages within others say their type where they are repeated, or where the type has a number.
+//! * An entity is written with its type's number if it has one (`@TypeId` in the comment before it), else with its name.
+//!   Repeated numbers are not packed: its generated readers do not all know that.
+//!
+//! Beyond that, packed numbers and maps of messages are read, too.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Value};
+
+use super::types::Types;
+use super::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
+use super::wrapped::{java_double, java_float};
+use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
+
+const TYPE_NAME: u32 = 16;
+const MESSAGE: u32 = 17;
+const ENUM: u32 = 18;
+const TYPE_ID: u32 = 19;
+
+const VARINT: u32 = 0;
+const EIGHT: u32 = 1;
+const LENGTH: u32 = 2;
+const FOUR: u32 = 5;
+
+/// A field's value as it comes.
+#[derive(Clone, Debug)]
+enum Raw {
+    Varint(u64),
+    Eight(u64),
+    Length(Bytes),
+    Four(u32),
+}
+
+/// The next field's number and value; nothing if these bytes are no message, or one with groups.
+fn field(from: &mut Bytes) -> Option<(u32, Raw)> {
+    let tag = varint(from)?;
+    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
+    let raw = match (tag & 7) as u32 {
+        VARINT => Raw::Varint(varint(from)?),
+        EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),
+        LENGTH => {
+            let length = usize::try_from(varint(from)?).ok().filter(|length| *length <= from.len())?;
+            Raw::Length(from.split_to(length))
+        }
+        FOUR => Raw::Four(from.try_get_u32_le().ok()?),
+        _ => return None,
+    };
+    Some((number, raw))
+}
+
+const BROKEN: &str = "it is no message";
+
+/// What a wrapped entity is in JSON; else why it cannot be that.
+pub(crate) fn to_json(mut wrapped: Bytes, types: &Types) -> Result<String, String> {
+    if wrapped.len() > ENTITY_BYTES_MAX {
+        return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes does not become JSON"));
+    }
+    let (mut name, mut out) = (None, String::new());
+    while !wrapped.is_empty() {
+        match field(&mut wrapped).ok_or(BROKEN)? {
+            (TYPE_NAME, Raw::Length(text)) => {
+                name = Some(std::str::from_utf8(&text).map_err(|_| BROKEN)?.to_owned());
+            }
+            (TYPE_ID, Raw::Varint(id)) => {
+                let known = u32::try_from(id).ok().and_then(|id| types.name_of(id));
+                name = Some(known.ok_or_else(|| format!("there is no schema with TypeId {id}"))?.to_owned());
+            }
+            (MESSAGE, Raw::Length(message)) if out.is_empty() => {
+                let name = name.as_ref().ok_or(BROKEN)?;
+                let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
+                tell_message(message, &descriptor, true, types, ENTITY_NESTING_MAX, &mut out)?;
+            }
+            (ENUM, Raw::Varint(number)) if out.is_empty() => {
+                let name = name.as_ref().ok_or(BROKEN)?;
+                let descriptor = types.enumeration(name).ok_or_else(|| unknown(name))?;
+                out = format!("{{\"_type\":{},\"_value\":", text(name));
+                tell_enum(number as i32, &descriptor, &mut out);
+                out.push('}');
+            }
+            _ => return Err("it is neither a number, a text nor an entity".to_owned()),
+        }
+    }
+    if out.is_empty() { Err(BROKEN.to_owned()) } else { Ok(out) }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no schema for _type '{name}'")
+}
+
+/// A text as JSON has it.
+fn text(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn tell_message(
+    mut message: Bytes,
+    descriptor: &MessageDescriptor,
+    with_type: bool,
+    types: &Types,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), String> {
+    let deeper =
+        depth.checked_sub(1).ok_or_else(|| format!("it is nested deeper than {ENTITY_NESTING_MAX}"))?;
+    // All values of a field together.
+    let mut fields: BTreeMap<u32, Vec<Raw>> = BTreeMap::new();
+    while !message.is_empty() {
+        let (number, raw) = field(&mut message).ok_or(BROKEN)?;
+        // What a newer schema has is left out.
+        if descriptor.get_field(number).is_some() {
+            fields.entry(number).or_default().push(raw);
+        }
+    }
+    out.push('{');
+    let mut separator = "";
+    if with_type {
+        out.push_str("\"_type\":");
+        out.push_str(&text(descriptor.full_name()));
+        separator = ",";
+    }
+    for (number, all) in fields {
+        let Some(descriptor) = descriptor.get_field(number) else { continue };
+        let _ = write!(out, "{separator}{}:", text(descriptor.name()));
+        separator = ",";
+        if descriptor.is_map() {
+            tell_map(&all, &descriptor, types, deeper, out)?;
+        } else if descriptor.is_list() {
+            out.push('[');
+            let mut separator = "";
+            for raw in unpacked(all, &descriptor.kind())? {
+                out.push_str(separator);
+                separator = ",";
+                tell_value(raw, &descriptor.kind(), true, types, deeper, out)?;
+            }
+            out.push(']');
+        } else if let Some(last) = all.into_iter().next_back() {
+            tell_value(last, &descriptor.kind(), false, types, deeper, out)?;
+        }
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// Values of a repeated field, also those that are written behind each other.
+fn unpacked(all: Vec<Raw>, kind: &Kind) -> Result<Vec<Raw>, String> {
+    if matches!(kind, Kind::String | Kind::Bytes | Kind::Message(_)) {
+        return Ok(all);
+    }
+    let mut each = Vec::new();
+    for raw in all {
+        let Raw::Length(mut packed) = raw else {
+            each.push(raw);
+            continue;
+        };
+        while !packed.is_empty() {
+            let next = match kind {
+                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => packed.try_get_u64_le().ok().map(Raw::Eight),
+                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => packed.try_get_u32_le().ok().map(Raw::Four),
+                _ => varint(&mut packed).map(Raw::Varint),
+            };
+            each.push(next.ok_or(BROKEN)?);
+        }
+    }
+    Ok(each)
+}
+
+fn tell_map(
+    all: &[Raw],
+    descriptor: &FieldDescriptor,
+    types: &Types,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), String> {
+    let Kind::Message(entry) = descriptor.kind() else { return Err(BROKEN.to_owned()) };
+    let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
+    // The last one with a key counts.
+    let mut entries: BTreeMap<String, Raw> = BTreeMap::new();
+    for raw in all {
+        let Raw::Length(mut entry) = raw.clone() else { return Err(BROKEN.to_owned()) };
+        let (mut key, mut value) = (absent(&key_kind), absent(&value_kind));
+        while !entry.is_empty() {
+            match field(&mut entry).ok_or(BROKEN)? {
+                (1, raw) => key = raw,
+                (2, raw) => value = raw,
+                _ => {}
+            }
+        }
+        let mut name = String::new();
+        tell_value(key, &key_kind, false, types, depth, &mut name)?;
+        entries.insert(if name.starts_with('"') { name } else { format!("\"{name}\"") }, value);
+    }
+    out.push('{');
+    let mut separator = "";
+    for (name, value) in entries {
+        let _ = write!(out, "{separator}{name}:");
+        separator = ",";
+        tell_value(value, &value_kind, false, types, depth, out)?;
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// What a map's entry has that is not written.
+fn absent(kind: &Kind) -> Raw {
+    match kind {
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Raw::Four(0),
+        Kind::String | Kind::Bytes | Kind::Message(_) => Raw::Length(Bytes::new()),
+        _ => Raw::Varint(0),
+    }
+}
+
+fn tell_value(
+    raw: Raw,
+    kind: &Kind,
+    is_repeated: bool,
+    types: &Types,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), String> {
+    if out.len() > ENTITY_JSON_MAX {
+        return Err(format!("it would be more than {ENTITY_JSON_MAX} bytes of JSON"));
+    }
+    let _ = match (kind, raw) {
+        (Kind::Double, Raw::Eight(bits)) => write!(out, "{}", number(java_double(f64::from_bits(bits)))),
+        (Kind::Float, Raw::Four(bits)) => write!(out, "{}", number(java_float(f32::from_bits(bits)))),
+        (Kind::Int32, Raw::Varint(number)) => write!(out, "{}", number as i32),
+        (Kind::Int64, Raw::Varint(number)) => write!(out, "{}", number.cast_signed()),
+        (Kind::Uint32, Raw::Varint(number)) => write!(out, "{}", number as u32),
+        (Kind::Uint64, Raw::Varint(number)) => write!(out, "{number}"),
+        (Kind::Sint32, Raw::Varint(number)) => write!(out, "{}", unzigzag(number) as i32),
+        (Kind::Sint64, Raw::Varint(number)) => write!(out, "{}", unzigzag(number)),
+        (Kind::Fixed32, Raw::Four(number)) => write!(out, "{number}"),
+        (Kind::Fixed64, Raw::Eight(number)) => write!(out, "{number}"),
+        (Kind::Sfixed32, Raw::Four(number)) => write!(out, "{}", number.cast_signed()),
+        (Kind::Sfixed64, Raw::Eight(number)) => write!(out, "{}", number.cast_signed()),
+        (Kind::Bool, Raw::Varint(number)) => write!(out, "{}", number != 0),
+        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", text(&String::from_utf8_lossy(&bytes))),
+        (Kind::Bytes, Raw::Length(bytes)) => write!(out, "\"{}\"", STANDARD.encode(&bytes)),
+        (Kind::Enum(descriptor), Raw::Varint(number)) => {
+            tell_enum(number as i32, descriptor, out);
+            Ok(())
+        }
+        (Kind::Message(descriptor), Raw::Length(message)) => {
+            let with_type = is_repeated || types.id_of(descriptor.full_name()).is_some();
+            tell_message(message, descriptor, with_type, types, depth, out)?;
+            Ok(())
+        }
+        _ => return Err(format!("a value is not written as the schema's {kind:?} is")),
+    };
+    Ok(())
+}
+
+/// A number as it is in JSON, which has no names for those that are none.
+fn number(java: String) -> String {
+    if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
+}
+
+/// An enum's value by its name, or by its number where the schema has none.
+fn tell_enum(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
+    let _ = match descriptor.get_value(number) {
+        Some(value) => write!(out, "{}", text(value.name())),
+        None => write!(out, "{number}"),
+    };
+}
+
+/// The entity that JSON says, wrapped; else why there is none.
+pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) -> Result<Bytes, String> {
+    let mut out = BytesMut::new();
+    match types.id_of(name) {
+        Some(id) => {
+            put_tag(TYPE_ID, VARINT, &mut out);
+            put_varint(&mut out, id.into());
+        }
+        None => {
+            put_tag(TYPE_NAME, LENGTH, &mut out);
+            put_bytes(&mut out, name.as_bytes());
+        }
+    }
+    if let Some(descriptor) = types.enumeration(name) {
+        let value = object.get("_value").ok_or("it has no _value")?;
+        put_tag(ENUM, VARINT, &mut out);
+        put_varint(&mut out, i64::from(enum_number(value, &descriptor)?).cast_unsigned());
+        return Ok(out.freeze());
+    }
+    let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
+    let mut body = BytesMut::new();
+    put_message(object, &descriptor, &mut body)?;
+    put_tag(MESSAGE, LENGTH, &mut out);
+    put_bytes(&mut out, &body);
+    Ok(out.freeze())
+}
+
+fn put_tag(number: u32, wire: u32, out: &mut BytesMut) {
+    put_varint(out, u64::from(number) << 3 | u64::from(wire));
+}
+
+fn put_message(
+    object: &Map<String, Value>,
+    descriptor: &MessageDescriptor,
+    out: &mut BytesMut,
+) -> Result<(), String> {
+    let named = |name: &String| descriptor.get_field_by_name(name);
+    if let Some((unknown, _)) = object.iter().find(|(name, _)| *name != "_type" && named(name).is_none()) {
+        return Err(format!("{} has no field '{unknown}' in its schema", descriptor.full_name()));
+    }
+    for field in descriptor.fields() {
+        match object.get(field.name()).unwrap_or(&Value::Null) {
+            Value::Null if field.is_required() => {
+                return Err(format!(
+                    "{} has no '{}', which its schema wants",
+                    descriptor.full_name(),
+                    field.name()
+                ));
+            }
+            Value::Null => {}
+            Value::Object(entries) if field.is_map() => put_map(entries, &field, out)?,
+            Value::Array(all) if field.is_list() => {
+                for value in all {
+                    put_value(value, &field, out)?;
+                }
+            }
+            value => put_value(value, &field, out)?,
+        }
+    }
+    Ok(())
+}
+
+fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
+    let Kind::Message(descriptor) = field.kind() else { return Err(wrong(&Value::Null, field)) };
+    for (name, value) in entries {
+        let mut entry = BytesMut::new();
+        let key = match descriptor.map_entry_key_field().kind() {
+            Kind::Bool => Value::Bool(name.parse().map_err(|_| wrong(&Value::from(name.as_str()), field))?),
+            _ => Value::from(name.as_str()),
+        };
+        put_value(&key, &descriptor.map_entry_key_field(), &mut entry)?;
+        put_value(value, &descriptor.map_entry_value_field(), &mut entry)?;
+        put_tag(field.number(), LENGTH, out);
+        put_bytes(out, &entry);
+    }
+    Ok(())
+}
+
+fn wrong(value: &Value, field: &FieldDescriptor) -> String {
+    const SHOWN_MAX: usize = 60;
+    let mut shown: String = value.to_string().chars().take(SHOWN_MAX).collect();
+    if value.to_string().chars().nth(SHOWN_MAX).is_some() {
+        shown.push('…');
+    }
+    format!("{shown} is nothing for '{}', which is {:?}", field.name(), field.kind())
+}
+
+/// A value of a field, or of one of its repetitions.
+fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
+    let (kind, number) = (field.kind(), field.number());
+    let refused = || wrong(value, field);
+    // Numbers may be given as texts, and the other way round.
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        _ => String::new(),
+    };
+    let signed = |low: i64, high: i64| {
+        text.parse::<i64>().ok().filter(|number| (low..=high).contains(number)).ok_or_else(refused)
+    };
+    let unsigned = |high: u64| text.parse::<u64>().ok().filter(|number| *number <= high).ok_or_else(refused);
+    let (small, large) = ((i32::MIN.into(), i32::MAX.into()), (i64::MIN, i64::MAX));
+    let varint = match &kind {
+        Kind::Int32 => signed(small.0, small.1)?.cast_unsigned(),
+        Kind::Int64 => signed(large.0, large.1)?.cast_unsigned(),
+        Kind::Uint32 => unsigned(u32::MAX.into())?,
+        Kind::Uint64 => unsigned(u64::MAX)?,
+        Kind::Sint32 => zigzag(signed(small.0, small.1)?),
+        Kind::Sint64 => zigzag(signed(large.0, large.1)?),
+        Kind::Bool => u64::from(value.as_bool().ok_or_else(refused)?),
+        Kind::Enum(descriptor) => i64::from(enum_number(value, descriptor)?).cast_unsigned(),
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => {
+            let bits = match &kind {
+                Kind::Double => text.parse::<f64>().map_err(|_| refused())?.to_bits(),
+                Kind::Fixed64 => unsigned(u64::MAX)?,
+                _ => signed(large.0, large.1)?.cast_unsigned(),
+            };
+            put_tag(number, EIGHT, out);
+            out.put_u64_le(bits);
+            return Ok(());
+        }
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => {
+            let bits = match &kind {
+                Kind::Float => text.parse::<f32>().map_err(|_| refused())?.to_bits(),
+                Kind::Fixed32 => unsigned(u32::MAX.into())? as u32,
+                _ => signed(small.0, small.1)? as u32,
+            };
+            put_tag(number, FOUR, out);
+            out.put_u32_le(bits);
+            return Ok(());
+        }
+        Kind::String | Kind::Bytes | Kind::Message(_) => {
+            let bytes = match (&kind, value) {
+                (Kind::Message(descriptor), Value::Object(object))
+                    if !field.is_map() && !field.is_group() =>
+                {
+                    let mut message = BytesMut::new();
+                    put_message(object, descriptor, &mut message)?;
+                    message.freeze()
+                }
+                (Kind::String, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
+                    text.into_bytes().into()
+                }
+                (Kind::Bytes, Value::String(text)) => STANDARD.decode(text).map_err(|_| refused())?.into(),
+                _ => return Err(refused()),
+            };
+            put_tag(number, LENGTH, out);
+            put_bytes(out, &bytes);
+            return Ok(());
+        }
+    };
+    put_tag(number, VARINT, out);
+    put_varint(out, varint);
+    Ok(())
+}
+
+fn enum_number(value: &Value, descriptor: &EnumDescriptor) -> Result<i32, String> {
+    let known = match value {
+        Value::String(name) => descriptor.get_value_by_name(name).map(|known| known.number()),
+        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
+        _ => None,
+    };
+    known.ok_or_else(|| format!("{value} is no value of {}", descriptor.full_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schemas;
+
+    const SCHEMA: &str = "syntax = \"proto3\";\npackage shop;\n\
+        /**\n * A colour.\n * @TypeId(1000050)\n */\nenum Color { RED = 0; GREEN = 5; }\n\
+        /** @TypeId(1000042) */\nmessage Author { string name = 1; int32 born = 2; }\n\
+        message P { int32 x = 1; }\n\
+        message Book { string title = 1; int32 pages = 2; Author author = 3; repeated Author others = 4;\n\
+        repeated int32 years = 5; Color color = 6; bytes cover = 7; int64 isbn = 8; double price = 9; float weight = 10;\n\
+        bool sold = 11; uint64 big = 12; sint32 s = 13; fixed64 f = 14; repeated string tags = 15;\n\
+        repeated Color colors = 16; string camelCase = 17; string snake_case = 18; map<string, int32> counts = 19;\n\
+        map<int32, Author> by = 20; P p = 21; repeated P ps = 22; map<bool, P> yes = 23; Book next = 24;\n\
+        sfixed32 sf = 25; repeated double ds = 26; }";
+
+    fn types() -> Types {
+        schemas::types_of(Bytes::from_static(SCHEMA.as_bytes()))
+    }
+
+    fn bytes(hex: &str) -> Bytes {
+        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(digit).collect::<Vec<u8>>().into()
+    }
+
+    fn read(json: &str) -> Result<Bytes, String> {
+        let value: Value = serde_json::from_str(json).unwrap();
+        let name = value["_type"].as_str().unwrap().to_owned();
+        from_json(value.as_object().unwrap(), &name, &types())
+    }
+
+    /// Bytes and JSON as protostream 6.0.7 makes them of each other.
+    #[test]
+    fn entities_are_read_and_written_as_protostream_does_it() {
+        for (hex, json) in [
+            (
+                "82010973686f702e426f6f6b8a01090a04456d6d6110da03",
+                r#"{"_type":"shop.Book","title":"Emma","pages":474}"#,
+            ),
+            ("9801ea843d8a01090a044a616e6510ef0d", r#"{"_type":"shop.Author","name":"Jane","born":1775}"#),
+            ("82010973686f702e426f6f6b8a0100", r#"{"_type":"shop.Book"}"#),
+            ("9801f2843d900105", r#"{"_type":"shop.Color","_value":"GREEN"}"#),
+            (
+                "82010973686f702e426f6f6b8a01109a01050a016110019a01050a01621002",
+                r#"{"_type":"shop.Book","counts":{"a":1,"b":2}}"#,
+            ),
+            (
+                "82010973686f702e426f6f6b8a01081a060a044a616e65",
+                r#"{"_type":"shop.Book","author":{"_type":"shop.Author","name":"Jane"}}"#,
+            ),
+            (
+                "82010973686f702e426f6f6b8a013f22030a0161220210022801280228ac0230053a0201024081808080808080\
+                 1049000000000000f83f55cdcccc3d580168057107000000000000007a01787a00",
+                "{\"_type\":\"shop.Book\",\"others\":[{\"_type\":\"shop.Author\",\"name\":\"a\"},\
+                 {\"_type\":\"shop.Author\",\"born\":2}],\"years\":[1,2,300],\"color\":\"GREEN\",\"cover\":\"AQI=\",\
+                 \"isbn\":9007199254740993,\"price\":1.5,\"weight\":0.1,\"sold\":true,\"s\":-3,\"f\":7,\"tags\":[\"x\",\"\"]}",
+            ),
+        ] {
+            let wrapped = read(json).unwrap();
+            assert_eq!(wrapped, bytes(hex), "{json}");
+            assert_eq!(to_json(wrapped, &types()).as_deref(), Ok(json));
+        }
+        // What is written though it has nothing is told, too.
+        let defaults = bytes("82010973686f702e426f6f6b8a01040a001000");
+        assert_eq!(to_json(defaults, &types()).unwrap(), r#"{"_type":"shop.Book","title":"","pages":0}"#);
+    }
+
+    #[test]
+    fn what_is_json_comes_back_as_it_was() {
+        for json in [
+            r#"{"_type":"shop.Book","colors":["RED","GREEN",7],"camelCase":"c","snake_case":"s"}"#,
+            r#"{"_type":"shop.Book","by":{"-1":{"_type":"shop.Author","name":"n"}}}"#,
+            r#"{"_type":"shop.Book","p":{"x":1},"ps":[{"_type":"shop.P","x":1},{"_type":"shop.P"}]}"#,
+            r#"{"_type":"shop.Book","yes":{"false":{"x":1},"true":{}}}"#,
+            r#"{"_type":"shop.Book","price":"NaN","sf":-7,"ds":[1.0,-0.0,1.0E300,"-Infinity"]}"#,
+            r#"{"_type":"shop.Book","next":{"next":{"title":"a\u0007\"é"}}}"#,
+        ] {
+            assert_eq!(to_json(read(json).unwrap(), &types()).as_deref(), Ok(json));
+        }
+        // Other ways to say the same.
+        for (json, same) in [
+            (r#"{"title":"x","_type":"shop.Book"}"#, r#"{"_type":"shop.Book","title":"x"}"#),
+            (
+                r#"{"_type":"shop.Book","title":7,"pages":"7","years":7,"p":null,"ps":[]}"#,
+                r#"{"_type":"shop.Book","title":"7","pages":7,"years":[7]}"#,
+            ),
+        ] {
+            assert_eq!(to_json(read(json).unwrap(), &types()).as_deref(), Ok(same));
+        }
+        // Packed, and a field that the schema does not have.
+        let packed = bytes("82010973686f702e426f6f6b8a01082a03010203f83f07");
+        assert_eq!(to_json(packed, &types()).unwrap(), r#"{"_type":"shop.Book","years":[1,2,3]}"#);
+    }
+
+    #[test]
+    fn what_the_schema_does_not_have_is_refused_by_name() {
+        for (json, why) in [
+            (r#"{"_type":"shop.Nope"}"#, "there is no schema for _type 'shop.Nope'"),
+            (r#"{"_type":"shop.Book","nope":1}"#, "shop.Book has no field 'nope' in its schema"),
+            (r#"{"_type":"shop.Book","author":{"x":1}}"#, "shop.Author has no field 'x' in its schema"),
+            (r#"{"_type":"shop.Book","pages":"x"}"#, "\"x\" is nothing for 'pages', which is int32"),
+            (r#"{"_type":"shop.Book","pages":1.5}"#, "1.5 is nothing for 'pages', which is int32"),
+            (r#"{"_type":"shop.Book","pages":2147483648}"#, "2147483648 is nothing for 'pages'"),
+            (r#"{"_type":"shop.Book","pages":[7]}"#, "[7] is nothing for 'pages'"),
+            (r#"{"_type":"shop.Book","author":7}"#, "7 is nothing for 'author', which is shop.Author"),
+            (r#"{"_type":"shop.Book","color":"BLUE"}"#, "\"BLUE\" is no value of shop.Color"),
+            (r#"{"_type":"shop.Book","sold":"true"}"#, "\"true\" is nothing for 'sold', which is bool"),
+            (r#"{"_type":"shop.Book","cover":"?"}"#, "\"?\" is nothing for 'cover', which is bytes"),
+            (r#"{"_type":"shop.Book","counts":7}"#, "7 is nothing for 'counts'"),
+            (r#"{"_type":"shop.Color"}"#, "it has no _value"),
+        ] {
+            let told = read(json).unwrap_err();
+            assert!(told.starts_with(why), "{json}: {told}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_entity_are_refused() {
+        let whole = bytes("82010973686f702e426f6f6b8a01090a04456d6d6110da03");
+        let type_alone = 12;
+        for length in (1..whole.len()).filter(|length| *length != type_alone) {
+            assert!(to_json(whole.slice(..length), &types()).is_err(), "{length}");
+        }
+        for hex in ["8a0100", "98018a843d8a0100", "d80102980100", "82010973686f702e426f6f6b8a01020b0c", "00"]
+        {
+            assert!(to_json(bytes(hex), &types()).is_err(), "{hex}");
+        }
+        // A message within a message, without end.
+        let mut nested = BytesMut::new();
+        for _ in 0..1_000 {
+            let inner = nested.split().freeze();
+            put_tag(24, LENGTH, &mut nested);
+            put_bytes(&mut nested, &inner);
+        }
+        let mut wrapped = BytesMut::from(&bytes("82010973686f702e426f6f6b")[..]);
+        put_tag(MESSAGE, LENGTH, &mut wrapped);
+        put_bytes(&mut wrapped, &nested);
+        let told = to_json(wrapped.freeze(), &types()).unwrap_err();
+        assert!(told.contains("nested deeper"), "{told}");
+    }
+}
