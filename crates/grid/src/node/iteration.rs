@@ -126,6 +126,10 @@ impl Iteration {
         self.lanes.iter().map(of).sum()
     }
 
+    fn asked(&self) -> usize {
+        self.lanes.iter().filter(|lane| matches!(lane.state, LaneState::Asked { .. })).count()
+    }
+
     fn is_over(&self) -> bool {
         self.todo.is_empty() && self.lanes.is_empty()
     }
@@ -165,6 +169,10 @@ impl Cache {
 
     pub(crate) fn unconsumed(&self, id: IterationId) -> usize {
         self.iterations.get(&id).map_or(0, Iteration::unconsumed)
+    }
+
+    pub(crate) fn asked(&self, id: IterationId) -> usize {
+        self.iterations.get(&id).map_or(0, Iteration::asked)
     }
 
     /// Whether a reader has been told that there is nothing yet.

@@ -59,6 +59,11 @@ impl Node {
         self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
     }
 
+    /// Requests of an iteration that are on their way: never more than [`crate::LANES_MAX`].
+    pub fn asked(&self, cache: CacheId, iteration: IterationId) -> usize {
+        self.caches.get(&cache).map_or(0, |cache| cache.asked(iteration))
+    }
+
     /// Begins to listen. [`NodeEvent::Told`] says when to ask [`Node::is_listening`] whether the listener is told of
     /// everything.
     ///

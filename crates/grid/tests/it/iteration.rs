@@ -11,7 +11,7 @@ use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, CacheMode, Capacity, Change, Condition, Guarantee, IterationError, IterationId,
-    Lifetime, Next, OperationError, PartitionHandling, Publication, What, Write,
+    LANES_MAX, Lifetime, Next, OperationError, PartitionHandling, Publication, What, Write,
 };
 
 fn put(value: &'static str) -> Action {
@@ -60,6 +60,11 @@ fn unconsumed(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
     cluster.with(n, |node, _| node.unconsumed(cache, id)).expect("alive")
 }
 
+fn asked(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
+    let cache = cluster.cache();
+    cluster.with(n, |node, _| node.asked(cache, id)).expect("alive")
+}
+
 /// All keys with how often they came, and the count at the end.
 fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
     let mut found = BTreeMap::new();
@@ -87,6 +92,7 @@ fn run(seed: u64, guarantee: Guarantee) {
     let mut writes = 0;
     let end = loop {
         assert!(unconsumed(&mut cluster, reader, id) <= batch, "more than the batch");
+        assert!(asked(&mut cluster, reader, id) <= LANES_MAX, "more at once than four requests");
         match next(&mut cluster, reader, id) {
             Next::Items(items) => {
                 assert!(items.len() <= batch);
@@ -205,6 +211,24 @@ fn s004_4_lanes_share_the_batch_however_many_members_there_are() {
         }
         assert!(most <= batch && most > batch / 2, "{most} with {members} members");
     }
+}
+
+/// Requests that are on their way when the reader first has to wait, or is at the end.
+fn asked_at_once(members: usize, publication: Publication) -> usize {
+    let mut cluster = populated(8, members, 600);
+    let id = begin(&mut cluster, 0, publication);
+    while matches!(next(&mut cluster, 0, id), Next::Items(_)) {}
+    asked(&mut cluster, 0, id)
+}
+
+/// S004-8.
+#[test]
+fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
+    let publication = || Publication { batch: 64, ..Publication::default() };
+    assert_eq!(asked_at_once(2, publication()), 0, "everything is here");
+    assert_eq!(asked_at_once(4, publication()), 3, "of each other one");
+    assert_eq!(asked_at_once(9, publication()), 4, "once its own is done");
+    assert_eq!(asked_at_once(9, Publication { lanes: 1, ..publication() }), 1, "one after the other");
 }
 
 #[test]
