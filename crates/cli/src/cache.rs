@@ -9,12 +9,16 @@ use clap::{Args, Subcommand};
 use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
 #[derive(Args)]
-#[command(
-    after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\nExamples:\n  consort cache create shop\n  \
-    consort cache put shop apples 3\n  consort cache get shop apples\n  \
-    consort cache put shop photo - < photo.jpg\n  consort cache --at 10.0.0.1 ls\n  \
-    consort cache ls shop --prefix app --values\n  consort cache watch shop --state\n  consort cache make-available                 when servers have crashed for good"
-)]
+#[command(after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\n\
+    Examples:\n  \
+    consort cache create shop\n  \
+    consort cache put shop apples 3\n  \
+    consort cache get shop apples\n  \
+    consort cache put shop photo - < photo.jpg\n  \
+    consort cache --at 10.0.0.1 ls\n  \
+    consort cache ls shop --prefix app --values\n  \
+    consort cache watch shop --state\n  \
+    consort cache make-available                 when servers have crashed for good")]
 pub(crate) struct Cache {
     /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST:PORT, of which
     /// percent-encoded what is no letter or digit.
@@ -86,7 +90,7 @@ enum Verb {
         #[arg(long)]
         volatile: bool,
     },
-    /// Removes a cache and what it has.
+    /// Removes a cache and what it has. The exit code is 1 if there was none.
     Drop { cache: String },
     /// Goes on without servers that have crashed, where too many did at once.
     ///
@@ -159,7 +163,11 @@ impl Cache {
                 admin.create_volatile(&cache, &settings).await?;
             }
             Verb::Create { cache, settings, .. } => admin.create(&cache, &settings).await?,
-            Verb::Drop { cache } => admin.remove(&cache).await?,
+            Verb::Drop { cache } => {
+                let was_there = admin.names().await?.contains(&cache);
+                admin.remove(&cache).await?;
+                return Ok(code(was_there));
+            }
             Verb::MakeAvailable { cache } => {
                 admin.make_available(cache.as_deref()).await?.iter().for_each(|name| println!("{name}"));
             }

@@ -12,9 +12,10 @@ use crate::join::{Join, introduction};
 
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
-#[command(after_help = "Example:\n  consort chat --cluster chat --name me\n\n\
-    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is `chat`.\n\
-    A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+#[command(after_help = "Example:\n  \
+    consort chat --cluster chat --name me\n\n\
+    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is\n\
+    `chat`. A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
 pub(crate) struct Chat {
     #[command(flatten)]
     join: Join,

@@ -8,11 +8,10 @@ use clap_complete::{Shell, generate};
 
 /// Prints a script by which a shell completes commands and options.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  consort completion bash > ~/.local/share/bash-completion/completions/consort\n  \
+#[command(after_help = "Examples:\n  \
+    consort completion bash > ~/.local/share/bash-completion/completions/consort\n  \
     consort completion zsh > ~/.zfunc/_consort\n  \
-    consort completion fish > ~/.config/fish/completions/consort.fish"
-)]
+    consort completion fish > ~/.config/fish/completions/consort.fish")]
 pub(crate) struct Completion {
     shell: Shell,
 }

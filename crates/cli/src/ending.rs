@@ -26,6 +26,12 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+
+    /// The name of the one after the next.
+    pub(crate) async fn next_but_one(&mut self) -> &'static str {
+        self.next().await;
+        self.next().await
+    }
 }
 
 /// Until this process' input ends, and with it whoever has started it.

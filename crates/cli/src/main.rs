@@ -31,8 +31,9 @@ use tracing_subscriber::filter::Directive;
     name = "consort",
     version,
     after_help = "To begin with: consort demo. Every command has --help with an example.\n\n\
-        Variables of a configuration come from -D NAME=VALUE or from the environment: jgroups.bind_addr is\n\
-        JGROUPS_BIND_ADDR. What goes wrong is told on standard error; CONSORT_LOG=debug tells more."
+    Variables of a configuration come from -D NAME=VALUE or from the environment:\n\
+    jgroups.bind_addr is JGROUPS_BIND_ADDR. What goes wrong is told on standard\n\
+    error; CONSORT_LOG=debug tells more."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
     let level = match arguments.command {
         Command::Sim(_) => "off",
         Command::Demo(_) | Command::Live(_) => "error",
-        Command::Server(_) => "warn,consort_server=info,consort::reload=info",
+        Command::Server(_) => "warn,consort_server=info,consort::reload=info,consort::server=info",
         _ => "warn",
     };
     // Layers have switches of their own for what they trace, to be used while the program runs.
@@ -155,5 +156,40 @@ mod sigpipe {
         unsafe {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTH: usize = 80;
+
+    fn check(command: &mut clap::Command, path: &str) {
+        let help = command.render_long_help().to_string();
+        let is_root = !path.contains(' ');
+        assert!(
+            is_root
+                || path.ends_with("help")
+                || help.contains("Example")
+                || command.has_subcommands()
+                || path.split(' ').count() > 2,
+            "{path} has no example"
+        );
+        for line in help.lines().filter(|line| line.chars().count() > WIDTH) {
+            // What is to be copied is in one line.
+            assert!(line.starts_with("  consort "), "{path} --help has a line of more than {WIDTH}: {line}");
+        }
+        for below in command.get_subcommands_mut() {
+            let path = format!("{path} {}", below.get_name());
+            check(below, &path);
+        }
+    }
+
+    #[test]
+    fn every_help_has_an_example_and_fits_a_terminal() {
+        let mut command = Arguments::command().term_width(WIDTH);
+        command.build();
+        check(&mut command, "consort");
     }
 }

@@ -11,14 +11,17 @@ use consort_capture as capture;
 
 /// Reads a pcap file, or the hex vectors of the facts, and prints every JGroups message in it.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
-    consort parse jgroups.pcap\n\nThe exit code is 1 if there is no JGroups message."
-)]
+#[command(after_help = "Example:\n  \
+    tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
+    consort parse jgroups.pcap\n\n\
+    The exit code is 1 if there is no JGroups message.")]
 pub(crate) struct Parse {
     /// A capture (pcap, not pcapng), or a text with a packet per line in hex digits.
     file: PathBuf,
 }
+
+/// Characters of a line that are repeated to whoever has given something else.
+const SHOWN_MAX: usize = 60;
 
 impl Parse {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
@@ -33,10 +36,17 @@ impl Parse {
                 }
             }
         } else {
-            let text = String::from_utf8(bytes).context("neither a pcap file nor a text")?;
+            let text = String::from_utf8(bytes)
+                .with_context(|| format!("{}: neither a capture (pcap) nor a text", self.file.display()))?;
             for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
                 let (name, hex) = line.rsplit_once(' ').unwrap_or(("", line));
-                let packet = capture::unhex(hex).with_context(|| format!("`{line}` is not hex digits"))?;
+                let packet = capture::unhex(hex).with_context(|| {
+                    let shown: String = line.chars().take(SHOWN_MAX).collect();
+                    format!(
+                        "{}: neither a capture (pcap) nor a packet in hex digits: `{shown}`",
+                        self.file.display()
+                    )
+                })?;
                 shown.payload(name, capture::Kind::Packet, &packet);
             }
         }

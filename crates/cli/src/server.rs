@@ -1,6 +1,6 @@
 //! `consort server`: caches for Hot Rod clients.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use consort_cache::{CacheManager, Channel, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{Mechanism, ServerBuilder, Tokens, Users};
+use consort_server::{Mechanism, ServerBuilder, ServerError, Tokens, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
@@ -20,24 +20,34 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  consort server\n  consort server --cluster shop --port 11223\n  \
+#[command(after_help = "Examples:\n  \
+    consort server\n  \
+    consort server --cluster shop --port 11223\n  \
     consort server --data /var/lib/consort\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
-    With --data, definitions of caches, schemas and persistent counters are there again when all servers have ended; what\n\
-    caches have is in memory. Servers of a cluster that have all ended wait for those that were there to the last.\n\n\
-    Without --users who can connect can do everything. With it only these users are served, each with what its roles\n\
-    permit; consort user --help tells what the file is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256;\n\
-    with TLS also by PLAIN, with --tls-client-ca by a certificate whose common name is the user's (EXTERNAL), and with\n\
-    --token-key by a JSON Web Token whose sub is the user's name (OAUTHBEARER). Without TLS, passwords and tokens as they\n\
-    are are refused unless --allow-cleartext says that nobody can read along.\n\n\
-    With SIGHUP the server reads its files again. Of --users, roles count from the next request on, and connections of who is\n\
-    no user any more end; a new password is for who comes then. --tls-cert, --tls-key and --tls-client-ca are for connections\n\
-    to come. A file with something wrong in it changes nothing: the log says what is wrong, and where.\n\n\
-    The log, on standard error, tells when members come and go, when caches are degraded because too many owners are away, and\n\
-    when entries move to new owners. CONSORT_LOG=warn tells only what is wrong.\n\n\
-    On the same port it answers in HTTP: /health, /health/live, /health/ready and /health/started to everybody, and /metrics,\n\
-    as Prometheus reads them, to users who may see how things are (--open-metrics: to everybody).\n\n\
-    SIGTERM ends a server once it has answered what it was asked and others have what it has.")]
+    With --data, definitions of caches, schemas and persistent counters are there\n\
+    again when all servers have ended; what caches have is in memory. Servers of a\n\
+    cluster that have all ended wait for those that were there to the last.\n\n\
+    Without --users who can connect can do everything. With it only these users are\n\
+    served, each with what its roles permit; consort user --help tells what the file\n\
+    is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256; with TLS\n\
+    also by PLAIN, with --tls-client-ca by a certificate whose common name is the\n\
+    user's (EXTERNAL), and with --token-key by a JSON Web Token whose sub is the\n\
+    user's name (OAUTHBEARER). Without TLS, passwords and tokens as they are are\n\
+    refused unless --allow-cleartext says that nobody can read along.\n\n\
+    With SIGHUP the server reads its files again. Of --users, roles count from the\n\
+    next request on, and connections of who is no user any more end; a new password\n\
+    is for who comes then. --tls-cert, --tls-key and --tls-client-ca are for\n\
+    connections to come. A file with something wrong in it changes nothing: the log\n\
+    says what is wrong, and where.\n\n\
+    The log, on standard error, tells when members come and go, when caches are\n\
+    degraded because too many owners are away, and when entries move to new owners.\n\
+    CONSORT_LOG=warn tells only what is wrong.\n\n\
+    On the same port it answers in HTTP: /health, /health/live, /health/ready and\n\
+    /health/started to everybody, and /metrics, as Prometheus reads them, to users\n\
+    who may see how things are (--open-metrics: to everybody).\n\n\
+    SIGTERM ends a server once it has answered what it was asked and others have\n\
+    what it has.")]
 pub(crate) struct Server {
     /// The port for clients.
     #[arg(long, default_value_t = 11222)]
@@ -52,16 +62,16 @@ pub(crate) struct Server {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// The cluster's stack: a file, or a stock one such as tcp.xml.
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml", requires = "cluster")]
     config: String,
-    /// This member's name.
-    #[arg(long, value_name = "NAME")]
+    /// This member's name; without it, the host's and a number.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
     name: Option<String>,
-    /// Where to bind for the other servers.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where to bind for the other servers; without it, as the stack has it (site_local in the stock ones).
+    #[arg(long, value_name = "ADDRESS", requires = "cluster")]
     bind: Option<String>,
     /// Sets a variable of the stack, such as jgroups.bind_port.
-    #[arg(short = 'D', value_name = "NAME=VALUE")]
+    #[arg(short = 'D', value_name = "NAME=VALUE", requires = "cluster")]
     define: Vec<String>,
     /// Keeps what is to outlive all servers in this directory, which is this server's alone.
     #[arg(long, value_name = "DIRECTORY")]
@@ -108,6 +118,23 @@ pub(crate) struct Server {
     with_parent: bool,
 }
 
+/// What can be done about a start that has failed, if there is something.
+fn advised(error: ServerError) -> anyhow::Error {
+    let advice = match &error {
+        ServerError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse => {
+            "another server may run there, or another program: name another port with --port"
+        }
+        ServerError::Listen { error, .. } if error.kind() == ErrorKind::AddrNotAvailable => {
+            "this host has no such address: name one of its own with --host, or 0.0.0.0 for all"
+        }
+        ServerError::Listen { error, .. } if error.kind() == ErrorKind::PermissionDenied => {
+            "ports below 1024 are for root, as a rule: name another one with --port"
+        }
+        _ => return error.into(),
+    };
+    anyhow::anyhow!("{error}; {advice}")
+}
+
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let known = || format!("mechanisms are {}", Mechanism::ALL.map(Mechanism::name).join(", "));
     Mechanism::from_name(name).ok_or_else(known)
@@ -118,7 +145,7 @@ impl Server {
         // What is wrong with its files is told before it joins anybody.
         let mut builder = self.secured()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
-        let mut signals = Signals::listen()?;
+        let (mut signals, mut again) = (Signals::listen()?, Signals::listen()?);
         // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.
         let has_files = self.users.is_some() || self.tls_cert.is_some();
         let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
@@ -140,7 +167,7 @@ impl Server {
         }
         // It may wait for others for long.
         let server = tokio::select! {
-            started = builder.start(manager) => started?,
+            started = builder.start(manager) => started.map_err(advised)?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         if self.users.is_none() && !server.address().ip().is_loopback() {
@@ -162,12 +189,20 @@ impl Server {
         };
         let end = async {
             tokio::select! {
-                _ = signals.next() => {}
+                name = signals.next() => {
+                    tracing::info!("{name}: answers what was asked, and leaves; another signal ends it at once");
+                }
                 () = end_of_input(), if self.with_parent => {}
                 () = reading => {}
             }
         };
-        server.serve_until(end).await?;
+        tokio::select! {
+            served = server.serve_until(end) => served?,
+            name = again.next_but_one() => {
+                anyhow::bail!("{name} once more: ended before all was answered and others had everything");
+            }
+        }
+        tracing::info!("ended");
         Ok(ExitCode::SUCCESS)
     }
 

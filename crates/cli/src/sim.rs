@@ -12,9 +12,12 @@ use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run}
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  consort sim --stack udp.xml --members 5 --seeds 1000\n  \
-    consort sim --stack udp.xml --members 5 --seed 417\n  consort sim growth --members 4,16,64\n  \
-    consort sim --grid --seeds 1000\n  consort sim --grid --seed 417 --trace\n\n\
+    after_help = "Examples:\n  \
+    consort sim --stack udp.xml --members 5 --seeds 1000\n  \
+    consort sim --stack udp.xml --members 5 --seed 417\n  \
+    consort sim growth --members 4,16,64\n  \
+    consort sim --grid --seeds 1000\n  \
+    consort sim --grid --seed 417 --trace\n\n\
     The exit code is 1 if a cluster has broken a rule; how to replay it is printed."
 )]
 pub(crate) struct Sim {
@@ -74,7 +77,8 @@ enum Faults {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  consort sim growth --stack udp.xml --members 4,16,64,256,1000")]
+#[command(after_help = "Example:\n  \
+    consort sim growth --stack udp.xml --members 4,16,64,256,1000")]
 struct GrowthOf {
     /// A stock stack, such as tcp.xml, udp.xml or sequencer.xml.
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
@@ -91,7 +95,8 @@ struct GrowthOf {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  consort sim grid-growth --members 2,8,64 --plot")]
+#[command(after_help = "Example:\n  \
+    consort sim grid-growth --members 2,8,64 --plot")]
 struct GridGrowthOf {
     /// A stock stack, such as tcp.xml or udp.xml.
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]

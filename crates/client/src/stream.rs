@@ -65,7 +65,16 @@ impl Connector {
             None => ServerName::try_from(host.to_owned())
                 .map_err(|_| ConnectionError::Tls(format!("{host} is a name that no certificate has")))?,
         };
-        let stream = self.connector.connect(name, stream).await?;
+        let stream = self.connector.connect(name, stream).await.map_err(|error| {
+            let rustls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            match rustls {
+                // What comes is no record of TLS: as a rule the server speaks without.
+                Some(rustls::Error::InvalidMessage(_)) => {
+                    ConnectionError::Tls("the server's answer is not TLS: it may speak without".to_owned())
+                }
+                _ => error.into(),
+            }
+        })?;
         Ok(Stream::Tls { stream: Box::new(stream), has_within: false })
     }
 }

@@ -288,6 +288,33 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
     });
 }
 
+/// Who would have to take over what it has does not answer: it waits, unless it is told twice.
+#[test]
+fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
+    in_own_network("a_server_that_cannot_leave_in_order_ends_at_the_second_signal", async {
+        let start = |name: &str, port: &str| {
+            let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
+            let own = ["server", &format!("--name={name}"), &format!("--port={port}")];
+            let mut server =
+                Tool::consort_with_log(&[&own[..], &["--cluster=ends", "--bind=127.0.0.1", hosts]].concat());
+            server.wait_for(&["Hot Rod"]);
+            server
+        };
+        let (mut first, mut second) = (start("A", "11222"), start("B", "11223"));
+        done(&["create", "shop"]);
+        second.signal("STOP");
+        first.signal("TERM");
+        first.wait_for(&["SIGTERM: answers what was asked, and leaves"]);
+        first.signal("INT");
+        first.wait_for(&["SIGINT once more: ended before"]);
+        first.wait_for_death();
+        second.signal("CONT");
+        second.signal("TERM");
+        second.wait_for(&["INFO", "ended"]);
+        second.wait_for_end();
+    });
+}
+
 /// Two of three are killed at once: what is left may not write, and so takes nobody in until it is told to go on.
 #[test]
 fn a_server_that_waits_says_for_what() {

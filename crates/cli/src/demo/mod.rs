@@ -22,9 +22,12 @@ use crate::perf::progress::every_second;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("demo")),
-    after_help = "Examples:\n  consort demo\n  consort demo --config udp.xml --time 2\n\n\
-    Servers listen on 11222, 11223 and 11224 of 127.0.0.1, or on other ports where these are taken.\n\
-    The exit code is 1 if a key was lost, or if something has failed that no death explains."
+    after_help = "Examples:\n  \
+    consort demo\n  \
+    consort demo --config udp.xml --time 2\n\n\
+    Servers listen on 11222, 11223 and 11224 of 127.0.0.1, or on other ports where\n\
+    these are taken. The exit code is 1 if a key was lost, or if something has\n\
+    failed that no death explains."
 )]
 pub(crate) struct Demo {
     #[command(flatten)]

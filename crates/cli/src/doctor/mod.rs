@@ -21,15 +21,15 @@ use crate::join::Join;
 ///
 /// It looks at this host, and at a server, or at a member's stack, or at both. Nothing is changed and nobody is joined.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  consort doctor                                      the server of this host\n  \
+#[command(after_help = "Examples:\n  \
+    consort doctor                                      the server of this host\n  \
     consort doctor shop.example:11222                   why can I not connect?\n  \
     consort doctor 'hotrods://alice:PASSWORD@shop.example?trust_store_file_name=ca.pem'\n  \
     consort doctor --config tcp.xml --cluster shop -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
-    A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the next one says what to do.\n\
-    Members answer whose transport has diag.enabled, as in the stock stacks: they are asked as consort probe asks.\n\
-    The exit code is 1 if something is bad, and 2 for errors."
-)]
+    A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the\n\
+    next one says what to do. Members answer whose transport has diag.enabled, as in\n\
+    the stock stacks: they are asked as consort probe asks. The exit code is 1 if\n\
+    something is bad, and 2 for errors.")]
 pub(crate) struct Doctor {
     /// A server, as clients connect to it: a host and perhaps a port, or a URI with hotrod:// or hotrods://. Without it and
     /// --config, 127.0.0.1:11222.

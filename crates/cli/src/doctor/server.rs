@@ -281,8 +281,11 @@ async fn topology(client: &Client, cache: &str, patience: Duration, findings: &m
         }
         let why = trouble
             .map_or_else(|| format!("no connection within {patience:?}"), |trouble| trouble.to_string());
-        let advice = "have it tell clients a name that they can reach (consort server --advertise HOST), or use clients of BASIC \
-                      intelligence";
+        let advice = format!(
+            "have it tell clients a name that they can reach (consort server --advertise HOST), or use clients of BASIC \
+             intelligence; it may also be stopped or overloaded: consort doctor {}:{} tells",
+            address.host, address.port
+        );
         findings.bad(checked, why, advice);
     }
 }

@@ -34,11 +34,16 @@ use crate::join::Join;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("live")),
-    after_help = "It needs unshare and nsenter (util-linux), ip (iproute2), and to be root: `unshare -rn consort live` may do.\n\n\
-    Examples:\n  consort live\n  consort live --events kill,restart --members 3\n  consort live --events pause,cut --detect 4\n\n\
-    \"there\" in the table is the member to which it was done: one that was left out gives old values until it knows, and in\n\
-    a minority it refuses writes.\n\
-    The exit code is 1 if an acknowledged write is lost, a call hangs, or a read gives what it must not."
+    after_help = "It needs unshare and nsenter (util-linux), ip (iproute2), and to be root:\n\
+    `unshare -rn consort live` may do.\n\n\
+    Examples:\n  \
+    consort live\n  \
+    consort live --events kill,restart --members 3\n  \
+    consort live --events pause,cut --detect 4\n\n\
+    \"there\" in the table is the member to which it was done: one that was left out\n\
+    gives old values until it knows, and in a minority it refuses writes. The exit\n\
+    code is 1 if an acknowledged write is lost, a call hangs, or a read gives what\n\
+    it must not."
 )]
 pub(crate) struct Live {
     #[command(flatten)]

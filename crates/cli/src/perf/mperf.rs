@@ -24,11 +24,12 @@ use super::{Cluster, Common};
 ///
 /// Nothing may be lost, duplicated or reordered; the command fails if something is.
 #[derive(Args)]
-#[command(
-    after_help = "The exit code is 1 if a message was lost, duplicated or reordered.\n\nExamples, on one host:\n  consort mperf --members 4 --threads 100 --size 1000 --time 10\n  \
+#[command(after_help = "The exit code is 1 if a message was lost, duplicated or reordered.\n\n\
+    Examples, on one host:\n  \
+    consort mperf --members 4 --threads 100 --size 1000 --time 10\n  \
     consort mperf --config udp.xml --size 20000\n\n\
-    Example, as JGroups' MPerf counts:\n  consort mperf --messages 1000000"
-)]
+    Example, as JGroups' MPerf counts:\n  \
+    consort mperf --messages 1000000")]
 pub(crate) struct Mperf {
     #[command(flatten)]
     common: Common,

@@ -28,12 +28,17 @@ use super::{Cluster, Common, menu};
 /// waits for both.
 #[derive(Args)]
 #[command(after_help = "A read fetches --size bytes from one member; a write sends as many to --anycast\n\
-    members at once and waits for all. A member without others calls itself. Peak memory is that of each round.\n\
-    The exit code is 1 if a call has failed.\n\nExample, on one host:\n  consort uperf --members 4 --threads 25 --time 10\n\n\
-    Example, on three hosts:\n  consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
+    members at once and waits for all. A member without others calls itself. Peak\n\
+    memory is that of each round. The exit code is 1 if a call has failed.\n\n\
+    Example, on one host:\n  \
+    consort uperf --members 4 --threads 25 --time 10\n\n\
+    Example, on three hosts:\n  \
+    consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
     consort uperf --start-none --members 3                                     (on the first)\n\n\
-    Example, as JGroups' UnicastTestRpcDist counts:\n  consort uperf --threads 25 --requests 20000\n\n\
-    Example, by hand:\n  consort uperf --menu")]
+    Example, as JGroups' UnicastTestRpcDist counts:\n  \
+    consort uperf --threads 25 --requests 20000\n\n\
+    Example, by hand:\n  \
+    consort uperf --menu")]
 pub(crate) struct Uperf {
     #[command(flatten)]
     pub(super) common: Common,

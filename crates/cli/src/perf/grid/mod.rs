@@ -46,15 +46,22 @@ use crate::perf::progress::shown;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
-    after_help = "Threads, or invokers, are tasks: each has one operation under way at a time. Half the keys of a member of\n\
-    four are its own with two owners, and read without the network.\n\n\
-    Example, by hand, in as many terminals or on as many hosts as you like:\n  consort perf\n  consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
-    Example, on one host, for scripts:\n  consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
-    Example, through the servers of a cluster:\n  consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\
-    \n  The same as with a pool of connections, one for each invoker:\n  consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
-    The control channel uses the ports 50 above the grid's, unless --control-config says otherwise.\n\
-    SIGTERM and Ctrl-C end a member: others get first what it has. A second one ends it at once.\n\
-    The exit code is 1 if something has failed, and with --spawn also if a key lacks a copy or has copies that differ."
+    after_help = "Threads, or invokers, are tasks: each has one operation under way at a time.\n\
+    Half the keys of a member of four are its own with two owners, and read without\n\
+    the network.\n\n\
+    Example, by hand, in as many terminals or on as many hosts as you like:\n  \
+    consort perf\n  \
+    consort perf --nohup -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
+    Example, on one host, for scripts:\n  \
+    consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
+    Example, through the servers of a cluster:\n  \
+    consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\n  \
+    The same as with a pool of connections, one for each invoker:\n  \
+    consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
+    The control channel uses the ports 50 above the grid's, unless --control-config\n\
+    says otherwise. SIGTERM and Ctrl-C end a member: others get first what it has. A\n\
+    second one ends it at once. The exit code is 1 if something has failed, and with\n\
+    --spawn also if a key lacks a copy or has copies that differ."
 )]
 pub(crate) struct Perf {
     #[command(flatten)]

@@ -19,9 +19,11 @@ use crate::perf::report::Percentiles;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
-    after_help = "Example:\n  consort rebalance --members 3 --megabytes 1000 --invokers 4\n\n\
-    With 2 owners the fourth member gets half of what there is: 1,000 MB are 2,000,000 keys of 1 KB.\n\
-    The exit code is 1 if an operation has failed or a key lacks a copy or has copies that differ."
+    after_help = "Example:\n  \
+    consort rebalance --members 3 --megabytes 1000 --invokers 4\n\n\
+    With 2 owners the fourth member gets half of what there is: 1,000 MB are\n\
+    2,000,000 keys of 1 KB. The exit code is 1 if an operation has failed or a key\n\
+    lacks a copy or has copies that differ."
 )]
 pub(crate) struct Rebalance {
     #[command(flatten)]
