@@ -284,7 +284,9 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
         for file in [cert, key, trusted] {
             std::fs::remove_file(file).expect("a file");
         }
-        server.terminate();
+        server.signal("TERM");
+        server.wait_for(&["INFO", "ended"]);
+        server.wait_for_end();
     });
 }
 
@@ -300,7 +302,7 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
             server.wait_for(&["Hot Rod"]);
             server
         };
-        let (mut first, mut second) = (start("A", "11222"), start("B", "11223"));
+        let (mut first, second) = (start("A", "11222"), start("B", "11223"));
         done(&["create", "shop"]);
         second.signal("STOP");
         first.signal("TERM");
@@ -308,10 +310,6 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
         first.signal("INT");
         first.wait_for(&["SIGINT once more: ended before"]);
         first.wait_for_death();
-        second.signal("CONT");
-        second.signal("TERM");
-        second.wait_for(&["INFO", "ended"]);
-        second.wait_for_end();
     });
 }
 
