@@ -10,7 +10,7 @@ use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Item, Transform, What};
 use crate::topology::Interest;
-use crate::{CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
+use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -70,14 +70,14 @@ pub(crate) enum Body {
     Used(Used),
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
-    /// The coordinator to all members.
-    Install(Box<Topology>),
+    /// The coordinator to all members that have promised it this ballot.
+    Install { ballot: Ballot, topology: Box<Topology> },
     /// The coordinator to a member that may not join.
     Refused(OpenError),
     /// The coordinator to a member that has left: nothing depends on it any more.
     Left,
-    /// The coordinator of a new view to everybody in it.
-    StatusRequest { nonce: u64 },
+    /// The coordinator of a new view to everybody in it, or to who is new in it: asks for the status, and for the promise.
+    StatusRequest { ballot: Ballot },
 }
 
 impl Body {
@@ -328,12 +328,15 @@ pub(crate) enum ToCoordinator {
     Listen(Interest),
     /// This member has listeners, and does not acknowledge what it is told.
     Deaf(Address),
+    /// It has promised a higher ballot than the coordinator's.
+    Outbid(Ballot),
 }
 
 /// All that a coordinator has to know of a member's caches.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
-    pub(crate) nonce: u64,
+    /// What it was asked for under, and has promised.
+    pub(crate) ballot: Ballot,
     pub(crate) caches: Vec<CacheStatus>,
 }
 

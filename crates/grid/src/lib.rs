@@ -3,6 +3,7 @@
 //! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). Who owns what changes with the members,
 //! from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
 
+mod ballot;
 mod command;
 mod config;
 mod consistent_hash;
@@ -23,6 +24,7 @@ mod topology;
 mod version;
 mod wire;
 
+pub use ballot::Ballot;
 pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};

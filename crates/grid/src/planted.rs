@@ -49,6 +49,12 @@ pub enum Planted {
     AbsentCounted,
     /// A coordinator that has lost members does not ask those that are left.
     LossNotConfirmed,
+    /// Members are left out before all who are there have installed that they will be.
+    LeftOutAtOnce,
+    /// Topologies are installed whatever was promised to other coordinators.
+    PromiseForgotten,
+    /// Whose votes are needed changes in one step.
+    QuorumAtOnce,
     /// Members acknowledge what others have written, and keep what they have of it.
     InvalidationIgnored,
     /// A walk that begins a segment again with another owner forgets what has come of it.
@@ -66,7 +72,12 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// All of them.
+    /// Those about votes: views have to overlap within moments, which tests of nodes bring about
+    /// (`crates/grid/tests/it/votes.rs`).
+    #[cfg(feature = "planted")]
+    pub const VOTES: [Self; 3] = [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce];
+
+    /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
     pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use consort_group::Address;
 
 use crate::merge::{PARTINGS_MAX, Parting, Side};
-use crate::{CacheMember, ConsistentHash, Segment};
+use crate::{Ballot, CacheMember, ConsistentHash, Segment};
 
 /// How far a change of owners is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,10 +89,16 @@ pub struct Topology {
     pub reigns: Arc<[u32]>,
     /// The members of the last stable topology: of them more than half must be there.
     pub quorum: Arc<[Address]>,
+    /// The quorum that follows, once all have this topology: of these more than half must be there as well.
+    pub quorum_to_be: Option<Arc<[Address]>>,
+    /// Members that the next topology is without. They count as lost for whoever goes on from this one.
+    pub forgone: Arc<[Address]>,
+    /// Under which ballot this history went on last with enough members. Of two that were made apart, the one with the
+    /// higher ballot has all that was acknowledged.
+    pub ballot: Ballot,
     /// What may be used.
     pub availability: Availability,
-    /// The id of the last topology of this history that was available. Of two sides of a partition only one goes on, so
-    /// whoever has the higher one has all that was acknowledged.
+    /// The id of the last topology of this history that was available.
     pub available: u32,
     /// The member that has begun the cache. It stays the same for as long as there is something of it, through all
     /// lives: what another beginner has made is another cache.
@@ -117,12 +123,15 @@ impl Topology {
             id,
             phase: Phase::Stable,
             members: Arc::from([membership]),
-            current: ConsistentHash::new(vec![member], owner_count, segment_count),
+            current: ConsistentHash::new(vec![member.clone()], owner_count, segment_count),
             pending: None,
             rebalance: 0,
             epochs: vec![id; segment_count.into()].into(),
             reigns: vec![id; segment_count.into()].into(),
             quorum,
+            quorum_to_be: None,
+            forgone: Arc::from([]),
+            ballot: Ballot { number: 0, by: member.address },
             availability: Availability::Available,
             available: id,
             partings: Arc::from([root]),
@@ -268,6 +277,29 @@ impl Topology {
     /// With which topology a segment's primary last changed.
     pub fn reign(&self, segment: Segment) -> u32 {
         self.reigns[usize::from(segment.0)]
+    }
+
+    /// Takes the members out that are being left out, in whatever phase.
+    pub(crate) fn leave_out(&mut self) {
+        let forgone = std::mem::take(&mut self.forgone);
+        let is_gone = |member: &Address| forgone.contains(member);
+        let members = self.members.iter().filter(|one| !is_gone(&one.member.address));
+        self.members = members.cloned().collect();
+        self.current = self.current.without(is_gone);
+        // What only those who are gone were to have stays where it is.
+        let current = &self.current;
+        self.pending = self.pending.as_ref().map(|pending| pending.without(is_gone).or(current));
+        self.availability = Availability::Available;
+    }
+
+    /// The sets of members of each of which more than half must be there.
+    pub(crate) fn quorums(&self) -> impl Iterator<Item = &Arc<[Address]>> {
+        std::iter::once(&self.quorum).chain(&self.quorum_to_be)
+    }
+
+    /// Members that are away or are being left out.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = &Address> {
+        self.away().iter().chain(self.forgone.iter())
     }
 
     /// Owners that are away, if it is degraded.

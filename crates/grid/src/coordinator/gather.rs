@@ -13,14 +13,11 @@ use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
 use crate::node::Cx;
 use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
-use crate::{CacheMode, PartitionHandling};
-
-/// In the number of a question to those who are new in a view; no view has such a number.
-const NEW: u64 = 1 << 63;
+use crate::{Ballot, CacheMode, PartitionHandling};
 
 /// The members that have not answered, and the answers of those that have.
 pub(super) struct Gathering {
-    nonce: u64,
+    ballot: Ballot,
     missing: BTreeSet<Address>,
     found: Vec<(Address, CacheStatus)>,
     asked: Time,
@@ -29,22 +26,21 @@ pub(super) struct Gathering {
 impl Gathering {
     pub(super) fn begin(cx: &mut Cx, view: &View) -> Self {
         let missing = view.members().iter().cloned().collect();
-        let gathering = Self { nonce: view.id().id, missing, found: Vec::new(), asked: cx.now };
+        let gathering = Self { ballot: cx.leads.clone(), missing, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
         gathering
     }
 
-    /// Asks those who are new in the view only. Their answers are not taken for those to [`Gathering::begin`] in this view.
-    pub(super) fn of_new(cx: &mut Cx, view: &View, new: BTreeSet<Address>) -> Self {
-        let nonce = view.id().id | NEW;
-        let gathering = Self { nonce, missing: new, found: Vec::new(), asked: cx.now };
+    /// Asks those who are new in the view only.
+    pub(super) fn of_new(cx: &mut Cx, new: BTreeSet<Address>) -> Self {
+        let gathering = Self { ballot: cx.leads.clone(), missing: new, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
         gathering
     }
 
     fn ask(&self, cx: &mut Cx) {
         for member in &self.missing {
-            cx.send(member, CacheId(0), 0, Body::StatusRequest { nonce: self.nonce });
+            cx.send(member, CacheId(0), 0, Body::StatusRequest { ballot: self.ballot.clone() });
         }
     }
 
@@ -61,18 +57,21 @@ impl Gathering {
 
     /// Takes an answer. Returns whether it was the last.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
-        if status.nonce == self.nonce && self.missing.remove(from) {
+        if status.ballot == self.ballot && self.missing.remove(from) {
             let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));
             self.found.extend(caches.map(|cache| (from.clone(), cache)));
         }
         self.missing.is_empty()
     }
 
-    /// Whether somebody who has answered has a part of a cache, and is no member of that cache here.
+    /// Whether somebody who has answered has a part of a cache, and is no member of that cache here, or knows more of it.
     pub(super) fn has_strangers(&self, led: &BTreeMap<CacheId, Led>) -> bool {
         self.found.iter().any(|(member, status)| {
-            let led = led.get(&status.config.id());
-            status.topology.is_some() && led.is_none_or(|led| !led.topology().contains(member))
+            let Some(theirs) = &status.topology else { return false };
+            let ours = led.get(&status.config.id()).map(Led::topology);
+            ours.is_none_or(|ours| {
+                !ours.contains(member) || ours.id < theirs.id || ours.ballot < theirs.ballot
+            })
         })
     }
 
@@ -141,13 +140,16 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         let status = sides::preferred(&found, view)?;
         Some((status.topology.as_ref()?, &status.config))
     };
-    let longest = found
-        .iter()
-        .filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)))
-        .max_by_key(|(topology, _)| {
-            let rank = rank(topology, view);
-            if cx.has(Planted::WrongHistory) { (u32::MAX - rank.0, rank.1, rank.2, rank.3) } else { rank }
-        });
+    let all = || found.iter().filter_map(|(_, status)| Some((status.topology.as_ref()?, &status.config)));
+    let longest = if cx.has(Planted::WrongHistory) {
+        all().min_by_key(|(topology, _)| topology.available)
+    } else {
+        // What has begun apart has voted apart.
+        let origin =
+            all().max_by_key(|(topology, _)| rank(topology, view)).map(|(topology, _)| &topology.origin);
+        let of_it = all().filter(|(topology, _)| Some(&topology.origin) == origin);
+        of_it.max_by_key(|(topology, _)| (&topology.ballot, rank(topology, view)))
+    };
     let best = if merges { preferred() } else { longest };
     let Some((best, config)) = best.map(|(topology, config)| (topology.clone(), config.clone())) else {
         let staying = found.into_iter().filter(|(_, status)| !status.is_leaving);
@@ -181,9 +183,14 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         if status.is_leaving {
             led.leaving.insert(member.clone());
         }
-        led.present.insert(member);
         let has_more = others.iter().any(|(_, members)| members.contains(&status.member));
-        if !has_more && !led.topology.contains(&status.member.address) && !status.is_leaving {
+        let is_empty = status.topology.is_none() && led.note_empty(&member);
+        if !is_empty {
+            led.present.insert(member);
+        }
+        let is_left_out = led.topology.forgone.contains(&status.member.address);
+        let is_new = is_empty || is_left_out || !led.topology.contains(&status.member.address);
+        if !has_more && is_new && !status.is_leaving {
             led.handle_late(cx, &status.config, status.member, status.restored.as_ref());
         }
     }

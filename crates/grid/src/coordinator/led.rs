@@ -25,13 +25,25 @@ pub(super) struct Led {
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
+    /// Members of the topology that are here and have nothing of it: others have left them out.
+    empty: BTreeSet<Address>,
+    /// What is to follow when all have installed that members are left out.
+    announced: Option<Announced>,
     published: Time,
+}
+
+/// Members are left out with the next topology.
+#[derive(Clone, Copy)]
+struct Announced {
+    /// Somebody has gone on in a degraded cache.
+    was_degraded: bool,
 }
 
 impl Led {
     /// A cache that nobody else has open.
     pub(super) fn begin(cx: &mut Cx, config: CacheConfig, member: CacheMember, view: &View) -> Self {
-        let topology = Topology::first(1, member, config.owner_count(), config.segments);
+        let mut topology = Topology::first(1, member, config.owner_count(), config.segments);
+        topology.ballot = cx.leads.clone();
         let mut led = Self::resume(config, topology);
         led.present = view.members().iter().cloned().collect();
         led.publish(cx);
@@ -49,6 +61,8 @@ impl Led {
             merged: BTreeSet::new(),
             leaving: BTreeSet::new(),
             joining: Vec::new(),
+            empty: BTreeSet::new(),
+            announced: None,
             published: Time::ZERO,
         }
     }
@@ -76,9 +90,10 @@ impl Led {
     /// What it waits for, for people.
     pub(super) fn describe(&self) -> String {
         format!(
-            "topology {} {:?}, not confirmed by {:?}, pulled {:?}, merging {} merged {:?}, leaving {:?}, joining {}",
+            "topology {} {:?}, without {:?} next, not confirmed by {:?}, pulled {:?}, merging {} merged {:?}, leaving {:?}, joining {}",
             self.topology.id,
             self.topology.phase,
+            self.topology.forgone,
             self.unconfirmed(),
             self.pulled,
             self.topology.merging.len(),
@@ -90,10 +105,26 @@ impl Led {
 
     fn unconfirmed(&self) -> Vec<Address> {
         let members = self.topology.addresses();
-        members
-            .filter(|member| self.present.contains(member) && !self.confirmed.contains(member))
-            .cloned()
-            .collect()
+        members.filter(|member| self.counts(member) && !self.confirmed.contains(member)).cloned().collect()
+    }
+
+    /// Whether a member is here with what it should have.
+    fn counts(&self, member: &Address) -> bool {
+        self.present.contains(member)
+            && !self.empty.contains(member)
+            && !self.topology.forgone.contains(member)
+    }
+
+    /// Notes that a member that is here has nothing. Returns whether that matters: others count on it.
+    pub(super) fn note_empty(&mut self, member: &Address) -> bool {
+        let topology = &self.topology;
+        let votes = topology.quorums().any(|quorum| quorum.contains(member));
+        let matters = topology.contains(member)
+            && (votes || topology.read_owners().segments_of(member).next().is_some());
+        if matters {
+            self.empty.insert(member.clone());
+        }
+        matters
     }
 
     /// Sends the topology to everybody who is here.
@@ -106,8 +137,7 @@ impl Led {
 
     fn send_to_unconfirmed(&self, cx: &mut Cx) {
         for member in self.unconfirmed() {
-            let install = Body::Install(Box::new(self.topology.clone()));
-            cx.send(&member, self.config.id(), 0, install);
+            cx.install(&member, self.config.id(), &self.topology);
         }
     }
 
@@ -121,10 +151,15 @@ impl Led {
     pub(super) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
         self.present = view.members().iter().cloned().collect();
         self.joining.retain(|member| view.contains(&member.address));
-        let is_gone = |member: &Address| !view.contains(member) && !self.topology.away().contains(member);
+        let is_gone =
+            |member: &Address| !view.contains(member) && !self.topology.absent().any(|one| one == member);
         if self.topology.addresses().any(is_gone) {
             let id = self.topology.id + 1;
-            self.topology = self.without_the_lost(cx, id);
+            self.topology = self.without_the_lost(cx, id, false);
+            if self.announced.is_some() {
+                self.topology = self.topology.succeeded(id, |next| next.leave_out());
+            }
+            self.announced = None;
             self.publish(cx);
             self.advance(cx);
         }
@@ -147,7 +182,7 @@ impl Led {
             others.iter().flat_map(|(_, members)| members).any(|one| one.address == *member)
         };
         self.present.retain(|member| !is_elsewhere(member));
-        let mut topology = self.without_the_lost(cx, id);
+        let mut topology = self.without_the_lost(cx, id, was_degraded);
         if was_degraded && topology.availability == Availability::Available {
             // What was written there was not told to those who were away.
             topology.renew_listening();
@@ -188,35 +223,69 @@ impl Led {
         self.topology.members = self.topology.members.iter().map(renewed).collect();
     }
 
-    /// The topology without members that are not here, or degraded if they are too many.
-    fn without_the_lost(&self, cx: &Cx, id: u32) -> Topology {
-        let is_here = |member: &Address| self.present.contains(member);
+    /// A topology that leaves out members that are not here with the next one, or is degraded if they are too many. Where
+    /// all sides may go on, those who are not here are out at once.
+    fn without_the_lost(&mut self, cx: &Cx, id: u32, was_degraded: bool) -> Topology {
+        self.announced = None;
         let topology = &self.topology;
-        let away: Vec<Address> = topology.addresses().filter(|member| !is_here(member)).cloned().collect();
+        let counts = |member: &Address| self.counts(member);
+        let away: Arc<[Address]> = topology.addresses().filter(|member| !counts(member)).cloned().collect();
+        let ballot = cx.leads.clone();
         if away.is_empty() {
-            return topology.succeeded(id, |next| next.availability = Availability::Available);
+            return topology.succeeded(id, |next| {
+                next.availability = Availability::Available;
+                next.ballot = ballot;
+            });
         }
-        // Who wanted to leave and is gone is not missed.
-        let quorum =
-            topology.quorum.iter().filter(|member| is_here(member) || !self.leaving.contains(member));
-        let (all, here) =
-            quorum.fold((0, 0), |(all, here), member| (all + 1, here + usize::from(is_here(member))));
-        let readers = topology.read_owners();
-        let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(is_here);
-        let here = if cx.has(Planted::AbsentCounted) { all } else { here };
-        // Who is lost now may be the only one that has what was acknowledged in the life before.
-        let is_too_much =
-            here * 2 <= all || readers.segments().any(is_lost) || topology.phase == Phase::Restoring;
-        if is_too_much && self.config.partitions != PartitionHandling::AllowReadWrites {
-            return topology
-                .succeeded(id, |next| next.availability = Availability::Degraded { away: away.into() });
-        }
-        topology.succeeded(id, |next| {
-            remove(next, &|member| !is_here(member));
-            if self.config.partitions == PartitionHandling::AllowReadWrites {
+        if self.config.partitions == PartitionHandling::AllowReadWrites {
+            let next = topology.succeeded(id, |next| {
+                next.forgone = away;
+                next.leave_out();
                 next.part(&cx.local);
+                next.ballot = ballot;
+            });
+            self.empty.clear();
+            return next;
+        }
+        // Who is no member any more does not install what the others have to.
+        let votes = |member: &&Address| topology.contains(member) && counts(member);
+        let is_most = |quorum: &Arc<[Address]>| 2 * quorum.iter().filter(votes).count() > quorum.len();
+        let has_votes = topology.quorums().all(is_most) || cx.has(Planted::AbsentCounted);
+        let readers = topology.read_owners();
+        let is_lost = |segment| readers.owners(segment).len() > 0 && !readers.owners(segment).any(counts);
+        // Who is lost now may be the only one that has what was acknowledged in the life before.
+        let is_too_much = !has_votes || readers.segments().any(is_lost) || topology.phase == Phase::Restoring;
+        if is_too_much {
+            return topology.succeeded(id, |next| next.availability = Availability::Degraded { away });
+        }
+        let is_at_once = cx.has(Planted::LeftOutAtOnce);
+        let next = topology.succeeded(id, |next| {
+            next.forgone = away;
+            next.ballot = ballot;
+            if is_at_once {
+                next.leave_out();
             }
-        })
+        });
+        if is_at_once {
+            self.empty.clear();
+        } else {
+            self.announced = Some(Announced { was_degraded });
+        }
+        next
+    }
+
+    /// All have installed that members are left out: they are.
+    fn leave_out(&mut self, cx: &mut Cx, announced: Announced) {
+        self.announced = None;
+        self.empty.clear();
+        self.topology = self.topology.succeeded(self.topology.id + 1, |next| {
+            next.leave_out();
+            if announced.was_degraded {
+                // What was written there was not told to those who were away.
+                next.renew_listening();
+            }
+        });
+        self.publish(cx);
     }
 
     pub(super) fn handle(&mut self, cx: &mut Cx, from: &Address, topology: u32, told: ToCoordinator) {
@@ -234,12 +303,15 @@ impl Led {
                 self.joining.retain(|member| member.address != *from);
                 self.leaving.insert(from.clone());
             }
-            ToCoordinator::MakeAvailable if !self.topology.away().is_empty() => {
+            ToCoordinator::MakeAvailable if !self.topology.away().is_empty() && self.announced.is_none() => {
                 let away = self.topology.away().to_vec();
                 self.topology = self.topology.succeeded(self.topology.id + 1, |next| {
-                    remove(next, &|member| away.contains(member));
+                    next.forgone = next.forgone.iter().chain(&away).cloned().collect();
+                    next.leave_out();
                     next.quorum = next.addresses().cloned().collect();
+                    next.quorum_to_be = None;
                 });
+                self.empty.clear();
                 self.publish(cx);
             }
             ToCoordinator::Listen(interest) if self.topology.interest(from) != interest => {
@@ -272,10 +344,11 @@ impl Led {
         member: CacheMember,
         restored: Option<&Restored>,
     ) {
-        if self.topology.contains(&member.address) {
+        if self.topology.contains(&member.address)
+            && !self.topology.absent().any(|one| *one == member.address)
+        {
             // It has not heard that it is a member.
-            let install = Body::Install(Box::new(self.topology.clone()));
-            return cx.send(&member.address, self.config.id(), 0, install);
+            return cx.install(&member.address, self.config.id(), &self.topology);
         }
         self.handle_late(cx, config, member, restored);
         self.advance(cx);
@@ -314,20 +387,38 @@ impl Led {
             return;
         }
         self.let_go(cx);
+        if let Some(announced) = self.announced {
+            self.leave_out(cx, announced);
+            return self.advance(cx);
+        }
         if !self.topology.away().is_empty() {
             return;
         }
         let id = self.topology.id + 1;
         let next = match (self.topology.phase, &self.topology.pending) {
             (Phase::ReadOldWriteAll, Some(pending)) if self.is_pulled(pending) => {
-                Some(self.topology.succeeded(id, |next| next.phase = Phase::ReadNewWriteAll))
+                let quorum = staying(&self.topology.members, &self.leaving);
+                Some(self.topology.succeeded(id, |next| {
+                    next.phase = Phase::ReadNewWriteAll;
+                    if !cx.has(Planted::QuorumAtOnce) {
+                        next.quorum_to_be = Some(quorum);
+                    }
+                }))
             }
             (Phase::ReadNewWriteAll, Some(pending)) => Some(self.topology.succeeded(id, |next| {
                 next.phase = Phase::Stable;
                 next.current = pending.clone();
                 next.pending = None;
-                next.quorum = staying(&next.members, &self.leaving);
+                match next.quorum_to_be.take() {
+                    Some(quorum) => next.quorum = quorum,
+                    None => next.quorum = staying(&next.members, &self.leaving),
+                }
             })),
+            (Phase::Stable, _) if self.topology.quorum_to_be.is_some() => {
+                Some(self.topology.succeeded(id, |next| {
+                    next.quorum = next.quorum_to_be.take().unwrap_or_default();
+                }))
+            }
             (Phase::Stable, _) if !self.topology.merging.is_empty() => {
                 let is_merged = self.topology.addresses().all(|member| self.merged.contains(member));
                 is_merged.then(|| self.topology.succeeded(id, |next| next.merging = Arc::from([])))
@@ -428,7 +519,10 @@ impl Led {
                 next.rebalance = id;
             } else {
                 next.current = target;
-                next.quorum = quorum;
+                match cx.has(Planted::QuorumAtOnce) {
+                    true => next.quorum = quorum,
+                    false => next.quorum_to_be = Some(quorum),
+                }
             }
         }))
     }
@@ -452,15 +546,4 @@ pub(super) fn refuse_differing(
 fn staying(members: &[Membership], leaving: &BTreeSet<Address>) -> Arc<[Address]> {
     let addresses = members.iter().map(|one| &one.member.address);
     addresses.filter(|member| !leaving.contains(member)).cloned().collect()
-}
-
-/// Takes members out, in whatever phase.
-fn remove(topology: &mut Topology, is_gone: &dyn Fn(&Address) -> bool) {
-    let members = topology.members.iter().filter(|one| !is_gone(&one.member.address));
-    topology.members = members.cloned().collect();
-    topology.current = topology.current.without(is_gone);
-    // What only those who are gone were to have stays where it is.
-    let current = &topology.current;
-    topology.pending = topology.pending.as_ref().map(|pending| pending.without(is_gone).or(current));
-    topology.availability = Availability::Available;
 }

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use consort_group::{Address, View};
 
-use crate::CacheMode;
 use crate::command::{Body, CacheId, ToCoordinator};
 use crate::node::Cx;
 use crate::planted::Planted;
+use crate::{Ballot, CacheMode};
 use gather::Gathering;
 use led::Led;
 use restore::Restoring;
@@ -34,6 +34,8 @@ pub(crate) struct Coordinator {
     restoring: BTreeMap<CacheId, Restoring>,
     /// Who is new in the view, and has not said yet whether it has a part of a cache.
     new: Option<Gathering>,
+    /// The highest ballot that somebody here has promised to others.
+    outbid: u64,
 }
 
 enum Role {
@@ -45,7 +47,7 @@ enum Role {
 impl Coordinator {
     pub(crate) fn new(local: Address) -> Self {
         let (led, restoring) = (BTreeMap::new(), BTreeMap::new());
-        Self { local, view: None, role: Role::Member, led, restoring, new: None }
+        Self { local, view: None, role: Role::Member, led, restoring, new: None, outbid: 0 }
     }
 
     pub(crate) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
@@ -56,7 +58,7 @@ impl Coordinator {
         let has_lost = before.as_ref().is_some_and(|before| before.members().iter().any(is_lost));
         let asked = self.new.take();
         // Who was away comes back without a merge if its own coordinator has not missed us.
-        let is_missed = |led: &Led| led.topology().away().iter().any(|member| view.contains(member));
+        let is_missed = |led: &Led| led.topology().absent().any(|member| view.contains(member));
         let has_back = self.led.values().any(is_missed);
         if view.coordinator() != Some(&self.local) {
             self.role = Role::Member;
@@ -78,15 +80,24 @@ impl Coordinator {
             };
             let new: BTreeSet<Address> = view.members().iter().filter(is_new).cloned().collect();
             if !new.is_empty() {
-                self.new = Some(Gathering::of_new(cx, view, new));
+                self.new = Some(Gathering::of_new(cx, new));
             }
         } else {
-            // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us. Of those who count
-            // for a majority each has to answer, and answers its own coordinator only.
-            self.led.clear();
-            self.restoring.clear();
-            self.role = Role::Gathering(Gathering::begin(cx, view));
+            // Also if somebody is lost: who is in our view may be in somebody else's, which has lost us.
+            self.gather(cx);
         }
+    }
+
+    /// Asks everybody in the view, under a ballot above all that it has heard of.
+    fn gather(&mut self, cx: &mut Cx) {
+        let Some(view) = &self.view else { return };
+        self.led.clear();
+        self.restoring.clear();
+        self.new = None;
+        let promised = cx.promised.as_ref().map_or(0, |promised| promised.number);
+        let number = promised.max(cx.leads.number).max(self.outbid).saturating_add(1);
+        cx.leads = Ballot { number, by: self.local.clone() };
+        self.role = Role::Gathering(Gathering::begin(cx, view));
     }
 
     /// Somebody tells the coordinator something. `topology` is what it has installed.
@@ -100,6 +111,13 @@ impl Coordinator {
     ) {
         let Some(view) = self.view.as_ref().filter(|view| view.contains(from)) else { return };
         match (&mut self.role, told) {
+            (Role::Member, _) => {}
+            // It has answered somebody else after us, or before: what we have of it is out of date.
+            (_, ToCoordinator::Outbid(ballot)) if ballot > cx.leads => {
+                self.outbid = self.outbid.max(ballot.number);
+                self.gather(cx);
+            }
+            (_, ToCoordinator::Outbid(_)) => {}
             (Role::Gathering(gathering), ToCoordinator::Status(status)) => {
                 let is_complete = gathering.handle(from, *status);
                 if is_complete {
@@ -112,10 +130,7 @@ impl Coordinator {
                 let Some(new) = &mut self.new else { return };
                 let is_complete = new.handle(from, *status);
                 if new.has_strangers(&self.led) {
-                    self.new = None;
-                    self.led.clear();
-                    self.restoring.clear();
-                    self.role = Role::Gathering(Gathering::begin(cx, view));
+                    self.gather(cx);
                 } else if is_complete {
                     self.new = None;
                 }

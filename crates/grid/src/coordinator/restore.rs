@@ -13,7 +13,7 @@ use super::led::{Led, refuse_differing};
 use crate::command::Restored;
 use crate::node::Cx;
 use crate::topology::{Availability, Membership, Phase, Topology};
-use crate::{CacheConfig, CacheMember};
+use crate::{Ballot, CacheConfig, CacheMember};
 
 pub(super) struct Restoring {
     config: CacheConfig,
@@ -43,7 +43,6 @@ impl Restoring {
         }
         if let Some(restored) = &restored {
             self.id = self.id.max(restored.topology.id);
-            let rank = |topology: &Topology| (topology.available, topology.id);
             if rank(&restored.topology) > rank(&self.newest) {
                 self.newest = restored.topology.clone();
             }
@@ -79,7 +78,8 @@ impl Restoring {
     /// Members of the last life that are not back.
     pub(super) fn missing(&self) -> Vec<Address> {
         let back = self.back();
-        self.newest.addresses().filter(|member| !back.contains_key(*member)).cloned().collect()
+        let stays = |member: &&Address| !self.newest.forgone.contains(member);
+        self.newest.addresses().filter(stays).filter(|member| !back.contains_key(*member)).cloned().collect()
     }
 
     /// The cache goes on with those who are back; the others who are here join it.
@@ -100,6 +100,9 @@ impl Restoring {
         let topology = Topology {
             id,
             phase: Phase::Restoring,
+            quorum_to_be: None,
+            forgone: Arc::from([]),
+            ballot: cx.leads.clone(),
             quorum: members.iter().map(|one| one.member.address.clone()).collect(),
             members,
             current,
@@ -126,4 +129,9 @@ impl Restoring {
         led.publish(cx);
         led
     }
+}
+
+/// Of two topologies that are remembered, the newer one is that of the history that went on last with enough members.
+fn rank(topology: &Topology) -> (&Ballot, u32, u32) {
+    (&topology.ballot, topology.available, topology.id)
 }

@@ -222,7 +222,7 @@ impl Cache {
             | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)
-            | Body::Install(_)
+            | Body::Install { .. }
             | Body::Refused(_)
             | Body::Left
             | Body::StatusRequest { .. } => {}

@@ -13,13 +13,17 @@ use crate::merge::{MergeFn, MergePolicy};
 use crate::persistence::StoreRequest;
 use crate::planted::Planted;
 use crate::wire::{FrameWriter, LongCommand};
-use crate::{CacheConfig, OpenError};
+use crate::{Ballot, CacheConfig, OpenError, Topology};
 
 /// The part of a [`super::Node`] that its caches use.
 pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
     pub(crate) coordinator: Option<Address>,
+    /// The ballot under which topologies are installed here.
+    pub(crate) promised: Option<Ballot>,
+    /// The ballot under which this member leads, or asks whether it may.
+    pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
     pub(crate) watermarks: Watermarks,
     outbox: BTreeMap<Address, FrameWriter>,
@@ -68,8 +72,10 @@ impl Cx {
     pub(crate) fn new(local: Address) -> Self {
         Self {
             now: Time::ZERO,
+            leads: Ballot { number: 0, by: local.clone() },
             local,
             coordinator: None,
+            promised: None,
             calls: Calls::default(),
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),
@@ -112,6 +118,12 @@ impl Cx {
             return;
         }
         self.write_to(to, |frames| frames.push(cache, topology, &body));
+    }
+
+    /// As the coordinator: gives a member a topology.
+    pub(crate) fn install(&mut self, to: &Address, cache: CacheId, topology: &Topology) {
+        let (ballot, topology) = (self.leads.clone(), Box::new(topology.clone()));
+        self.send(to, cache, 0, Body::Install { ballot, topology });
     }
 
     /// Sends a command that has been written already, to another member.

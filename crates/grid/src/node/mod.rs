@@ -29,6 +29,7 @@ mod merging;
 mod observed;
 mod persistence;
 mod primary;
+mod promise;
 mod publisher;
 mod records;
 mod streams;
@@ -42,14 +43,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time, View};
 
-use crate::command::{Body, CacheId, CacheStatus, Command, Status, ToCoordinator};
+use crate::command::{Body, CacheId, Command, ToCoordinator};
 use crate::coordinator::Coordinator;
 use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, TransformFn};
 use crate::{
-    Backing, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
+    Backing, Ballot, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, Topology,
 };
 use cache::Cache;
@@ -125,9 +126,9 @@ pub struct Node {
     caches: BTreeMap<CacheId, Cache>,
     coordinator: Coordinator,
     /// The newest topology of each cache that came from a member before the view that makes it coordinator.
-    early: BTreeMap<CacheId, (Address, Topology)>,
+    early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
     /// Who has asked for our status before that view.
-    asked: Option<(Address, u64)>,
+    asked: Option<(Address, Ballot)>,
     look_after: Option<Time>,
     /// When there may be expired entries to take out.
     expire_at: Option<Time>,
@@ -341,11 +342,12 @@ impl Node {
         for cache in self.caches.values() {
             cache.ask_coordinator(&mut self.cx);
         }
-        if let Some((from, nonce)) = self.asked.take() {
-            self.tell_status(&from, nonce);
+        self.look_for_coordinator();
+        if let Some((from, ballot)) = self.asked.take() {
+            self.tell_status(&from, ballot);
         }
-        for (cache, (from, topology)) in std::mem::take(&mut self.early) {
-            self.handle(&from, Command { cache, topology: 0, body: Body::Install(Box::new(topology)) });
+        for (cache, (from, ballot, topology)) in std::mem::take(&mut self.early) {
+            self.install(&from, ballot, cache, topology);
         }
         self.work();
     }
@@ -356,10 +358,10 @@ impl Node {
             Body::ToCoordinator(told) => {
                 self.coordinator.handle(&mut self.cx, id, command.topology, from, told);
             }
-            Body::StatusRequest { nonce } => self.tell_status(from, nonce),
+            Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             // What others call by the name of a local cache is another one.
             _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
-            Body::Install(topology) => self.install(from, id, *topology),
+            Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
                     self.close(id);
@@ -380,36 +382,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    fn install(&mut self, from: &Address, id: CacheId, topology: Topology) {
-        if self.cx.coordinator.as_ref() != Some(from) {
-            // Its view is not here yet, or it does not know that it is coordinator no more.
-            self.early.insert(id, (from.clone(), topology));
-        } else if let Some(cache) = self.caches.get_mut(&id) {
-            cache.install(&mut self.cx, topology);
-        }
-    }
-
-    /// Tells the coordinator what there is. From then on nothing of an earlier coordinator's is installed, so this member
-    /// is not ahead of what it has told.
-    fn tell_status(&mut self, to: &Address, nonce: u64) {
-        if self.cx.coordinator.as_ref() != Some(to) {
-            self.asked = Some((to.clone(), nonce));
-            return;
-        }
-        let status = |cache: &Cache| CacheStatus {
-            config: cache.config.clone(),
-            member: cache.member.clone(),
-            topology: cache.topology().cloned(),
-            frozen: cache.frozen.as_ref().map(|frozen| frozen.topology.clone()),
-            pulled: cache.transfer.pulled,
-            is_leaving: cache.is_leaving,
-            restored: cache.restored().filter(|_| cache.installed.is_none()),
-        };
-        let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
-        let status = ToCoordinator::Status(Box::new(Status { nonce, caches }));
-        self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
     }
 
     fn close(&mut self, id: CacheId) {
@@ -480,7 +452,10 @@ impl Node {
                 || !cache.listeners.is_settled()
                 || !cache.questions.is_empty()
         };
-        !self.cx.calls.is_empty() || self.coordinator.is_waiting() || self.caches.values().any(waits)
+        self.is_unasked()
+            || !self.cx.calls.is_empty()
+            || self.coordinator.is_waiting()
+            || self.caches.values().any(waits)
     }
 
     /// When [`Node::handle_timeout`] wants to be called.
@@ -497,6 +472,7 @@ impl Node {
         }
         self.look_after = None;
         self.coordinator.look_after(&mut self.cx);
+        self.look_for_coordinator();
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);

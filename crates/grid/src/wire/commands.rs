@@ -17,8 +17,8 @@ use crate::operation::{
 use crate::publication::{Item, Transform, What};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
-    CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping, Lifetime,
-    Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
+    Ballot, CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping,
+    Lifetime, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {
@@ -103,6 +103,9 @@ impl Wire for Topology {
             partings,
             merged,
             merging,
+            quorum_to_be,
+            forgone,
+            ballot,
         } = self;
         (*id, *phase).put(out);
         members.put(out);
@@ -118,6 +121,9 @@ impl Wire for Topology {
         partings.put(out);
         merged.put(out);
         merging.put(out);
+        quorum_to_be.put(out);
+        forgone.put(out);
+        ballot.put(out);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -138,6 +144,9 @@ impl Wire for Topology {
             partings: Wire::read(from)?,
             merged: Wire::read(from)?,
             merging: Wire::read(from)?,
+            quorum_to_be: Wire::read(from)?,
+            forgone: Wire::read(from)?,
+            ballot: Wire::read(from)?,
         };
         let count = usize::from(topology.current.segment_count());
         let others = [
@@ -258,6 +267,7 @@ wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Or
 wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
 wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Parting { id, by });
+wire_struct!(Ballot { number, by });
 wire_struct!(Side { since, nth, owners, partings });
 wire_struct!(Past { seen, marks, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
@@ -365,7 +375,7 @@ impl FetchedItems {
 }
 wire_struct!(Restored { formerly, topology });
 wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, restored });
-wire_struct!(Status { nonce, caches });
+wire_struct!(Status { ballot, caches });
 
 impl<T: Wire> Wire for Box<T> {
     fn put(&self, out: &mut BytesMut) {
@@ -387,6 +397,7 @@ wire_enum!(ToCoordinator {
     6 = Merged,
     7 = Listen(interest),
     8 = Deaf(member),
+    9 = Outbid(ballot),
 });
 
 /// The tag of [`Body::Fetched`].
@@ -405,10 +416,10 @@ wire_enum!(Body {
     6 = Pull(pull),
     7 = Chunk(chunk),
     8 = ToCoordinator(told),
-    9 = Install(topology),
+    9 = Install { ballot, topology },
     10 = Refused(error),
     11 = Left,
-    12 = StatusRequest { nonce },
+    12 = StatusRequest { ballot },
     13 = Fetch(fetch),
     14 = Fetched(fetched),
     15 = Tell(tell),

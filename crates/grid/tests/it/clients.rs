@@ -56,6 +56,11 @@ impl Clients {
     pub(crate) fn pass(&mut self, cluster: &mut Cluster) -> Vec<usize> {
         let step = cluster.now + Duration::from_millis(1);
         while cluster.step(step) {}
+        self.note_ended(cluster)
+    }
+
+    /// Clients whose operations have ended wait for nothing. What has ended, as places in the history.
+    pub(crate) fn note_ended(&mut self, cluster: &mut Cluster) -> Vec<usize> {
         let ended = std::mem::take(&mut cluster.ended);
         for client in &mut self.0 {
             client.running.take_if(|running| ended.contains(running));

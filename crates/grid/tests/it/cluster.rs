@@ -66,6 +66,15 @@ pub(crate) struct Cluster {
     pub(crate) history: Vec<Done>,
     /// What ends after this step.
     pub(crate) ended: Vec<usize>,
+    /// How long a view may take to each member.
+    pub(crate) view_delay_max: Duration,
+    /// How long a frame may take.
+    pub(crate) delay_max: Duration,
+    /// How many members miss a view that is no merge's.
+    pub(crate) missed: f64,
+    /// A bug that all members have.
+    #[cfg(feature = "planted")]
+    pub(crate) planted: Option<consort_grid::Planted>,
     queue: BTreeMap<(Time, u64), Event>,
     tie: u64,
     last: BTreeMap<(usize, usize), Time>,
@@ -85,6 +94,7 @@ fn number(address: &Address) -> usize {
     address.uuid().map_or(0, |uuid| uuid.least as usize - 1)
 }
 
+/// How long a frame may take, unless a test wants it to take longer.
 const DELAY_MAX: Duration = Duration::from_millis(3);
 
 impl Cluster {
@@ -98,6 +108,11 @@ impl Cluster {
             sides: Vec::new(),
             history: Vec::new(),
             ended: Vec::new(),
+            view_delay_max: Duration::from_millis(20),
+            delay_max: DELAY_MAX,
+            missed: 0.0,
+            #[cfg(feature = "planted")]
+            planted: None,
             queue: BTreeMap::new(),
             tie: 0,
             last: BTreeMap::new(),
@@ -171,6 +186,8 @@ impl Cluster {
         let n = self.members.len();
         let member = CacheMember { capacity, ..address(n).into() };
         let mut node = Node::new(address(n));
+        #[cfg(feature = "planted")]
+        self.planted.into_iter().for_each(|bug| node.plant(bug));
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }
@@ -212,8 +229,11 @@ impl Cluster {
             };
             self.tell(format!("view {} {members:?}{}", view.id().id, if is_merge { " merged" } else { "" }));
             for to in members {
-                let after = self.rng.duration(Duration::ZERO, Duration::from_millis(20));
-                // Nobody misses a view, and each gets them in order.
+                let after = self.rng.duration(Duration::ZERO, self.view_delay_max);
+                if !is_merge && self.missed > 0.0 && self.rng.chance(self.missed) {
+                    continue;
+                }
+                // Each gets them in order.
                 let last = self.last_view.entry(to).or_default();
                 let at = (self.now + after).max(*last);
                 *last = at;
@@ -372,7 +392,7 @@ impl Cluster {
         }
         for frame in frames {
             let to = number(&frame.dest);
-            let after = self.rng.duration(Duration::from_micros(50), DELAY_MAX);
+            let after = self.rng.duration(Duration::from_micros(50), self.delay_max);
             let at = (now + after).max(self.last.get(&(n, to)).copied().unwrap_or_default());
             self.last.insert((n, to), at);
             self.frames += 1;

@@ -18,3 +18,4 @@ mod progress;
 mod restart;
 mod seeds;
 mod swarm;
+mod votes;

@@ -82,6 +82,7 @@ impl World {
             && first.merging.is_empty()
             && self.has_all_owners(first)
             && first.quorum.len() == alive.len()
+            && first.quorum_to_be.is_none()
             && alive.iter().all(|node| first.contains(&node.address))
             && topologies.iter().all(|other| *other == Some(first))
             && !self.members().any(|member| member.is_leaving)

@@ -1,0 +1,82 @@
+//! What a member owes its coordinator: its status, the promise of a ballot, and to install what is made under that.
+
+use consort_group::Address;
+
+use super::Node;
+use super::cache::Cache;
+use crate::command::{Body, CacheId, CacheStatus, Status, ToCoordinator};
+use crate::planted::Planted;
+use crate::{Ballot, Topology};
+
+impl Node {
+    pub(super) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
+        if self.cx.coordinator.as_ref() != Some(from) {
+            // Its view is not here yet, or it does not know that it is coordinator no more.
+            self.early.insert(id, (from.clone(), ballot, topology));
+            return;
+        }
+        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(Planted::PromiseForgotten) {
+            // What it made before others were promised something must not come after that; or it has not asked yet.
+            return self.outbid(from, &ballot);
+        }
+        if let Some(cache) = self.caches.get_mut(&id) {
+            cache.install(&mut self.cx, topology);
+        }
+    }
+
+    /// Whether the coordinator does not know what this member has: what it has promised is another's.
+    pub(super) fn is_unasked(&self) -> bool {
+        let by = self.cx.promised.as_ref().map(|promised| &promised.by);
+        !self.cx.has(Planted::PromiseForgotten)
+            && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
+            && self.caches.values().any(|cache| cache.installed.is_some() && !cache.is_local())
+    }
+
+    /// A coordinator that has missed that this member had another meanwhile asks anew.
+    pub(super) fn look_for_coordinator(&mut self) {
+        if self.is_unasked()
+            && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
+        {
+            let told = ToCoordinator::Outbid(promised);
+            self.cx.send(&coordinator, CacheId(0), 0, Body::ToCoordinator(told));
+        }
+    }
+
+    /// Says to a coordinator that has a lower ballot which one it has to exceed.
+    fn outbid(&mut self, to: &Address, ballot: &Ballot) {
+        if let Some(promised) = self.cx.promised.clone().filter(|promised| promised > ballot) {
+            let told = ToCoordinator::Outbid(promised);
+            self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(told));
+        }
+    }
+
+    /// Tells the coordinator what there is. From then on nothing that was made under another ballot is installed, so this
+    /// member is not ahead of what it has told.
+    pub(super) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
+        if self.cx.coordinator.as_ref() != Some(to) {
+            self.asked = Some((to.clone(), ballot));
+            return;
+        }
+        if ballot.by != *to {
+            self.cx.counters.malformed += 1;
+            return;
+        }
+        let is_less = self.cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
+        if is_less && !self.cx.has(Planted::PromiseForgotten) {
+            return self.outbid(to, &ballot);
+        }
+        self.cx.promised = Some(ballot.clone());
+        let status = |cache: &Cache| CacheStatus {
+            config: cache.config.clone(),
+            member: cache.member.clone(),
+            topology: cache.topology().cloned(),
+            frozen: cache.frozen.as_ref().map(|frozen| frozen.topology.clone()),
+            pulled: cache.transfer.pulled,
+            is_leaving: cache.is_leaving,
+            restored: cache.restored().filter(|_| cache.installed.is_none()),
+        };
+        let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
+        let status = ToCoordinator::Status(Box::new(Status { ballot, caches }));
+        self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
+    }
+}
