@@ -47,6 +47,15 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     }
 }
 
+/// The same: a call of a member that was away was carried out again, because its own coordinator's topology had the number of
+/// ours; and a listener was told of what a merge had brought, when that was sent again.
+#[test]
+fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
+    for seed in [110_196, 110_348] {
+        run(&Plan::new("tcp.xml", 5), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
 /// Seeds in which the checkers asked for more than is promised: of two counters with the same value after a merge, of members
 /// that another topology of the same number is without, of removals and writes that went on after their callers.
 #[test]

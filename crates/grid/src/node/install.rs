@@ -161,4 +161,10 @@ impl Cache {
         let membership = self.topology().and_then(|own| own.membership(caller));
         membership.is_some_and(|membership| membership.since <= topology)
     }
+
+    /// Whether somebody is away or is being left out. It may have its topologies from another coordinator, and these may have
+    /// the numbers of ours.
+    pub(super) fn is_absent(&self, member: &Address) -> bool {
+        self.topology().is_some_and(|own| own.absent().any(|absent| absent == member))
+    }
 }

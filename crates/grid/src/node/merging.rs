@@ -484,7 +484,8 @@ impl Cache {
             version,
             did: Did::Put,
             outcome: outcome.clone(),
-            is_silent: false,
+            // Also when it is sent again: listeners are told of a gap when the merge is over.
+            is_silent: true,
         };
         self.state(segment).records.push(record, &cx.watermarks);
         let backup = Backup {
@@ -497,7 +498,7 @@ impl Cache {
             acks: 0,
             tells: false,
             outcome: Some(outcome),
-            is_silent: false,
+            is_silent: true,
         };
         self.back_up(cx, backup);
     }

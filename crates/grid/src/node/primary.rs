@@ -13,7 +13,8 @@ use crate::{Entry, Flags, Segment, Stored, Version};
 impl Cache {
     /// An operation has come from somebody with this topology.
     pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
-        if !self.is_caller(from, topology) {
+        let is_late = self.is_absent(from) && !cx.has(Planted::LateCallTaken);
+        if is_late || !self.is_caller(from, topology) {
             cx.counters.outdated += 1;
             return;
         }
