@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use consort_cache::{CacheManager, Channel, ManagerBuilder};
+use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Mechanism, ServerBuilder, ServerError, Tokens, Users};
 use tokio::signal::unix::{SignalKind, signal};
@@ -190,7 +190,10 @@ impl Server {
         let end = async {
             tokio::select! {
                 name = signals.next() => {
-                    tracing::info!("{name}: answers what was asked, and leaves; another signal ends it at once");
+                    let most = LEAVE_TIMEOUT.as_secs();
+                    tracing::info!(
+                        "{name}: answers what was asked, and leaves, which may take {most} s; another signal ends it at once"
+                    );
                 }
                 () = end_of_input(), if self.with_parent => {}
                 () = reading => {}

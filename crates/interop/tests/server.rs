@@ -344,7 +344,14 @@ fn a_server_that_waits_says_for_what() {
         let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
         assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
         let (_, complaint, code) = cache(&["put", "shop", "apples", "4"]);
-        assert!(code == 2 && complaint.contains("degraded"), "{complaint}");
+        assert!(
+            code == 2 && complaint.contains("ISPN000306") && complaint.contains("degraded"),
+            "{complaint}"
+        );
+        let doctor = Tool::run_consort(&["doctor"]);
+        let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(doctor.status.code() == Some(1) && found.contains("DEGRADED"), "{found}");
+        assert!(found.contains("consort cache make-available goes on without them"), "{found}");
         late.wait_for(&["not serving yet, after 35 s"]);
         // It can be ended all the same.
         late.terminate();

@@ -62,7 +62,16 @@ impl From<CacheError> for Refusal {
             CacheError::Closed => Status::IllegalLifecycle,
             _ => Status::ServerError,
         };
-        Self { status, text: error.to_string() }
+        let text = match &error {
+            // Addresses of members say nothing to clients.
+            CacheError::Operation(OperationError::Degraded { segment, away }) => format!(
+                "ISPN000306: not all owners of this key are available: the cache is degraded, and {} of the owners of segment \
+                 {segment} are away, which the servers' logs name",
+                away.len()
+            ),
+            error => error.to_string(),
+        };
+        Self { status, text }
     }
 }
 

@@ -78,7 +78,7 @@ fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
 pub(crate) fn told(caches: &Caches, accept: &str) -> (&'static str, String) {
     let mut told = Exposition::for_client(accept);
     let content_type = told.content_type();
-    told.family(Kind::Gauge, "consort_build", "The version of the server.")
+    told.family(Kind::Gauge, "consort_build_info", "The version of the server.")
         .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     clients(&mut told, caches);
     cluster(&mut told, caches);
