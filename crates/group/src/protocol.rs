@@ -86,7 +86,14 @@ pub trait Protocol: Send {
     /// A packet from the network. Only the transport gets it.
     fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: Bytes) {}
 
-    /// The sweep is over: what was collected for better packing goes out now.
+    /// Whether `flush` has anything to do, ever: most layers have nothing, and asking them after every sweep would be
+    /// what they cost.
+    fn flushes(&self) -> bool {
+        false
+    }
+
+    /// The sweep is over: what was collected for better packing goes out now. Only for layers that say so
+    /// ([`Protocol::flushes`]).
     fn flush(&mut self, _cx: &mut Cx<'_>) {}
 
     /// The application (or a layer above that keeps a message) has consumed messages of `src` worth `credit` bytes.

@@ -43,16 +43,19 @@ pub struct StackSetup {
 pub(crate) struct Slot {
     pub(crate) uid: u16,
     pub(crate) protocol: Box<dyn Protocol>,
+    name: &'static str,
+    flushes: bool,
     trace: Switch,
 }
 
 impl Slot {
     fn new(uid: u16, protocol: Box<dyn Protocol>) -> Self {
-        Self { uid, protocol, trace: Switch::default() }
+        let (name, flushes) = (protocol.name(), protocol.flushes());
+        Self { uid, protocol, name, flushes, trace: Switch::default() }
     }
 
     fn traced(&self) -> Option<Traced> {
-        self.trace.is_on().then(|| Traced { layer: self.protocol.name(), id: self.protocol.id() })
+        self.trace.is_on().then(|| Traced { layer: self.name, id: self.protocol.id() })
     }
 }
 
@@ -202,25 +205,26 @@ impl Stack {
         let count = self.slots.len();
         for round in 0.. {
             assert!(round < SWEEP_ROUNDS_MAX, "layers keep answering each other");
-            let mut is_quiet = true;
             for index in 0..count {
                 while let Some(item) = self.queues.up[index].pop_front() {
-                    is_quiet = false;
                     self.step_up(index, item);
                 }
             }
+            // Layers send to those below them, which have their turn later: nothing is left before any of them.
             for index in (0..count).rev() {
                 while let Some(item) = self.queues.down[index].pop_front() {
-                    is_quiet = false;
                     self.step_down(index, item);
                 }
             }
-            if is_quiet {
+            debug_assert!(self.queues.down.iter().all(VecDeque::is_empty));
+            if self.queues.up.iter().all(VecDeque::is_empty) {
                 break;
             }
         }
         for index in (0..count).rev() {
-            self.with(index, |protocol, cx| protocol.flush(cx));
+            if self.slots[index].flushes {
+                self.with(index, |protocol, cx| protocol.flush(cx));
+            }
         }
     }
 
@@ -308,8 +312,12 @@ impl Stack {
 
     /// A batch is about to go up into this layer: its own messages, and what the transport has received.
     fn trace_up(&self, index: usize, batch: &MessageBatch) {
-        let transport = if index == 1 { self.slots[0].traced() } else { None };
-        for traced in [transport, self.slots[index].traced()].into_iter().flatten() {
+        if index == 1
+            && let Some(transport) = self.slots[0].traced()
+        {
+            transport.batch(&self.shared, Way::Up, batch);
+        }
+        if let Some(traced) = self.slots[index].traced() {
             traced.batch(&self.shared, Way::Up, batch);
         }
     }
@@ -330,7 +338,7 @@ impl Stack {
             now: self.now,
             index,
             uid: slot.uid,
-            name: slot.protocol.name(),
+            name: slot.name,
             shared: &mut self.shared,
             queues: &mut self.queues,
             timers: &mut self.timers,

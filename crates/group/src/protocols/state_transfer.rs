@@ -262,6 +262,10 @@ impl Protocol for StateTransfer {
         }
     }
 
+    fn flushes(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self, cx: &mut Cx<'_>) {
         let arrived = self.arrived.take();
         if arrived.is_none() && (self.serving.is_some() || self.waiting.is_empty()) {

@@ -387,6 +387,10 @@ impl Protocol for Transport {
         }
     }
 
+    fn flushes(&self) -> bool {
+        true
+    }
+
     fn flush(&mut self, cx: &mut Cx<'_>) {
         if let Some(envelope) = &self.envelope {
             self.bundler.flush(envelope, &mut self.ready);
