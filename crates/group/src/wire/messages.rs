@@ -45,8 +45,32 @@ const HEAD_MAX: usize = 256;
 /// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
 /// behind the headers, unless the message has a transport header of its own.
 #[inline]
-pub(super) fn put_body(
+fn put_body(
     out: &mut impl BufMut,
+    message: &Message,
+    list_src: Option<Option<&Address>>,
+    tp: &[u8],
+    bulk: Bulk,
+) {
+    put_with(out, None, message, list_src, tp, bulk);
+}
+
+/// The message's type, and its body as [`put_body`] puts it.
+#[inline]
+pub(super) fn put_typed(
+    out: &mut impl BufMut,
+    message: &Message,
+    list_src: Option<Option<&Address>>,
+    tp: &[u8],
+    bulk: Bulk,
+) {
+    put_with(out, Some(message_type(&message.payload)), message, list_src, tp, bulk);
+}
+
+#[inline]
+fn put_with(
+    out: &mut impl BufMut,
+    kind: Option<i16>,
     message: &Message,
     list_src: Option<Option<&Address>>,
     tp: &[u8],
@@ -55,24 +79,23 @@ pub(super) fn put_body(
     if has_short_head(message, tp) {
         let mut head = [0; HEAD_MAX];
         let mut room = &mut head[..];
-        put_head(&mut room, message, list_src, tp);
+        put_head(&mut room, kind, message, list_src, tp);
         let used = HEAD_MAX - room.len();
         out.put_slice(&head[..used]);
     } else {
-        put_head(out, message, list_src, tp);
+        put_head(out, kind, message, list_src, tp);
     }
-    match (&message.payload, bulk) {
-        (Payload::Bytes(Some(bytes)), Bulk::Apart) => out.put_i32(bytes.len() as i32),
-        _ => put_payload(out, message),
+    if !matches!((&message.payload, bulk), (Payload::Bytes(_), Bulk::Apart)) {
+        put_rest(out, message);
     }
 }
 
-/// Whether everything before the payload surely fits [`HEAD_MAX`]: 5 bytes of flags and count, two plain addresses of 17
-/// bytes each, four short headers, and the transport's.
+/// Whether everything before the payload surely fits [`HEAD_MAX`]: 11 bytes of type, flags, count and length, two plain
+/// addresses of 17 bytes each, four short headers, and the transport's.
 #[inline]
 fn has_short_head(message: &Message, tp: &[u8]) -> bool {
     const HEADERS_MAX: usize = 4;
-    const TP_MAX: usize = HEAD_MAX - 5 - 2 * 17 - HEADERS_MAX * SHORT_MAX;
+    const TP_MAX: usize = HEAD_MAX - 11 - 2 * 17 - HEADERS_MAX * SHORT_MAX;
     let is_plain = |address: &Option<Address>| matches!(address, None | Some(Address::Uuid(_)));
     let headers = &message.headers.0;
     tp.len() <= TP_MAX
@@ -82,8 +105,19 @@ fn has_short_head(message: &Message, tp: &[u8]) -> bool {
         && headers.iter().all(|header| is_short(&header.body))
 }
 
+/// The type, if it is wanted, and all of a body before the payload's own bytes; with the length of those of
+/// [`Payload::Bytes`].
 #[inline]
-fn put_head(out: &mut impl BufMut, message: &Message, list_src: Option<Option<&Address>>, tp: &[u8]) {
+fn put_head(
+    out: &mut impl BufMut,
+    kind: Option<i16>,
+    message: &Message,
+    list_src: Option<Option<&Address>>,
+    tp: &[u8],
+) {
+    if let Some(kind) = kind {
+        out.put_i16(kind);
+    }
     let (dest, src) = match list_src {
         None => (message.dest.as_ref(), message.src.as_ref()),
         Some(list_src) => (None, message.src.as_ref().filter(|src| Some(*src) != list_src)),
@@ -102,6 +136,9 @@ fn put_head(out: &mut impl BufMut, message: &Message, list_src: Option<Option<&A
     out.put_u16(headers.len() as u16 + u16::from(!tp.is_empty()));
     headers.iter().for_each(|header| put_header(out, header));
     out.put_slice(tp);
+    if let Payload::Bytes(bytes) = &message.payload {
+        out.put_i32(bytes.as_ref().map_or(-1, |bytes| bytes.len() as i32));
+    }
 }
 
 fn put_bytes(out: &mut impl BufMut, bytes: Option<&Bytes>) {
@@ -116,15 +153,15 @@ fn put_bytes(out: &mut impl BufMut, bytes: Option<&Bytes>) {
 
 fn put_parts(out: &mut impl BufMut, messages: &[Message], src: Option<&Address>) {
     for part in messages {
-        out.put_i16(message_type(&part.payload));
-        put_body(out, part, Some(src), &[], Bulk::Copied);
+        put_typed(out, part, Some(src), &[], Bulk::Copied);
     }
 }
 
-fn put_payload(out: &mut impl BufMut, message: &Message) {
+/// What follows [`put_head`].
+fn put_rest(out: &mut impl BufMut, message: &Message) {
     match &message.payload {
-        Payload::Empty => {}
-        Payload::Bytes(bytes) => put_bytes(out, bytes.as_ref()),
+        Payload::Empty | Payload::Bytes(None) => {}
+        Payload::Bytes(Some(bytes)) => out.put_slice(bytes),
         Payload::Nio { direct, bytes } => {
             put_bool(out, *direct);
             put_bytes(out, bytes.as_ref());
@@ -313,8 +350,7 @@ pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
 /// Type and body, as fragments and wrapped messages carry whole messages.
 pub fn encode_typed(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
-    out.put_i16(message_type(&message.payload));
-    put_body(&mut out, message, None, &[], Bulk::Copied);
+    put_typed(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
@@ -357,12 +393,13 @@ mod tests {
             );
             message.headers.put(ProtocolId(id), body);
         }
-        let tp = [7; 121];
-        assert!(has_short_head(&message, &tp) && !has_short_head(&message, &[7; 122]));
+        message.payload = Payload::Bytes(Some(Bytes::from_static(b"payload")));
+        let tp = [7; 115];
+        assert!(has_short_head(&message, &tp) && !has_short_head(&message, &[7; 116]));
         let (mut short, mut plain) = (BytesMut::new(), BytesMut::new());
-        put_body(&mut short, &message, None, &tp, Bulk::Copied);
-        put_head(&mut plain, &message, None, &tp);
-        put_payload(&mut plain, &message);
+        put_typed(&mut short, &message, None, &tp, Bulk::Copied);
+        put_head(&mut plain, Some(0), &message, None, &tp);
+        put_rest(&mut plain, &message);
         assert_eq!(short, plain);
     }
 

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{put_address, put_ip, read_address, read_ip};
 use super::headers::{ascii_text, put_header};
-use super::messages::{Bulk, message_type, put_body, read_body, read_body_into};
+use super::messages::{Bulk, put_typed, read_body, read_body_into};
 use super::primitives::{Reader, Result, WireError, put_ascii};
 use crate::{Address, Header, HeaderBody, IpAddress, Message, ProtocolId, TpHeader, Version};
 
@@ -59,8 +59,7 @@ fn flags_of(dest: Option<&Address>) -> u8 {
 pub fn write_single(out: &mut BytesMut, version: Version, message: &Message, tp: &[u8], bulk: Bulk) {
     out.put_u16(version.0);
     out.put_u8(flags_of(message.dest.as_ref()));
-    out.put_i16(message_type(&message.payload));
-    put_body(out, message, None, tp, bulk);
+    put_typed(out, message, None, tp, bulk);
 }
 
 /// Where a list's count has to be filled in.
@@ -95,8 +94,7 @@ pub fn append_to_list(
     tp: &[u8],
     bulk: Bulk,
 ) {
-    out.put_i16(message_type(&message.payload));
-    put_body(out, message, Some(list_src), tp, bulk);
+    put_typed(out, message, Some(list_src), tp, bulk);
 }
 
 /// Fills in the count.
@@ -133,11 +131,11 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let src = read_address(&mut reader)?;
     let cluster = reader.ascii("cluster name")?.map(|name| ascii_text(&name));
     let count = reader.count("number of messages", 7)?;
-    let mut messages = Vec::with_capacity(count);
-    for at in 0..count {
+    // Made where they will stay, all at once: each that is pushed is copied there.
+    let mut messages: Vec<Message> = (0..count).map(|_| Message::empty(None)).collect();
+    for message in &mut messages {
         let kind = reader.i16("message type")?;
-        messages.push(Message::empty(None));
-        read_body_into(&mut messages[at], &mut reader, kind, (dest.as_ref(), src.as_ref()), own_tp)?;
+        read_body_into(message, &mut reader, kind, (dest.as_ref(), src.as_ref()), own_tp)?;
     }
     reader.end()?;
     Ok(Packet::List { version, is_multicast, dest, src, cluster, messages })

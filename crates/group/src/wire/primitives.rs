@@ -173,6 +173,12 @@ impl Reader {
     #[inline]
     fn partial(&mut self, what: &'static str, count: u8) -> Result<u64> {
         let count = usize::from(count);
+        if let Some(&word) = self.peek().first_chunk() {
+            // Eight bytes at once, and without those behind: copying as many as there are costs a call.
+            self.at += count;
+            let unused = 64 - 8 * count as u32;
+            return Ok(u64::from_le_bytes(word).checked_shl(unused).map_or(0, |word| word >> unused));
+        }
         self.need(what, count)?;
         let mut word = [0; 8];
         word[..count].copy_from_slice(&self.peek()[..count]);
@@ -296,7 +302,26 @@ fn put_little_endian(out: &mut impl BufMut, value: u64) {
     }
     let count = width(value);
     out.put_u8(count);
-    out.put_slice(&value.to_le_bytes()[..usize::from(count)]);
+    put_low_bytes(out, value, count);
+}
+
+/// So many bytes of it, the lowest first. In pieces of fixed size: copying a slice costs a call.
+#[inline]
+fn put_low_bytes(out: &mut impl BufMut, mut value: u64, count: u8) {
+    if count == 8 {
+        return out.put_u64_le(value);
+    }
+    if count & 4 != 0 {
+        out.put_u32_le(value as u32);
+        value >>= 32;
+    }
+    if count & 2 != 0 {
+        out.put_u16_le(value as u16);
+        value >>= 16;
+    }
+    if count & 1 != 0 {
+        out.put_u8(value as u8);
+    }
 }
 
 pub(super) fn put_compressed_int(out: &mut impl BufMut, value: i32) {
@@ -320,8 +345,8 @@ pub(super) fn put_long_sequence(out: &mut impl BufMut, low: u64, high: u64) {
     let delta = high.saturating_sub(low);
     let (first, second) = (width(low), width(delta));
     out.put_u8(first << 4 | second);
-    out.put_slice(&low.to_le_bytes()[..usize::from(first)]);
-    out.put_slice(&delta.to_le_bytes()[..usize::from(second)]);
+    put_low_bytes(out, low, first);
+    put_low_bytes(out, delta, second);
 }
 
 /// A string without presence byte; what does not fit Java's 65535 bytes is cut at a character.
