@@ -19,7 +19,7 @@ fn put_uuid(out: &mut impl BufMut, uuid: Uuid) {
     out.put_u64(uuid.most);
 }
 
-fn read_uuid(reader: &mut Reader) -> Result<Uuid> {
+fn read_uuid(reader: &mut Reader<'_>) -> Result<Uuid> {
     let least = reader.u64("uuid")?;
     Ok(Uuid { most: reader.u64("uuid")?, least })
 }
@@ -41,7 +41,7 @@ pub(super) fn put_ip(out: &mut impl BufMut, ip: IpAddress) {
     out.put_u16(ip.port);
 }
 
-pub(super) fn read_ip(reader: &mut Reader) -> Result<IpAddress> {
+pub(super) fn read_ip(reader: &mut Reader<'_>) -> Result<IpAddress> {
     let (ip, scope_id) = match reader.u8("ip address length")? {
         0 => (None, 0),
         4 => (Some(IpAddr::V4(Ipv4Addr::from(reader.i32("ipv4 address")? as u32))), 0),
@@ -137,7 +137,7 @@ fn put_ext_body(out: &mut impl BufMut, ext: &ExtAddress) {
 }
 
 /// An address of this class.
-pub(super) fn read_body(reader: &mut Reader, magic: MagicId) -> Result<Address> {
+pub(super) fn read_body(reader: &mut Reader<'_>, magic: MagicId) -> Result<Address> {
     match magic {
         MagicId::UUID => return Ok(Address::Uuid(read_uuid(reader)?)),
         MagicId::IP_ADDRESS => return Ok(Address::Ip(read_ip(reader)?)),
@@ -177,7 +177,7 @@ pub(super) fn read_body(reader: &mut Reader, magic: MagicId) -> Result<Address> 
 
 /// A flagged address (3.1).
 #[inline]
-pub(super) fn read_address(reader: &mut Reader) -> Result<Option<Address>> {
+pub(super) fn read_address(reader: &mut Reader<'_>) -> Result<Option<Address>> {
     let flags = reader.u8("address flags")?;
     if flags & NULL != 0 {
         Ok(None)
@@ -196,12 +196,12 @@ pub(super) fn read_address(reader: &mut Reader) -> Result<Option<Address>> {
 }
 
 /// An address that has to be there.
-pub(super) fn read_present(reader: &mut Reader, what: &'static str) -> Result<Address> {
+pub(super) fn read_present(reader: &mut Reader<'_>, what: &'static str) -> Result<Address> {
     read_address(reader)?.ok_or(WireError::BadValue { what, value: 0 })
 }
 
 /// A physical address where one may be; another kind of address is taken for none.
-pub(super) fn read_phys(reader: &mut Reader) -> Result<Option<IpAddress>> {
+pub(super) fn read_phys(reader: &mut Reader<'_>) -> Result<Option<IpAddress>> {
     Ok(match read_address(reader)? {
         Some(Address::Ip(ip)) => Some(ip),
         _ => None,
@@ -223,7 +223,7 @@ pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>
     }
 }
 
-pub(super) fn read_addresses(reader: &mut Reader) -> Result<Option<Vec<Address>>> {
+pub(super) fn read_addresses(reader: &mut Reader<'_>) -> Result<Option<Vec<Address>>> {
     match reader.i16("number of addresses")? {
         -1 => Ok(None),
         count => {

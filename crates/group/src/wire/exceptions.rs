@@ -24,7 +24,7 @@ pub fn encode_exception(text: &str) -> Bytes {
 ///
 /// If the bytes are not an exception.
 pub fn decode_exception(bytes: &Bytes) -> Result<String> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     let mut text = String::new();
     for depth in 0..NESTING_MAX {
         if reader.bool("whether the exception is null")? {

@@ -53,7 +53,7 @@ pub(super) fn put_unicast(out: &mut impl BufMut, unicast: &UnicastHeader) {
 }
 
 #[inline]
-pub(super) fn read_unicast(reader: &mut Reader) -> Result<UnicastHeader> {
+pub(super) fn read_unicast(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
     Ok(match reader.u8("unicast header type")? {
         0 => UnicastHeader::Data {
             seqno: reader.seqno("unicast seqno")?,
@@ -88,7 +88,7 @@ pub(super) fn put_nakack(out: &mut impl BufMut, nakack: &NakAckHeader) {
 }
 
 #[inline]
-pub(super) fn read_nakack(reader: &mut Reader) -> Result<NakAckHeader> {
+pub(super) fn read_nakack(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     let kind = reader.u8("nakack header type")?;
     if kind == 2 {
         return Ok(NakAckHeader::XmitReq { sender: Box::new(read_present(reader, "original sender")?) });
@@ -111,7 +111,7 @@ pub(super) fn put_rpc(out: &mut impl BufMut, rpc: &RpcHeader) {
 }
 
 #[inline]
-pub(super) fn read_rpc(reader: &mut Reader) -> Result<RpcHeader> {
+pub(super) fn read_rpc(reader: &mut Reader<'_>) -> Result<RpcHeader> {
     let kind = match reader.u8("rpc header type")? {
         0 => RpcKind::Request,
         1 => RpcKind::Response,

@@ -188,7 +188,7 @@ fn put_tp(out: &mut impl BufMut, tp: &TpHeader) {
     }
 }
 
-fn read_tp(reader: &mut Reader) -> Result<TpHeader> {
+fn read_tp(reader: &mut Reader<'_>) -> Result<TpHeader> {
     let cluster = reader.ascii("cluster name")?.map(|name| ascii_text(&name));
     let rtt = match reader.u8("transport header flag")? {
         0 => None,
@@ -217,7 +217,7 @@ fn put_fd_sock(out: &mut impl BufMut, fd: &FdSock2Header) {
     put_address(out, server);
 }
 
-fn read_fd_sock(reader: &mut Reader) -> Result<FdSock2Header> {
+fn read_fd_sock(reader: &mut Reader<'_>) -> Result<FdSock2Header> {
     let kind = reader.u8("FD_SOCK2 header type")?;
     let count = reader.count("number of members", 1)?;
     let members: Vec<Address> = (0..count).map(|_| read_present(reader, "member")).collect::<Result<_>>()?;
@@ -240,7 +240,7 @@ fn put_digest_option(out: &mut impl BufMut, digest: Option<&Digest>) {
     }
 }
 
-fn read_digest_option(reader: &mut Reader) -> Result<Option<Digest>> {
+fn read_digest_option(reader: &mut Reader<'_>) -> Result<Option<Digest>> {
     if reader.bool("digest presence")? { read_digest(reader).map(Some) } else { Ok(None) }
 }
 
@@ -263,7 +263,7 @@ fn put_auth(out: &mut impl BufMut, auth: &AuthHeader) {
     }
 }
 
-fn read_auth(reader: &mut Reader) -> Result<AuthHeader> {
+fn read_auth(reader: &mut Reader<'_>) -> Result<AuthHeader> {
     if !reader.bool("token presence")? {
         return Ok(AuthHeader::None);
     }
@@ -289,7 +289,7 @@ fn put_relay(out: &mut impl BufMut, relay: &RelayHeader) {
     out.put_i16(relay.original_flags);
 }
 
-fn read_relay(reader: &mut Reader) -> Result<RelayHeader> {
+fn read_relay(reader: &mut Reader<'_>) -> Result<RelayHeader> {
     let kind = reader.u8("relay header type")?;
     let return_entire_cache = reader.bool("return entire cache")?;
     let final_dest = read_address(reader)?;
@@ -326,7 +326,7 @@ pub(super) fn bad(what: &'static str, value: u8) -> WireError {
 
 /// A header with its ids.
 #[inline]
-pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
+pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     let id = ProtocolId(reader.i16("protocol id")?);
     let magic = MagicId(reader.i16("magic id")?);
     let body = match magic {
@@ -341,7 +341,7 @@ pub(super) fn read_header(reader: &mut Reader) -> Result<Header> {
 }
 
 /// The body of a header that few messages have.
-fn read_rare(reader: &mut Reader, id: ProtocolId, magic: MagicId) -> Result<HeaderBody> {
+fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<HeaderBody> {
     let body = match magic {
         MagicId::TP => HeaderBody::Tp(Box::new(read_tp(reader)?)),
         MagicId::FC => HeaderBody::Fc(match reader.u8("flow control type")? {
@@ -491,7 +491,7 @@ fn read_rare(reader: &mut Reader, id: ProtocolId, magic: MagicId) -> Result<Head
     Ok(body)
 }
 
-fn read_gms(reader: &mut Reader) -> Result<GmsHeader> {
+fn read_gms(reader: &mut Reader<'_>) -> Result<GmsHeader> {
     let kind = match reader.u8("GMS type")? {
         1 => GmsKind::JoinReq,
         2 => GmsKind::JoinRsp,

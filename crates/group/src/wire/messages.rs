@@ -45,7 +45,7 @@ const HEAD_MAX: usize = 256;
 /// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
 /// behind the headers, unless the message has a transport header of its own.
 #[inline]
-fn put_body(
+pub(super) fn put_body(
     out: &mut impl BufMut,
     message: &Message,
     list_src: Option<Option<&Address>>,
@@ -183,7 +183,7 @@ fn put_rest(out: &mut impl BufMut, message: &Message) {
 
 /// A body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
 pub(super) fn read_body(
-    reader: &mut Reader,
+    reader: &mut Reader<'_>,
     kind: i16,
     dest: Option<&Address>,
     src: Option<&Address>,
@@ -198,7 +198,7 @@ pub(super) fn read_body(
 #[inline]
 pub(super) fn read_body_into(
     message: &mut Message,
-    reader: &mut Reader,
+    reader: &mut Reader<'_>,
     kind: i16,
     (dest, src): (Option<&Address>, Option<&Address>),
     own_tp: &[u8],
@@ -228,7 +228,7 @@ fn is_own_tp(bytes: &[u8], own_tp: &[u8]) -> bool {
     own_tp.first_chunk::<2>().is_some_and(|id| bytes.first_chunk() == Some(id)) && bytes.starts_with(own_tp)
 }
 
-fn read_bytes(reader: &mut Reader) -> Result<Option<Bytes>> {
+fn read_bytes(reader: &mut Reader<'_>) -> Result<Option<Bytes>> {
     match reader.length("payload length")? {
         None => Ok(None),
         Some(length) => reader.bytes("payload", length).map(Some),
@@ -236,7 +236,7 @@ fn read_bytes(reader: &mut Reader) -> Result<Option<Bytes>> {
 }
 
 fn read_parts(
-    reader: &mut Reader,
+    reader: &mut Reader<'_>,
     count: usize,
     dest: Option<&Address>,
     src: Option<&Address>,
@@ -260,7 +260,7 @@ const PART_SIZE_MIN: usize = 7;
 
 #[inline]
 fn read_payload(
-    reader: &mut Reader,
+    reader: &mut Reader<'_>,
     kind: i16,
     dest: Option<&Address>,
     src: Option<&Address>,
@@ -341,7 +341,7 @@ pub fn encode_body(message: &Message) -> Bytes {
 ///
 /// If the bytes are not a message of this type.
 pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     let message = read_body(&mut reader, kind, None, None, &[])?;
     reader.end()?;
     Ok(message)
@@ -360,7 +360,7 @@ pub fn encode_typed(message: &Message) -> Bytes {
 ///
 /// If the bytes are not a message.
 pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     let kind = reader.i16("message type")?;
     let message = read_body(&mut reader, kind, None, None, &[])?;
     reader.end()?;

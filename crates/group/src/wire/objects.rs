@@ -75,7 +75,7 @@ pub(super) fn put_primitive(out: &mut impl BufMut, value: &Primitive, form: Form
     }
 }
 
-pub(super) fn read_primitive(reader: &mut Reader, form: Form) -> Result<Primitive> {
+pub(super) fn read_primitive(reader: &mut Reader<'_>, form: Form) -> Result<Primitive> {
     let is_stream = form == Form::Stream;
     Ok(match reader.u8("value type")? {
         0 => Primitive::Null,
@@ -116,7 +116,7 @@ pub fn encode_primitive(value: &Primitive) -> Bytes {
 ///
 /// If the bytes are not a primitive value.
 pub fn decode_primitive(bytes: &Bytes) -> Result<Primitive> {
-    read_primitive(&mut Reader::new(bytes.clone()), Form::Buffer)
+    read_primitive(&mut Reader::new(bytes), Form::Buffer)
 }
 
 fn magic(object: &Object) -> Option<MagicId> {
@@ -155,7 +155,7 @@ pub(super) fn put_object(out: &mut impl BufMut, object: &Object) {
     }
 }
 
-pub(super) fn read_object(reader: &mut Reader) -> Result<Object> {
+pub(super) fn read_object(reader: &mut Reader<'_>) -> Result<Object> {
     if !reader.bool("object presence")? {
         return Ok(Object::Null);
     }

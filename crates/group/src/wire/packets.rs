@@ -117,7 +117,7 @@ pub fn peek_version(packet: &[u8]) -> Option<Version> {
 ///
 /// If the bytes are not a packet, down to the last one.
 pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
-    let mut reader = Reader::new(packet.clone());
+    let mut reader = Reader::new(packet);
     let version = Version(reader.u16("version")?);
     let flags = reader.u8("packet flags")?;
     let is_multicast = flags & MULTICAST != 0;
@@ -182,6 +182,6 @@ pub fn decode_setup(bytes: &[u8]) -> Result<Option<(Version, IpAddress, usize)>>
     };
     let Some(address) = bytes.get(8..8 + size) else { return Ok(None) };
     let version = Version(u16::from_be_bytes([bytes[4], bytes[5]]));
-    let listener = read_ip(&mut Reader::new(Bytes::copy_from_slice(address)))?;
+    let listener = read_ip(&mut Reader::new(&Bytes::copy_from_slice(address)))?;
     Ok(Some((version, listener, 8 + size)))
 }

@@ -45,8 +45,8 @@ pub const NESTING_MAX: u8 = 4;
 
 /// Reads from the front of shared bytes; payloads are slices of them, not copies.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    bytes: Bytes,
+pub struct Reader<'a> {
+    bytes: &'a Bytes,
     /// Where the next read begins; never beyond the end.
     at: usize,
     pub(super) depth: u8,
@@ -54,9 +54,9 @@ pub struct Reader {
 
 pub(super) type Result<T> = std::result::Result<T, WireError>;
 
-impl Reader {
+impl<'a> Reader<'a> {
     /// Reads these bytes.
-    pub fn new(bytes: Bytes) -> Self {
+    pub const fn new(bytes: &'a Bytes) -> Self {
         Self { bytes, at: 0, depth: 0 }
     }
 
@@ -67,8 +67,8 @@ impl Reader {
     }
 
     /// What is left.
-    pub fn rest(mut self) -> Bytes {
-        self.bytes.split_off(self.at)
+    pub fn rest(self) -> Bytes {
+        self.bytes.slice(self.at..)
     }
 
     /// Fails if anything is left.
@@ -427,7 +427,8 @@ mod tests {
         put_compressed_int(&mut out, 322_649);
         put_compressed_long(&mut out, 1 << 40);
         put_long_sequence(&mut out, 1 << 33, (1 << 33) + 5);
-        let mut reader = Reader::new(out.freeze());
+        let bytes = out.freeze();
+        let mut reader = Reader::new(&bytes);
         let mut read = None;
         let used = allocation_counter::measure(|| {
             let int = reader.compressed_int("int").ok();

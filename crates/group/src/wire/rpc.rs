@@ -1,6 +1,6 @@
 //! Method calls of JGroups' RpcDispatcher (facts 23.3).
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
 use super::objects::{Form, put_primitive, read_primitive};
 use super::primitives::{Reader, Result, WireError, put_bool, put_string};
@@ -44,8 +44,8 @@ pub(super) fn put_method_call(out: &mut impl BufMut, call: &MethodCall) {
     call.args.iter().for_each(|arg| put_primitive(out, arg, Form::Stream));
 }
 
-pub(super) fn read_method_call(reader: &mut Reader) -> Result<MethodCall> {
-    let list = |reader: &mut Reader, what| -> Result<Vec<Primitive>> {
+pub(super) fn read_method_call(reader: &mut Reader<'_>) -> Result<MethodCall> {
+    let list = |reader: &mut Reader<'_>, what| -> Result<Vec<Primitive>> {
         let count = reader.u8(what)?;
         (0..count).map(|_| read_primitive(reader, Form::Stream)).collect()
     };
@@ -74,9 +74,8 @@ pub fn encode_method_call(call: &MethodCall) -> Object {
 ///
 /// If the object is something else, or an argument is not a primitive value.
 pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
-    let bytes: Bytes = match object {
-        Object::Serialized(Some(bytes)) => bytes.clone(),
-        _ => return Err(WireError::BadValue { what: "method call", value: 0 }),
+    let Object::Serialized(Some(bytes)) = object else {
+        return Err(WireError::BadValue { what: "method call", value: 0 });
     };
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("object type")?;

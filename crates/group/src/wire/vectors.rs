@@ -73,7 +73,7 @@ fn b() -> Address {
 #[test]
 fn primitives() {
     for (name, bytes, _) in lines("01-primitives") {
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         let (kind, value) = name.split_once('.').unwrap();
         let again = match kind {
             "int" => {
@@ -136,7 +136,7 @@ fn primitives() {
 #[test]
 fn addresses() {
     for (name, bytes, _) in lines("03-addresses") {
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         let again = if name.ends_with(".raw") {
             let ip = read_ip(&mut reader).unwrap();
             put(|out| put_ip(out, ip))
@@ -172,17 +172,17 @@ fn set_up_bytes() {
 #[test]
 fn headers() {
     for (name, bytes, _) in lines("07-headers") {
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         let header = read_header(&mut reader).unwrap_or_else(|error| panic!("{name}: {error}"));
         reader.end().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(put(|out| put_header(out, &header)), bytes, "{name}");
         assert_eq!(header_size(&header), bytes.len(), "{name}");
         for end in 0..bytes.len() {
-            assert!(read_header(&mut Reader::new(bytes.slice(..end))).is_err(), "{name} cut at {end}");
+            assert!(read_header(&mut Reader::new(&bytes.slice(..end))).is_err(), "{name} cut at {end}");
         }
     }
     let gms = vector("07-headers", "gms.mergersp.rejected");
-    match read_header(&mut Reader::new(gms)).unwrap() {
+    match read_header(&mut Reader::new(&gms)).unwrap() {
         Header { id: ProtocolId::GMS, body: HeaderBody::Gms(gms) } => {
             assert!(gms.merge_rejected);
             assert_eq!(gms.merge_id.map(|id| (id.initiator, id.id)), Some((a(), 1)));
@@ -226,7 +226,7 @@ fn message_bodies() {
             "noaddrs" | "noaddrs.othersrc" => {
                 let list_src =
                     if name == "noaddrs" { a() } else { Address::Uuid(Uuid { most: 9, least: 9 }) };
-                let mut reader = Reader::new(bytes.clone());
+                let mut reader = Reader::new(&bytes);
                 let message = read_body(&mut reader, 0, Some(&b()), Some(&list_src), &[]).unwrap();
                 assert_eq!(message.src, Some(a()));
                 assert_eq!(
@@ -258,7 +258,7 @@ fn values_in_both_forms() {
             // Java-serialized streams and exceptions are opaque to us.
             _ => continue,
         };
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         match read_primitive(&mut reader, form) {
             Ok(value) => {
                 reader.end().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -272,7 +272,7 @@ fn values_in_both_forms() {
 #[test]
 fn membership_payloads() {
     for (name, bytes, _) in lines("08-membership") {
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         let again = match name {
             "pingdata" | "pingdata.coord" | "pingdata.mbrs" => {
                 let data = read_ping_data(&mut reader).unwrap();
@@ -326,7 +326,7 @@ fn method_calls() {
             assert_eq!(encode_body(&message), bytes);
             continue;
         }
-        let mut reader = Reader::new(bytes.clone());
+        let mut reader = Reader::new(&bytes);
         let call = read_method_call(&mut reader).unwrap_or_else(|error| panic!("{name}: {error}"));
         reader.end().unwrap();
         assert_eq!(put(|out| put_method_call(out, &call)), bytes, "{name}");

@@ -21,7 +21,7 @@ pub(super) fn put_view_id(out: &mut impl BufMut, id: &ViewId) {
     put_compressed_long(out, id.id as i64);
 }
 
-pub(super) fn read_view_id(reader: &mut Reader) -> Result<ViewId> {
+pub(super) fn read_view_id(reader: &mut Reader<'_>) -> Result<ViewId> {
     let creator = read_present(reader, "view creator")?;
     Ok(ViewId { creator, id: reader.seqno("view id")? })
 }
@@ -33,7 +33,7 @@ pub(super) fn put_view_id_option(out: &mut impl BufMut, id: Option<&ViewId>) {
     }
 }
 
-pub(super) fn read_view_id_option(reader: &mut Reader) -> Result<Option<ViewId>> {
+pub(super) fn read_view_id_option(reader: &mut Reader<'_>) -> Result<Option<ViewId>> {
     if reader.bool("view id presence")? { read_view_id(reader).map(Some) } else { Ok(None) }
 }
 
@@ -62,13 +62,13 @@ fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
     }
 }
 
-pub(super) fn read_view(reader: &mut Reader, is_merge: bool) -> Result<View> {
+pub(super) fn read_view(reader: &mut Reader<'_>, is_merge: bool) -> Result<View> {
     let id = read_view_id(reader)?;
     let members: Arc<[Address]> = read_addresses(reader)?.unwrap_or_default().into();
     if !is_merge {
         return Ok(View::new(id, members));
     }
-    let member = |reader: &mut Reader| -> Result<Address> {
+    let member = |reader: &mut Reader<'_>| -> Result<Address> {
         match reader.i16("member index")? {
             -1 => read_present(reader, "member of a subgroup"),
             index => usize::try_from(index)
@@ -98,7 +98,7 @@ fn put_delta_view(out: &mut impl BufMut, delta: &DeltaView) {
     put_addresses(out, Some(&delta.joined));
 }
 
-fn read_delta_view(reader: &mut Reader) -> Result<DeltaView> {
+fn read_delta_view(reader: &mut Reader<'_>) -> Result<DeltaView> {
     let id = read_view_id(reader)?;
     let reference = read_view_id(reader)?;
     let left = read_addresses(reader)?.unwrap_or_default();
@@ -118,7 +118,7 @@ pub(super) fn put_digest(out: &mut impl BufMut, digest: &Digest) {
     put_rows(out, digest);
 }
 
-fn read_rows(reader: &mut Reader, members: impl IntoIterator<Item = Address>) -> Result<Digest> {
+fn read_rows(reader: &mut Reader<'_>, members: impl IntoIterator<Item = Address>) -> Result<Digest> {
     let entries = members
         .into_iter()
         .map(|member| {
@@ -129,7 +129,7 @@ fn read_rows(reader: &mut Reader, members: impl IntoIterator<Item = Address>) ->
     Ok(Digest { entries })
 }
 
-pub(super) fn read_digest(reader: &mut Reader) -> Result<Digest> {
+pub(super) fn read_digest(reader: &mut Reader<'_>) -> Result<Digest> {
     let members = read_addresses(reader)?.unwrap_or_default();
     read_rows(reader, members)
 }
@@ -139,7 +139,7 @@ fn put_digest_without_members(out: &mut impl BufMut, digest: &Digest) {
     put_rows(out, digest);
 }
 
-fn read_digest_of(reader: &mut Reader, members: &[Address]) -> Result<Digest> {
+fn read_digest_of(reader: &mut Reader<'_>, members: &[Address]) -> Result<Digest> {
     let count = reader.i16("number of digest rows")?;
     if usize::try_from(count).ok() != Some(members.len()) {
         return Err(WireError::BadValue { what: "number of digest rows", value: count.into() });
@@ -153,7 +153,7 @@ pub(super) fn put_seqno_list(out: &mut impl BufMut, list: &SeqnoList) {
     list.words.iter().for_each(|word| out.put_u64(*word));
 }
 
-pub(super) fn read_seqno_list(reader: &mut Reader) -> Result<SeqnoList> {
+pub(super) fn read_seqno_list(reader: &mut Reader<'_>) -> Result<SeqnoList> {
     let size = reader.i32("size of a seqno list")?;
     let size = u32::try_from(size)
         .ok()
@@ -216,7 +216,7 @@ pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) 
 ///
 /// If the bytes are not such a payload.
 pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option<Digest>)> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     let flags = reader.u16("view and digest flags")?;
     let view = if flags & VIEW == 0 {
         None
@@ -275,7 +275,7 @@ pub(super) fn put_join_rsp(out: &mut impl BufMut, rsp: &JoinRsp) {
     }
 }
 
-pub(super) fn read_join_rsp(reader: &mut Reader) -> Result<JoinRsp> {
+pub(super) fn read_join_rsp(reader: &mut Reader<'_>) -> Result<JoinRsp> {
     let flags = reader.u8("join response flags")?;
     let view = if flags & (1 | 8) != 0 { Some(read_view(reader, flags & 8 != 0)?) } else { None };
     let digest = if flags & 2 != 0 {
@@ -293,7 +293,7 @@ pub(super) fn read_join_rsp(reader: &mut Reader) -> Result<JoinRsp> {
 ///
 /// If the bytes are not a join response.
 pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     if !reader.bool("join response presence")? {
         return Ok(JoinRsp::default());
     }
@@ -313,7 +313,7 @@ pub fn encode_address_list(addresses: &[Address]) -> Bytes {
 ///
 /// If the bytes are not an address list.
 pub fn decode_address_list(bytes: &Bytes) -> Result<Vec<Address>> {
-    Ok(read_addresses(&mut Reader::new(bytes.clone()))?.unwrap_or_default())
+    Ok(read_addresses(&mut Reader::new(bytes))?.unwrap_or_default())
 }
 
 /// GET_CURRENT_VIEW's payload.
@@ -329,7 +329,7 @@ pub fn encode_view_id_option(id: Option<&ViewId>) -> Bytes {
 ///
 /// If the bytes are not a view id.
 pub fn decode_view_id_option(bytes: &Bytes) -> Result<Option<ViewId>> {
-    read_view_id_option(&mut Reader::new(bytes.clone()))
+    read_view_id_option(&mut Reader::new(bytes))
 }
 
 /// MERGE3's VIEW_RSP payload: presence byte and view.
@@ -348,7 +348,7 @@ pub fn encode_view_option(view: Option<&View>) -> Bytes {
 ///
 /// If the bytes are not a view.
 pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     if reader.bool("view presence")? { read_view(&mut reader, false).map(Some) } else { Ok(None) }
 }
 
@@ -377,7 +377,7 @@ pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
 ///
 /// If the bytes are not a list of members.
 pub fn decode_ping_data(bytes: &Bytes) -> Result<Vec<PingData>> {
-    let mut reader = Reader::new(bytes.clone());
+    let mut reader = Reader::new(bytes);
     let count = reader.count("number of members", 6)?;
     if count > PING_DATA_MAX {
         return Err(WireError::BadValue { what: "number of members", value: count as i64 });
@@ -385,7 +385,7 @@ pub fn decode_ping_data(bytes: &Bytes) -> Result<Vec<PingData>> {
     (0..count).map(|_| read_ping_data(&mut reader)).collect()
 }
 
-pub(super) fn read_ping_data(reader: &mut Reader) -> Result<PingData> {
+pub(super) fn read_ping_data(reader: &mut Reader<'_>) -> Result<PingData> {
     let sender = read_address(reader)?.ok_or(WireError::BadValue { what: "discovered member", value: 0 })?;
     let flags = reader.u8("discovery flags")?;
     let name = reader.string("logical name")?.map(Arc::from);
