@@ -43,6 +43,8 @@ pub struct Membership {
     pub since: u32,
     /// What it is told of all changes, if it has listeners.
     pub listening: Option<Listening>,
+    /// While a cache begins again: who it was before. It may be lost before its store knows who it is now.
+    pub formerly: Option<Address>,
 }
 
 /// What a member with listeners is told.
@@ -112,11 +114,18 @@ pub struct Topology {
     pub merging: Arc<[Side]>,
 }
 
+impl Membership {
+    /// A new member.
+    pub(crate) fn new(member: CacheMember, since: u32) -> Self {
+        Self { member, since, listening: None, formerly: None }
+    }
+}
+
 impl Topology {
     /// The first topology of a cache.
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
-        let membership = Membership { member: member.clone(), since: id, listening: None };
+        let membership = Membership::new(member.clone(), id);
         let root = Parting { id, by: member.address.clone() };
         Self {
             origin: member.address.clone(),
@@ -149,7 +158,7 @@ impl Topology {
     /// Takes in the members of a side, whose entries are to be merged.
     pub(crate) fn take_in(&mut self, side: Side, members: Vec<CacheMember>) {
         let since = side.since;
-        let others = members.into_iter().map(|member| Membership { member, since, listening: None });
+        let others = members.into_iter().map(|member| Membership::new(member, since));
         self.members = self.members.iter().cloned().chain(others).collect();
         self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()));
         self.merging = self.merging.iter().cloned().chain([side]).collect();
@@ -251,6 +260,11 @@ impl Topology {
                 one.listening = is_told.then_some(Listening { since, changed: id, interest });
             }
         });
+    }
+
+    /// The cache has begun again: who its members were is of no use any more.
+    pub(crate) fn forget_former(&mut self) {
+        self.change_members(|one| one.formerly = None);
     }
 
     pub(crate) fn renew_listening(&mut self) {

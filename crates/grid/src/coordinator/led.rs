@@ -6,6 +6,7 @@ use std::sync::Arc;
 use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
+use super::restore::{Restoring, place_of};
 use crate::command::{Body, Restored, ToCoordinator};
 use crate::merge::Side;
 use crate::node::Cx;
@@ -25,6 +26,8 @@ pub(super) struct Led {
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
+    /// What members have come back with that want to join.
+    returning: BTreeMap<Address, Restored>,
     /// Members of the topology that are here and have nothing of it: others have left them out.
     empty: BTreeSet<Address>,
     /// What is to follow when all have installed that members are left out.
@@ -61,6 +64,7 @@ impl Led {
             merged: BTreeSet::new(),
             leaving: BTreeSet::new(),
             joining: Vec::new(),
+            returning: BTreeMap::new(),
             empty: BTreeSet::new(),
             announced: None,
             published: Time::ZERO,
@@ -372,6 +376,9 @@ impl Led {
             let error = OpenError::OtherData { cache, ours: ours.clone(), theirs };
             return cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
         }
+        if let Some(restored) = restored {
+            self.returning.insert(member.address.clone(), restored.clone());
+        }
         // After a change of coordinators it knows those only who had the cache open then.
         if !cx.has(Planted::JoinerNotAwaited) {
             self.present.insert(member.address.clone());
@@ -461,11 +468,36 @@ impl Led {
         self.topology.addresses().all(is_done)
     }
 
+    /// Begins once more, if members were lost while the cache began again and all of them are back with their stores.
+    pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<Restoring> {
+        let topology = &self.topology;
+        if topology.phase != Phase::Restoring || topology.away().is_empty() {
+            return None;
+        }
+        let is_here = |member: &&CacheMember| self.present.contains(&member.address);
+        let returning = || self.joining.iter().filter(is_here);
+        let back: Vec<&Address> = returning()
+            .filter_map(|member| place_of(topology, self.returning.get(&member.address)?))
+            .collect();
+        if !topology.away().iter().all(|away| back.contains(&away)) {
+            return None;
+        }
+        let left = topology.members.iter().map(|one| &one.member);
+        let left = left.filter(|member| !topology.away().contains(&member.address));
+        let mut restoring = Restoring::again(self.config.clone(), topology, left);
+        for member in returning() {
+            let restored = self.returning.get(&member.address).cloned();
+            restoring.handle_join(cx, &self.config, member.clone(), restored);
+        }
+        Some(restoring)
+    }
+
     /// The first owners have everything, and the others fetch what they lack.
     fn restored(&self, id: u32) -> Topology {
         let all = self.topology.current.clone();
         let first = all.primaries();
         self.topology.succeeded(id, |next| {
+            next.forget_former();
             if first.has_owners_of(&all) {
                 next.phase = Phase::Stable;
             } else {
@@ -485,10 +517,8 @@ impl Led {
             |member: &Address| self.leaving.contains(member) && current.segments_of(member).next().is_none();
         let (left, stays): (Vec<Membership>, Vec<Membership>) =
             self.topology.members.iter().cloned().partition(|one| is_free(&one.member.address));
-        let members: Vec<Membership> = stays
-            .into_iter()
-            .chain(joining.into_iter().map(|member| Membership { member, since: id, listening: None }))
-            .collect();
+        let members: Vec<Membership> =
+            stays.into_iter().chain(joining.into_iter().map(|member| Membership::new(member, id))).collect();
         let owners: Vec<CacheMember> = members
             .iter()
             .map(|one| one.member.clone())

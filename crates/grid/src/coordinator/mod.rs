@@ -142,7 +142,8 @@ impl Coordinator {
                     return;
                 }
                 if let Some(led) = self.led.get_mut(&cache) {
-                    return led.handle_join(cx, &config, member, restored.as_deref());
+                    led.handle_join(cx, &config, member, restored.as_deref());
+                    return self.finish_restored(cx);
                 }
                 match (self.restoring.get_mut(&cache), restored) {
                     (None, None) => {
@@ -188,6 +189,12 @@ impl Coordinator {
     /// Caches of which everybody is back go on.
     fn finish_restored(&mut self, cx: &mut Cx) {
         let Some(view) = &self.view else { return };
+        let again: Vec<(CacheId, Restoring)> =
+            self.led.iter().filter_map(|(id, led)| Some((*id, led.begins_again(cx)?))).collect();
+        for (id, restoring) in again {
+            self.led.remove(&id);
+            self.restoring.insert(id, restoring);
+        }
         let complete =
             |(id, restoring): (&CacheId, &Restoring)| restoring.missing().is_empty().then_some(*id);
         let ids: Vec<CacheId> = self.restoring.iter().filter_map(complete).collect();

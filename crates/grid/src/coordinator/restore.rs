@@ -31,6 +31,20 @@ impl Restoring {
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
+    /// A cache that has lost members while it began again begins once more, with those who are left as they are.
+    pub(super) fn again<'a>(
+        config: CacheConfig,
+        degraded: &Topology,
+        left: impl Iterator<Item = &'a CacheMember>,
+    ) -> Self {
+        let as_is = |member: &CacheMember| {
+            let formerly = member.address.clone();
+            let restored = Restored { formerly: formerly.clone(), topology: degraded.clone() };
+            (formerly, (member.clone(), Some(restored)))
+        };
+        Self { config, id: degraded.id, newest: degraded.clone(), here: left.map(as_is).collect() }
+    }
+
     pub(super) fn handle_join(
         &mut self,
         cx: &mut Cx,
@@ -64,15 +78,10 @@ impl Restoring {
 
     /// Who is back, by the address in the last life.
     fn back(&self) -> BTreeMap<Address, CacheMember> {
-        let of_it = |restored: &&Restored| {
-            restored.topology.origin == self.newest.origin && self.newest.contains(&restored.formerly)
+        let place = |(member, restored): &(CacheMember, Option<Restored>)| {
+            Some((place_of(&self.newest, restored.as_ref()?)?.clone(), member.clone()))
         };
-        let here = self.here.values();
-        here.filter_map(|(member, restored)| {
-            let formerly = restored.as_ref().filter(of_it)?.formerly.clone();
-            Some((formerly, member.clone()))
-        })
-        .collect()
+        self.here.values().filter_map(place).collect()
     }
 
     /// Members of the last life that are not back.
@@ -93,7 +102,8 @@ impl Restoring {
             .iter()
             .filter_map(|one| {
                 let member = back.get(&one.member.address)?.clone();
-                Some(Membership { member, since: one.since, listening: None })
+                let formerly = Some(one.member.address.clone());
+                Some(Membership { formerly, ..Membership::new(member, one.since) })
             })
             .collect();
         let epochs: Arc<[u32]> = vec![id; self.config.segments.into()].into();
@@ -129,6 +139,15 @@ impl Restoring {
         led.publish(cx);
         led
     }
+}
+
+/// Which member of a topology has come back with this.
+pub(super) fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Address> {
+    let is_it = |one: &&Membership| {
+        one.member.address == restored.formerly || one.formerly.as_ref() == Some(&restored.formerly)
+    };
+    let mut members = topology.members.iter().filter(|_| restored.topology.origin == topology.origin);
+    members.find(is_it).map(|one| &one.member.address)
 }
 
 /// Of two topologies that are remembered, the newer one is that of the history that went on last with enough members.

@@ -209,7 +209,7 @@ wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Res
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries });
 wire_struct!(Listening { since, changed, interest });
-wire_struct!(Membership { member, since, listening });
+wire_struct!(Membership { member, since, listening, formerly });
 wire_struct!(Location { site, rack, machine });
 wire_struct!(CacheMember { address, capacity, location });
 wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local, 3 = Invalidation });

@@ -281,3 +281,67 @@ fn whoever_kills_all_members_at_any_moment_loses_no_acknowledged_write() {
 fn a_power_failure_of_all_members_loses_no_acknowledged_write_that_was_synced() {
     all_seeds(Durability::Disk, Crash::PowerLoss);
 }
+
+/// All members are killed again while they begin again, at any moment of it; or some of them, which come back.
+fn interrupted(seed: u64) {
+    let mut cluster = Cluster::new(seed, config());
+    let count = 2 + cluster.rng.below(3) as usize;
+    let disks: Vec<SimDisk> = (0..count).map(|n| SimDisk::new(seed * 8 + n as u64)).collect();
+    let stores: Vec<Arc<dyn Store>> = disks.iter().map(|disk| open(disk, Durability::Process)).collect();
+    let members = start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, members.len(), 60);
+    for n in 0..20 {
+        assert!(result(&mut cluster, n % members.len(), key(n), remove()).is_ok());
+    }
+    crash_all(&mut cluster);
+    drop(stores);
+    let mut running: Vec<Option<usize>> = vec![None; count];
+    for _ in 0..1 + cluster.rng.below(3) {
+        for (place, disk) in running.iter_mut().zip(&disks) {
+            if place.is_none() {
+                disk.restart(Crash::Kill);
+                *place = Some(start(&mut cluster, &open(disk, Durability::Process), None, false));
+                let pause = cluster.rng.duration(Duration::ZERO, Duration::from_millis(30));
+                cluster.run(pause);
+            }
+        }
+        let moment = cluster.rng.duration(Duration::ZERO, Duration::from_millis(60));
+        cluster.run(moment);
+        let all = cluster.rng.chance(0.5);
+        // Once it has begun, more than half have to stay, as ever.
+        let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
+        for place in &mut running {
+            if all || !has_begun && cluster.rng.chance(0.4) {
+                place.take().into_iter().for_each(|n| cluster.crash(n));
+            }
+        }
+        cluster.announce(false);
+        let pause = cluster.rng.duration(Duration::from_millis(30), Duration::from_millis(100));
+        cluster.run(pause);
+        // It may have begun before the crash was known, and then only first owners have everything.
+        let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
+        if has_begun && running.contains(&None) {
+            crash_all(&mut cluster);
+            running.fill(None);
+        }
+    }
+    for (place, disk) in running.iter_mut().zip(&disks) {
+        if place.is_none() {
+            disk.restart(Crash::Kill);
+            *place = Some(start(&mut cluster, &open(disk, Durability::Process), None, false));
+        }
+    }
+    cluster.run(Duration::from_secs(8));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    for n in 0..60 {
+        let reader = running[n % count].expect("all are back");
+        assert_eq!(get(&mut cluster, reader, key(n)), (n >= 20).then(|| value(n)), "{:?}", key(n));
+    }
+}
+
+#[test]
+fn who_is_killed_while_a_cluster_begins_again_comes_back_and_nothing_is_lost() {
+    every_seed(20, |seed, _| interrupted(seed));
+}
