@@ -60,6 +60,11 @@ impl Identity {
         let key = PrivateKeyDer::from_pem_file(path).map_err(|error| failed(error.to_string()))?;
         Ok(Self { chain, key })
     }
+
+    /// The certificate itself, in DER.
+    pub fn certificate(&self) -> &[u8] {
+        self.chain.first().map_or(&[], AsRef::as_ref)
+    }
 }
 
 impl Clone for Identity {

@@ -48,6 +48,11 @@ async fn within_tls_health_is_open_and_users_show_themselves_in_every_way() {
             told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("\nconsort_connections 1\n"),
             "{told}"
         );
+        let until =
+            told.lines().find_map(|line| line.strip_prefix("consort_tls_certificate_not_after_seconds "));
+        let until: u64 = until.expect("until when the certificate is good").parse().unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        assert!(until > now, "{until} after {now}");
     }
     let told = ask(&server, authority.roots(), Some(stranger.identity()), "/metrics", "").await;
     assert!(told.starts_with("HTTP/1.1 401 "), "a certificate of nobody here: {told}");

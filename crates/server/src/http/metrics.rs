@@ -7,6 +7,7 @@ use crate::caches::{Caches, Served};
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
 use crate::latency::{BOUNDS, Class};
+use crate::security::Security;
 use crate::stats::Stats;
 
 /// A number of a cache, and what it is.
@@ -75,11 +76,15 @@ fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
 }
 
 /// All of it, in the form that a client with this field `Accept` wants, with that form's name.
-pub(crate) fn told(caches: &Caches, accept: &str) -> (&'static str, String) {
+pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'static str, String) {
     let mut told = Exposition::for_client(accept);
     let content_type = told.content_type();
     told.family(Kind::Gauge, "consort_build_info", "The version of the server.")
         .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    if let Some(until) = security.certificate_good_until() {
+        let help = "Until when the server's certificate is good, since 1970.";
+        told.family(Kind::Gauge, "consort_tls_certificate_not_after_seconds", help).value(&[], until);
+    }
     clients(&mut told, caches);
     cluster(&mut told, caches);
     let all = caches.all();

@@ -160,7 +160,7 @@ impl Visitor<'_> {
             Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(self.caches).name()),
             Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(self.caches)),
             Resource::Metrics => {
-                let (content_type, told) = metrics::told(self.caches, &head.accept);
+                let (content_type, told) = metrics::told(self.caches, self.security, &head.accept);
                 Reply::new(Code::Ok, content_type, told)
             }
         }

@@ -115,6 +115,11 @@ impl Security {
         Ok(Self { tls, authenticator, metrics_are_open, patience })
     }
 
+    /// Until when the server's certificate is good, in seconds since 1970, if it has one.
+    pub(crate) fn certificate_good_until(&self) -> Option<i64> {
+        self.tls.as_ref().map(|tls| tls.good_until())
+    }
+
     /// A client's stream, and the name in the certificate that it has shown.
     pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
         match &self.tls {

@@ -1,6 +1,7 @@
 //! TLS on the server's port, and who a client's certificate says it is.
 
 use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -27,13 +28,21 @@ pub(crate) struct Tls {
     acceptor: RwLock<TlsAcceptor>,
     /// Whether clients may show certificates.
     pub(crate) asks_clients: bool,
+    /// Until when the certificate is good, in seconds since 1970.
+    good_until: AtomicI64,
 }
 
 impl Tls {
     pub(crate) fn new(TlsSettings { identity, clients }: TlsSettings) -> Result<Self, TlsError> {
         let asks_clients = !matches!(clients, ClientCertificates::NotAsked);
+        let good_until = AtomicI64::new(good_until(identity.certificate()));
         let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
-        Ok(Self { acceptor: RwLock::new(acceptor), asks_clients })
+        Ok(Self { acceptor: RwLock::new(acceptor), asks_clients, good_until })
+    }
+
+    /// Until when the certificate is good, in seconds since 1970.
+    pub(crate) fn good_until(&self) -> i64 {
+        self.good_until.load(Ordering::Relaxed)
     }
 
     /// Handshakes that begin from now on are with these.
@@ -47,7 +56,9 @@ impl Tls {
             let why = "whether clients are asked for certificates is decided when the server starts";
             return Err(TlsError::Unfit(why.to_owned()));
         }
+        let good_until = good_until(identity.certificate());
         let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
+        self.good_until.store(good_until, Ordering::Relaxed);
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
         Ok(())
     }
@@ -85,6 +96,11 @@ fn hot_rod_only_tls() -> Bytes {
     let text = "this server speaks TLS only: connect with hotrods:// or use_ssl";
     Response::error(0, Status::InvalidMagic, text).encode(asked, &mut output);
     output.into_bytes()
+}
+
+/// Until when a certificate is good, in seconds since 1970; 0 if it does not say.
+fn good_until(certificate: &[u8]) -> i64 {
+    parse_x509_certificate(certificate).map_or(0, |(_, read)| read.validity().not_after.timestamp())
 }
 
 /// The common name of a certificate's subject, if it has just one.
