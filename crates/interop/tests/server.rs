@@ -5,6 +5,7 @@ mod kept;
 
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SERVER: &str = "127.0.0.1:11222";
 
@@ -314,6 +315,15 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
 }
 
 /// Two of three are killed at once: what is left may not write, and so takes nobody in until it is told to go on.
+/// What a server answers to who asks for this in HTTP.
+async fn of_http(port: u16, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
 #[test]
 fn a_server_that_waits_says_for_what() {
     in_own_network("a_server_that_waits_says_for_what", async {
@@ -339,6 +349,11 @@ fn a_server_that_waits_says_for_what() {
         let told = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(told.contains("Start the servers that are missing"), "{told}");
         assert!(told.contains("servers are away without which nothing may be written: "), "{told}");
+        // What watches it does not take it for dead, and a client waits.
+        for (path, code) in [("live", 200), ("started", 503), ("ready", 503)] {
+            let answer = of_http(11225, &format!("/health/{path}")).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
+        }
         // Who serves on says who is missing, and what that means.
         first.wait_for(&["members [A|", "; gone: "]);
         let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
@@ -365,6 +380,8 @@ fn a_server_that_waits_says_for_what() {
         let made = done(&["make-available"]).0;
         assert!(made.lines().any(|name| name == "shop"), "{made}");
         first.wait_for(&["available again"]);
+        // Who comes before it serves is served then.
+        assert_eq!(done(&["--at=127.0.0.1:11226", "ls"]).0, "shop\n");
         late.wait_for(&["Hot Rod on 127.0.0.1:11226"]);
         assert_eq!(done(&["put", "shop", "apples", "4"]).1, 0);
         assert_eq!(done(&["--at=127.0.0.1:11226", "get", "shop", "apples"]).0, "4");

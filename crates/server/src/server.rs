@@ -10,7 +10,7 @@ use consort_cache::{CacheManager, NotHandedOver};
 use consort_hotrod::ServerAddress;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
+use crate::http::early::Early;
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
 use crate::security::{Security, SecurityError, Settings, TlsHandle, Tokens, Users, UsersHandle};
@@ -202,11 +203,16 @@ impl ServerBuilder {
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
         let alone_after = self.alone_after;
         let data = self.data.map(|directory| Data { directory, alone_after });
-        let caches = Caches::open(manager, endpoint, data.as_ref()).await.map_err(|error| match error {
+        let mut early = Early::default();
+        let caches = tokio::select! {
+            caches = Caches::open(manager, endpoint, data.as_ref()) => caches,
+            never = early.attend(&listener, security.tls.is_some()) => match never {},
+        };
+        let caches = caches.map_err(|error| match error {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
         })?;
-        Ok(Server { listener, address, caches: Arc::new(caches), security, strangers })
+        Ok(Server { listener, address, caches: Arc::new(caches), security, strangers, early })
     }
 }
 
@@ -217,6 +223,7 @@ pub struct Server {
     caches: Arc<Caches>,
     security: Arc<Security>,
     strangers: Strangers,
+    early: Early,
 }
 
 impl Server {
@@ -247,7 +254,7 @@ impl Server {
     ///
     /// [`NotHandedOver`], if others may not have everything.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
-        let Self { listener, caches, security, mut strangers, .. } = self;
+        let Self { listener, caches, security, mut strangers, early, .. } = self;
         let (ends, ending) = watch::channel(false);
         let mut connections = JoinSet::new();
         // Like the connections it ends with this, also if this is dropped.
@@ -256,18 +263,22 @@ impl Server {
             let caches = caches.clone();
             async move { tokio::join!(caches.follow(), changes::tell(&caches), transactions::reap(&caches)) }
         });
+        let meet = |strangers: &mut Strangers, stream: TcpStream| {
+            // Answers are written together as they are; waiting for more of them would only cost time.
+            let _ = stream.set_nodelay(true);
+            let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
+            strangers.meet(|threshold| {
+                Box::pin(connection::serve(stream, caches, security, threshold, ending))
+            });
+        };
+        early.into_guests().for_each(|guest| meet(&mut strangers, guest));
         tokio::pin!(end);
         for turn in 1.. {
             tokio::select! {
                 () = &mut end => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) if connections.len() + strangers.len() < CONNECTIONS_MAX => {
-                        // Answers are written together as they are; waiting for more of them would only cost time.
-                        let _ = stream.set_nodelay(true);
-                        let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
-                        strangers.meet(|threshold| {
-                            Box::pin(connection::serve(stream, caches, security, threshold, ending))
-                        });
+                        meet(&mut strangers, stream);
                     }
                     Ok(_) => {
                         caches.telemetry.turned_away.one();

@@ -4,6 +4,7 @@
 //! may see how things are, unless the server's owner has it otherwise.
 
 mod credentials;
+pub(crate) mod early;
 mod exposition;
 mod head;
 mod health;
@@ -49,6 +50,23 @@ pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String
 /// What a client that speaks HTTP is told where only TLS is spoken.
 pub(crate) fn only_tls() -> bytes::Bytes {
     Reply::text(Code::BadRequest, "this server speaks TLS only: ask with https://").into_bytes(true, true)
+}
+
+fn unreadable(wrong: Unreadable) -> Reply {
+    let code = match wrong {
+        Unreadable::Malformed(_) | Unreadable::NoHost => Code::BadRequest,
+        Unreadable::TooLarge => Code::HeadTooLarge,
+        Unreadable::Version => Code::OtherVersion,
+    };
+    Reply::text(code, wrong)
+}
+
+fn unknown() -> Reply {
+    Reply::text(Code::NotFound, "there are /health, /health/live, /health/ready, /health/started and /metrics")
+}
+
+fn only_read() -> Reply {
+    Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD")
 }
 
 /// A client that speaks HTTP.
@@ -113,14 +131,7 @@ impl Visitor<'_> {
                         return Ok(None);
                     }
                 }
-                Err(unreadable) => {
-                    let code = match unreadable {
-                        Unreadable::Malformed(_) | Unreadable::NoHost => Code::BadRequest,
-                        Unreadable::TooLarge => Code::HeadTooLarge,
-                        Unreadable::Version => Code::OtherVersion,
-                    };
-                    return Ok(Some((Reply::text(code, unreadable).into_bytes(true, true), true)));
-                }
+                Err(wrong) => return Ok(Some((unreadable(wrong).into_bytes(true, true), true))),
             }
         };
         if self.input.is_empty() {
@@ -134,17 +145,12 @@ impl Visitor<'_> {
     }
 
     async fn answer(&mut self, head: &Head) -> Reply {
-        let Some(resource) = Resource::at(&head.path) else {
-            return Reply::text(
-                Code::NotFound,
-                "there are /health, /health/live, /health/ready, /health/started and /metrics",
-            );
-        };
+        let Some(resource) = Resource::at(&head.path) else { return unknown() };
         if head.method == Method::Other {
-            return Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD");
+            return only_read();
         }
         let is_open = match resource {
-            Resource::Live | Resource::Ready | Resource::Status => true,
+            Resource::Live | Resource::Started | Resource::Ready | Resource::Status => true,
             Resource::Detail => false,
             Resource::Metrics => self.security.metrics_are_open,
         };
@@ -152,7 +158,8 @@ impl Visitor<'_> {
             return refusal;
         }
         match resource {
-            Resource::Live => Reply::text(Code::Ok, "live"),
+            // A server that serves has started.
+            Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
             Resource::Ready => match Health::of_all(self.caches) {
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
@@ -221,8 +228,10 @@ impl Visitor<'_> {
 /// What there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resource {
-    /// That the process serves; nothing is looked at.
+    /// That the process answers; nothing is looked at.
     Live,
+    /// That it serves clients.
+    Started,
     /// Whether clients are well served here.
     Ready,
     /// How the cluster is, in a word.
@@ -243,8 +252,8 @@ impl Resource {
         match (in_container, path) {
             (Some("/health/status"), _) | (None, "/health") => Some(Self::Status),
             (Some("/health"), _) => Some(Self::Detail),
-            // A server that listens has started.
-            (None, "/health/live" | "/health/started") => Some(Self::Live),
+            (None, "/health/live") => Some(Self::Live),
+            (None, "/health/started") => Some(Self::Started),
             (None, "/health/ready") => Some(Self::Ready),
             (None, "/metrics") => Some(Self::Metrics),
             _ => None,
@@ -265,7 +274,7 @@ mod tests {
             ("/rest/v2/cache-managers/a%20b/health", Some(Resource::Detail)),
             ("/rest/v2/container/health", Some(Resource::Detail)),
             ("/health/live", Some(Resource::Live)),
-            ("/health/started", Some(Resource::Live)),
+            ("/health/started", Some(Resource::Started)),
             ("/health/ready", Some(Resource::Ready)),
             ("/metrics", Some(Resource::Metrics)),
             ("/", None),
