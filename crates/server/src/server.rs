@@ -267,9 +267,8 @@ impl Server {
             // Answers are written together as they are; waiting for more of them would only cost time.
             let _ = stream.set_nodelay(true);
             let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
-            strangers.meet(|threshold| {
-                Box::pin(connection::serve(stream, caches, security, threshold, ending))
-            });
+            strangers
+                .meet(|threshold| Box::pin(connection::serve(stream, caches, security, threshold, ending)));
         };
         early.into_guests().for_each(|guest| meet(&mut strangers, guest));
         tokio::pin!(end);

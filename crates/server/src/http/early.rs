@@ -156,7 +156,10 @@ mod tests {
                 assert!(answer.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{path}: {answer}");
             }
             assert!(asked(at, "GET", "/health").await.ends_with("\r\n\r\nINITIALIZING"));
-            assert!(asked(at, "HEAD", "/health").await.ends_with("\r\n\r\n"), "its content was not asked for");
+            assert!(
+                asked(at, "HEAD", "/health").await.ends_with("\r\n\r\n"),
+                "its content was not asked for"
+            );
             assert!(asked(at, "POST", "/health").await.starts_with("HTTP/1.1 405 "));
             let wrong = asked(at, "GET", "no path").await;
             assert!(wrong.starts_with("HTTP/1.1 505 "), "{wrong}");

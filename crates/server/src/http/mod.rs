@@ -62,7 +62,10 @@ fn unreadable(wrong: Unreadable) -> Reply {
 }
 
 fn unknown() -> Reply {
-    Reply::text(Code::NotFound, "there are /health, /health/live, /health/ready, /health/started and /metrics")
+    Reply::text(
+        Code::NotFound,
+        "there are /health, /health/live, /health/ready, /health/started and /metrics",
+    )
 }
 
 fn only_read() -> Reply {
