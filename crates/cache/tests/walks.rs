@@ -151,7 +151,8 @@ async fn s004_5_a_thousand_walks_may_be_open() {
         soon("next", walk.next()).await.expect("one").expect("an entry");
         walks.push(walk);
     }
-    assert_eq!(threads(), before);
+    // Other tests of this process may begin some meanwhile, but not hundreds.
+    assert!(threads() < before + 100, "{before} threads before, {} now", threads());
     let mut last = walks.pop().expect("the last");
     walks.truncate(500);
     close(managers).await;
