@@ -543,8 +543,8 @@ impl Caches {
     }
 
     /// Hands over what only this member has, and leaves.
-    pub(crate) async fn end(self) -> Result<(), NotHandedOver> {
+    pub(crate) async fn end(&self) -> Result<(), NotHandedOver> {
         let _ = self.servers.remove(self.manager.address().to_string().as_bytes()).await;
-        self.manager.close().await
+        self.manager.clone().close().await
     }
 }
