@@ -8,6 +8,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
+use crate::reader::complain;
+
 #[derive(Args)]
 #[command(after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\n\
     Examples:\n  \
@@ -108,10 +110,7 @@ fn code(is_done: bool) -> ExitCode {
 impl Cache {
     /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(self.ask().await.unwrap_or_else(|error| {
-            eprintln!("consort: {error:#}");
-            ExitCode::from(2)
-        }))
+        Ok(self.ask().await.unwrap_or_else(|error| complain(&error, ExitCode::from(2))))
     }
 
     async fn ask(self) -> anyhow::Result<ExitCode> {
@@ -132,6 +131,8 @@ impl Cache {
                 if value.last().is_some_and(|last| *last != b'\n') && std::io::IsTerminal::is_terminal(&out) {
                     out.write_all(b"\n")?;
                 }
+                // What ends without a line's end is held back until then, and its errors are lost with the process.
+                out.flush()?;
             }
             Verb::Put { cache, key, value, lifespan, if_absent } => {
                 let value = if value == "-" { input()? } else { value.into_bytes() };

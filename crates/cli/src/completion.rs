@@ -19,7 +19,9 @@ pub(crate) struct Completion {
 impl Completion {
     /// For this command with all that is below it.
     pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
-        std::io::stdout().write_all(&script(self.shell, &mut command))?;
+        let mut out = std::io::stdout().lock();
+        out.write_all(&script(self.shell, &mut command))?;
+        out.flush()?;
         Ok(ExitCode::SUCCESS)
     }
 }

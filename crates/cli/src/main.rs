@@ -12,6 +12,7 @@ mod live;
 mod parse;
 mod perf;
 mod probe;
+mod reader;
 mod reload;
 mod server;
 mod sim;
@@ -79,18 +80,9 @@ enum Command {
 fn main() -> ExitCode {
     allocator::keep_memory_for_a_while();
     let arguments = Arguments::parse();
-    // A reader that has seen enough (`consort parse … | head`) is no error; but a server goes on without one.
-    match arguments.command {
-        Command::Server(_) => {}
-        Command::Parse(_)
-        | Command::Completion(_)
-        | Command::Sim(_)
-        | Command::User(_)
-        | Command::Probe(_)
-        | Command::Cache(_)
-        | Command::Doctor(_) => sigpipe::reset(),
-        // The signal would also come when a peer's process is gone, and end this one.
-        _ => end_without_reader(),
+    // A server goes on without a reader.
+    if !matches!(arguments.command, Command::Server(_)) {
+        reader::end_without();
     }
     // What a simulation loses, it loses on purpose; and a demo kills. A server's log tells what becomes of its cluster.
     let level = match arguments.command {
@@ -127,10 +119,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("consort: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => reader::complain(&error, ExitCode::FAILURE),
     }
 }
 
@@ -149,51 +138,11 @@ fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyho
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
-/// What a shell says of a process that SIGPIPE has ended.
-const READER_GONE: i32 = 128 + 13;
-
-/// Has the process end as SIGPIPE would end it when nobody reads what it prints any more, instead of panicking.
-fn end_without_reader() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str().is_some_and(is_unread) {
-            std::process::exit(READER_GONE);
-        }
-        usual(panic);
-    }));
-}
-
-/// Whether this is what `println!` panics with when its reader has gone.
-fn is_unread(panic: &str) -> bool {
-    panic.starts_with("failed printing to std") && panic.contains("Broken pipe")
-}
-
-/// The standard library ignores SIGPIPE, which turns a closed pipe into a panic of `println!`. The one place where the command touches a signal's disposition.
-mod sigpipe {
-    #![allow(unsafe_code)]
-
-    /// Gives SIGPIPE its default back.
-    pub(crate) fn reset() {
-        // SAFETY: called before any thread is started, with a signal and a disposition that exist; SIG_DFL runs no
-        // code of ours.
-        unsafe {
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const WIDTH: usize = 80;
-
-    #[test]
-    fn only_a_reader_that_has_gone_ends_a_command_quietly() {
-        let gone = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        assert!(is_unread("failed printing to stdout: Broken pipe (os error 32)"));
-        assert!(!is_unread(&format!("a peer: {gone}")) && !is_unread("failed printing to stdout: no space"));
-    }
 
     fn check(command: &mut clap::Command, path: &str) {
         let help = command.render_long_help().to_string();

@@ -53,6 +53,18 @@ impl Tool {
         run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
     }
 
+    /// Runs the `consort` command to its end, with what it prints going elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// If it has not been built with the same profile.
+    pub fn run_consort_into(output: impl Into<Stdio>, arguments: &[&str]) -> Output {
+        let mut command = Command::new(built("consort"));
+        let run = command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn();
+        let run = run.and_then(std::process::Child::wait_with_output);
+        run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
+    }
+
     /// The `consort` command as a member of a setting's cluster.
     pub fn consort_member(setting: &Setting, arguments: &[&str]) -> Self {
         let mut all: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();

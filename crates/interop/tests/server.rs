@@ -181,6 +181,42 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
     });
 }
 
+/// The end of a pipe whose other end is gone.
+fn unread() -> std::io::PipeWriter {
+    std::io::pipe().expect("a pipe").1
+}
+
+/// `consort cache ls | head`: a reader that has seen enough is no error.
+#[test]
+fn commands_end_without_a_word_when_nobody_reads_them() {
+    in_own_network("commands_end_without_a_word_when_nobody_reads_them", async {
+        let _server = server();
+        done(&["create", "shop"]);
+        done(&["put", "shop", "apples", "3"]);
+        let commands: [&[&str]; 6] = [
+            &["cache", "ls"],
+            &["cache", "ls", "shop"],
+            &["cache", "get", "shop", "apples"],
+            &["doctor"],
+            &["completion", "bash"],
+            &["sim", "--seeds=1"],
+        ];
+        for command in commands {
+            let run = Tool::run_consort_into(unread(), command);
+            let complaint = String::from_utf8_lossy(&run.stderr);
+            assert_eq!((run.status.code(), &*complaint), (Some(141), ""), "{command:?}");
+        }
+        let full =
+            std::fs::File::options().write(true).open("/dev/full").expect("a device that is always full");
+        let run = Tool::run_consort_into(full, &["cache", "get", "shop", "apples"]);
+        let complaint = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(
+            (run.status.code(), &*complaint),
+            (Some(2), "consort: No space left on device (os error 28)\n")
+        );
+    });
+}
+
 /// Issue 4, line 7: three servers, the test through Hot Rod, a server that dies under load and is back afterwards, and they
 /// serve until they are told to end.
 #[test]

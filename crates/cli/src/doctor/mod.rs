@@ -16,6 +16,7 @@ use clap::Args;
 use self::findings::{Findings, Verdict};
 use self::host::Clocks;
 use crate::join::Join;
+use crate::reader::complain;
 
 /// Looks why a member is alone or a client cannot connect, and says what to do about it.
 ///
@@ -65,10 +66,7 @@ struct Stack {
 impl Doctor {
     /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(self.look().await.unwrap_or_else(|error| {
-            eprintln!("consort: {error:#}");
-            ExitCode::from(2)
-        }))
+        Ok(self.look().await.unwrap_or_else(|error| complain(&error, ExitCode::from(2))))
     }
 
     async fn look(self) -> anyhow::Result<ExitCode> {
