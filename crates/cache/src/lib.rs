@@ -94,7 +94,9 @@ pub use file::CacheSettings;
 pub use handler::Traffic;
 pub use iteration::Walk;
 pub use listeners::{Events, ListenBuilder};
-pub use manager::{CacheBuilder, CacheManager, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT};
+pub use manager::{
+    CacheBuilder, CacheManager, LEAVE_ALONE_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,
+};
 pub use manager_events::{ManagerEvent, ManagerEvents};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};

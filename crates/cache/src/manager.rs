@@ -10,8 +10,8 @@ use bytes::Bytes;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
-    Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Counters, Location,
-    MemoryBound, MergeFn, Node, Progress, Stored, TRANSFER_BUDGET, Topology, TransformFn,
+    Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
+    Counters, Location, MemoryBound, MergeFn, Node, Progress, Stored, TRANSFER_BUDGET, Topology, TransformFn,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,6 +37,11 @@ pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long closing waits for operations to end and for others to have what this member has: 1 GB within it is little
 /// more than 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long closing waits for owners that are away while nobody else is in the view. What has two owners the others have, if
+/// they are there; the rest would go with a partition that ends just then. Short enough for who stops containers, which is
+/// given 10 s.
+pub const LEAVE_ALONE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A manager that is being made. [`ManagerBuilder::connect`] opens it.
 pub struct ManagerBuilder {
@@ -286,7 +291,8 @@ impl CacheManager {
     ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`]. It has begun to leave all the same, and no operation begins any more.
+    /// [`NotHandedOver`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_ALONE_TIMEOUT`] if the cache is degraded and nobody else
+    /// is here. It has begun to leave all the same, and no operation begins any more.
     pub async fn leave(&self, cache: &str) -> Result<bool, NotHandedOver> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened).await.map(|()| true),
@@ -346,8 +352,31 @@ impl Member {
             // Its sender is in the cache.
             let _ = standing.wait_for(is_over).await;
         };
-        let name = cache.config.name.clone();
-        timeout(LEAVE_TIMEOUT, left).await.map_err(|_| NotHandedOver { cache: name, after: LEAVE_TIMEOUT })
+        let after = tokio::select! {
+            () = left => return Ok(()),
+            () = tokio::time::sleep(LEAVE_TIMEOUT) => LEAVE_TIMEOUT,
+            () = self.has_nobody_to_wait_for(cache) => LEAVE_ALONE_TIMEOUT,
+        };
+        Err(NotHandedOver { cache: cache.config.name.clone(), after })
+    }
+
+    /// Ends when a cache has been degraded for [`LEAVE_ALONE_TIMEOUT`] while nobody else was in the view.
+    async fn has_nobody_to_wait_for(&self, cache: &OpenCache) {
+        let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
+        let is_alone = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == 1);
+        let is_degraded = |topology: &Option<Topology>| {
+            topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+        };
+        // Both senders outlive this: one is the channel's, the other the cache's.
+        loop {
+            let _ = views.wait_for(is_alone).await;
+            let _ = topologies.wait_for(is_degraded).await;
+            tokio::select! {
+                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT) => return,
+                _ = views.wait_for(|view| !is_alone(view)) => {}
+                _ = topologies.wait_for(|topology| !is_degraded(topology)) => {}
+            }
+        }
     }
 }
 

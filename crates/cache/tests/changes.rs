@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, Grouping, OpenError, OperationError, RawCache,
+    Availability, CacheConfig, CacheError, CacheManager, CacheMode, Grouping, LEAVE_ALONE_TIMEOUT,
+    NotHandedOver, OpenError, OperationError, RawCache,
 };
 use members::{Cluster, close, open, settled, soon};
 use tokio::runtime::Handle;
@@ -264,4 +265,24 @@ async fn managers_leave_no_task_however_they_end() {
         no_task_but_these(before).await;
         assert_eq!(soon("get", cache.get(&b"k"[..])).await, Err(CacheError::Closed));
     }
+}
+
+/// The other owner is away, and may never be back: closing does not wait for it as long as for a transfer.
+#[tokio::test]
+async fn who_is_alone_with_a_degraded_cache_closes_soon() {
+    let managers = Cluster::loopback("alone").join_all(["A", "B"]).await;
+    let config = CacheConfig::new("c");
+    open(&managers, &config).await;
+    settled(&managers.each_ref(), "c", 2).await;
+    let [a, b] = managers;
+    let mut topologies = a.watch_topology("c").expect("it is open");
+    soon("abort", b.abort()).await;
+    let is_degraded = topologies.wait_for(|topology| {
+        topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+    });
+    drop(soon("B is missed", is_degraded).await.expect("its sender is there"));
+    let begin = tokio::time::Instant::now();
+    let after = LEAVE_ALONE_TIMEOUT;
+    assert_eq!(soon("close", a.close()).await, Err(NotHandedOver { cache: "c".into(), after }));
+    assert!(begin.elapsed() < after * 2, "{:?}", begin.elapsed());
 }
