@@ -5,7 +5,7 @@ use consort_group::protocols::registry::ValueError;
 
 /// A configuration cannot be used. Displayed as `file:line:column: what`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{}: {fault}", place(.file, *.position))]
+#[error("{}{fault}", place(.file, *.position, .fault))]
 pub struct ConfigError {
     /// The file, or the name under which it was asked for. If one file includes another, the one that is wrong.
     pub file: String,
@@ -95,8 +95,13 @@ fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-fn place(file: &str, position: Option<Position>) -> String {
-    position.map_or_else(|| file.to_owned(), |position| format!("{file}:{position}"))
+fn place(file: &str, position: Option<Position>, fault: &Fault) -> String {
+    match (position, fault) {
+        (Some(position), _) => format!("{file}:{position}: "),
+        // It names the file itself.
+        (None, Fault::Unreadable { .. }) => String::new(),
+        (None, _) => format!("{file}: "),
+    }
 }
 
 impl ConfigError {
