@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::Args;
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{Mechanism, ServerBuilder, ServerError, Tokens, Users};
+use consort_server::{Mechanism, ServerBuilder, ServerError, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
-use crate::reload::{Reload, TlsFiles};
+use crate::reload::{Reload, TlsFiles, TokenFile};
 
 /// The stack of a server that is alone: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
@@ -37,9 +37,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     refused unless --allow-cleartext says that nobody can read along.\n\n\
     With SIGHUP the server reads its files again. Of --users, roles count from the\n\
     next request on, and connections of who is no user any more end; a new password\n\
-    is for who comes then. --tls-cert, --tls-key and --tls-client-ca are for\n\
-    connections to come. A file with something wrong in it changes nothing: the log\n\
-    says what is wrong, and where.\n\n\
+    is for who comes then. --token-key, --tls-cert, --tls-key and --tls-client-ca are\n\
+    for connections to come. A file with something wrong in it changes nothing: the\n\
+    log says what is wrong, and where.\n\n\
     The log, on standard error, tells when members come and go, when caches are\n\
     degraded because too many owners are away, and when entries move to new owners.\n\
     CONSORT_LOG=warn tells only what is wrong.\n\n\
@@ -89,7 +89,8 @@ pub(crate) struct Server {
     /// Passwords and tokens may be sent as they are also without TLS.
     #[arg(long, requires = "users")]
     allow_cleartext: bool,
-    /// Believes tokens that are signed by the public key in this PEM file: of RSA, of P-256 or P-384, or of Ed25519.
+    /// Believes tokens that are signed by a public key in this PEM file: of RSA, of P-256 or P-384, or of Ed25519. While who
+    /// signs changes its key, both can be in it.
     #[arg(long, value_name = "FILE", requires = "users", requires = "token_audience")]
     token_key: Option<PathBuf>,
     /// Only tokens for this audience (aud) are good: others are for somebody else.
@@ -180,7 +181,7 @@ impl Server {
         };
         // It serves also where nobody reads that.
         let _ = writeln!(std::io::stdout(), "{serving}");
-        let reload = Reload::new(&server, self.users.clone(), self.tls_files());
+        let reload = Reload::new(&server, self.users.clone(), self.token_file(), self.tls_files());
         let reading = async {
             match hangups {
                 Some(hangups) => reload.whenever(hangups).await,
@@ -223,18 +224,19 @@ impl Server {
         if self.open_metrics {
             builder = builder.open_metrics();
         }
-        if let (Some(key), Some(audience)) = (&self.token_key, &self.token_audience) {
-            let tokens = Tokens::from_file(key, audience)?;
-            builder = builder.tokens(match &self.token_issuer {
-                Some(issuer) => tokens.issued_by(issuer),
-                None => tokens,
-            });
+        if let Some(file) = self.token_file() {
+            builder = builder.tokens(file.read()?);
         }
         if let Some(files) = self.tls_files() {
             let (identity, clients) = files.read()?;
             builder = builder.tls(identity, clients);
         }
         Ok(builder)
+    }
+
+    fn token_file(&self) -> Option<TokenFile> {
+        let (keys, audience) = self.token_key.clone().zip(self.token_audience.clone())?;
+        Some(TokenFile { keys, audience, issuer: self.token_issuer.clone() })
     }
 
     fn tls_files(&self) -> Option<TlsFiles> {

@@ -268,7 +268,10 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named_with_the_alternatives() {
         let error = load_stack("tpc.xml", &Variables::new()).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read tpc.xml: ") && error.contains("tcp.xml, tcp-nio.xml"), "{error}");
+        assert!(
+            error.starts_with("cannot read tpc.xml: ") && error.contains("tcp.xml, tcp-nio.xml"),
+            "{error}"
+        );
         let error = parse_stack("my.xml", "<config>\n<include file=\"x.xml\"/></config>", &Variables::new());
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
     }

@@ -260,7 +260,11 @@ fn users_are_read_again_when_the_server_is_told_to() {
         let write = |lines: &str| std::fs::write(&file, lines).unwrap();
         write("alice admin password:a\n");
         let path = file.to_str().expect("text");
-        let mut server = Tool::consort_with_log(&["server", "--users", path]);
+        let keys = file.with_extension("tokens");
+        let sign = || rcgen::KeyPair::generate().expect("a key").public_key_pem();
+        std::fs::write(&keys, sign()).unwrap();
+        let believes = ["--token-key", keys.to_str().expect("text"), "--token-audience=shop"];
+        let mut server = Tool::consort_with_log(&[&["server", "--users", path][..], &believes].concat());
         server.wait_for(&["Hot Rod"]);
         let ls = |who: &str| cache(&["--at", &format!("hotrod://{who}@{SERVER}"), "ls"]);
         assert_eq!(ls("alice:a").2, 0);
@@ -268,17 +272,22 @@ fn users_are_read_again_when_the_server_is_told_to() {
         write("alice admin password:a\nbob deployer password:b\n");
         server.signal("HUP");
         server.wait_for(&["users read again"]);
+        server.wait_for(&["keys for tokens read again"]);
         assert_eq!(ls("bob:b").2, 0);
         // What is wrong is told with its place, and changes nothing.
         write("carol admin password:c\nbob king password:b\n");
         server.signal("HUP");
         let told = server.wait_for(&["stay as they are"]);
         assert!(told.contains(&format!("{path}:2: there is no role \"king\"")), "{told}");
+        server.wait_for(&["keys for tokens read again"]);
         assert_eq!(ls("alice:a").2, 0);
         assert_eq!(ls("carol:c").2, 2);
         std::fs::remove_file(&file).unwrap();
+        std::fs::write(&keys, "no key").unwrap();
         server.signal("HUP");
-        server.wait_for(&["stay as they are", path]);
+        server.wait_for(&["the users stay as they are", path]);
+        server.wait_for(&["the keys for tokens stay as they are", "there is no key in it"]);
+        std::fs::remove_file(&keys).unwrap();
         assert_eq!(ls("bob:b").2, 0);
         server.terminate();
     });

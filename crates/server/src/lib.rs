@@ -69,8 +69,8 @@ pub use data::DataError;
 pub use definition::DefinitionError;
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
-    LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, Users, UsersError,
-    UsersHandle, VERIFIER_ITERATIONS, line_for,
+    LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, TokensHandle, Users,
+    UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};
 

@@ -21,7 +21,9 @@ use crate::data::{Data, DataError};
 use crate::http::early::Early;
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
-use crate::security::{Security, SecurityError, Settings, TlsHandle, Tokens, Users, UsersHandle};
+use crate::security::{
+    Security, SecurityError, Settings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
+};
 use crate::strangers::{Serving, Strangers};
 use crate::{changes, connection, transactions};
 
@@ -240,6 +242,11 @@ impl Server {
     /// By which it is given other users; nothing if it has none, and everybody may do everything.
     pub fn users(&self) -> Option<UsersHandle> {
         self.security.authenticator.clone().map(UsersHandle::new)
+    }
+
+    /// By which it is told to believe other tokens; nothing if it believes none.
+    pub fn tokens(&self) -> Option<TokensHandle> {
+        self.security.authenticator.clone().and_then(TokensHandle::new)
     }
 
     /// By which it is given another certificate and key; nothing if it has no TLS.

@@ -287,6 +287,40 @@ async fn a_token_shows_who_one_is_while_it_is_good() {
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
 }
 
+#[tokio::test]
+async fn who_signs_tokens_changes_its_key_by_way_of_both() {
+    const MINUTE: i64 = 60;
+    let (authority, next) = (Authority::new("tokens-changed"), Authority::new("tokens-next"));
+    let ((key, token), (next_key, next_token)) = (authority.tokens(), next.tokens());
+    let builder = within_tls(&authority, ClientCertificates::NotAsked);
+    let builder = builder.users(Users::parse("users", USERS).unwrap());
+    let server =
+        Running::secured("tokens-changed", "A", builder.tokens(Tokens::from_file(&key, "shop").unwrap()))
+            .await;
+    let with = |token: &str| to(&server).tls(Tls::new(authority.roots())).token(token);
+    let both = authority.file().with_file_name("both.pem");
+    std::fs::write(&both, [&key, &next_key].map(|file| std::fs::read_to_string(file).unwrap()).concat())
+        .unwrap();
+    let (old, new) = (token("shop", "admin", MINUTE), next_token("shop", "admin", MINUTE));
+    let lasts = with(&old).connect().await.unwrap();
+    for (file, good, bad) in
+        [(&key, &[&old][..], &[&new][..]), (&both, &[&old, &new], &[]), (&next_key, &[&new], &[&old])]
+    {
+        server.tokens.as_ref().expect("it has some").replace(Tokens::from_file(file, "shop").unwrap());
+        for token in good {
+            works(&with(token).connect().await.unwrap()).await;
+        }
+        for token in bad {
+            let error = login_error(with(token)).await;
+            assert!(error.to_string().contains("its signature is not that of the key"), "{error}");
+        }
+    }
+    works(&lasts).await;
+    std::fs::write(&both, std::fs::read_to_string(&key).unwrap().repeat(9)).unwrap();
+    let error = Tokens::from_file(&both, "shop").unwrap_err().to_string();
+    assert!(error.contains("there are more than 8 keys in it"), "{error}");
+}
+
 /// A handshake that is begun or none at all costs the server no more than a moment, and others nothing.
 #[tokio::test]
 async fn half_handshakes_are_not_waited_for() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use consort_cache::{CacheManager, Channel};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
-use consort_server::{Server, ServerBuilder, TlsHandle};
+use consort_server::{Server, ServerBuilder, TlsHandle, TokensHandle};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -34,6 +34,8 @@ pub(crate) struct Running {
     pub(crate) owners: Owners,
     /// By which it is given another certificate, if it has TLS.
     pub(crate) tls: Option<TlsHandle>,
+    /// By which it is told to believe other tokens, if it believes any.
+    pub(crate) tokens: Option<TokensHandle>,
     runtime: Option<Runtime>,
 }
 
@@ -53,11 +55,12 @@ impl Running {
             let manager = members.connect(cluster).await.unwrap();
             let owners = Owners::of(&manager);
             let server = builder.port(0).start(manager).await.unwrap();
-            assert!(told.send((server.address(), owners, server.tls())).is_ok());
+            assert!(told.send((server.address(), owners, server.tls(), server.tokens())).is_ok());
             server.serve_until(std::future::pending()).await.unwrap();
         });
-        let (at, owners, tls) = timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
-        Self { at, owners, tls, runtime: Some(runtime) }
+        let (at, owners, tls, tokens) =
+            timeout(PATIENCE, tells).await.expect("it starts").expect("it starts");
+        Self { at, owners, tls, tokens, runtime: Some(runtime) }
     }
 
     pub(crate) fn uri(&self) -> String {

@@ -6,7 +6,7 @@
 //! ago ([`VerifiedPasswords`]).
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -94,7 +94,7 @@ pub(crate) struct Authenticator {
     /// Which mechanisms users can be offered.
     choice: Choice,
     /// Whose tokens are believed.
-    tokens: Option<Tokens>,
+    tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
     /// Passwords that may be hashed at a time.
     hashing: Arc<Semaphore>,
@@ -115,7 +115,7 @@ impl Authenticator {
         Ok(Self {
             roll: Roll::new(offer),
             choice,
-            tokens,
+            tokens: tokens.map(RwLock::new),
             verified: VerifiedPasswords::new(&random),
             random,
             hashing,
@@ -133,6 +133,18 @@ impl Authenticator {
         let ended = self.roll.replace(offer);
         self.verified.clear();
         Ok(ended)
+    }
+
+    /// Whether tokens are believed at all.
+    pub(crate) const fn has_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// From now on these tokens are believed, if any are.
+    pub(crate) fn replace_tokens(&self, tokens: Tokens) {
+        if let Some(known) = &self.tokens {
+            *known.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        }
     }
 
     /// A client that has shown to be this user, as in [`Roll::admit`].
@@ -222,7 +234,8 @@ impl Authenticator {
     fn token(&self, message: &[u8]) -> Result<User, Rejection> {
         let Bearer { act_as, token } = Bearer::read(message)?;
         let tokens = self.tokens.as_ref().ok_or(Rejection::Credentials)?;
-        let name = tokens.owner(token).map_err(Rejection::Token)?;
+        let name = tokens.read().unwrap_or_else(PoisonError::into_inner).owner(token);
+        let name = name.map_err(Rejection::Token)?;
         check_act_as(act_as, &name)?;
         self.shown(&name)
     }

@@ -193,6 +193,27 @@ impl UsersHandle {
     }
 }
 
+/// By which a server that serves is told to believe other tokens.
+#[derive(Clone)]
+pub struct TokensHandle(Arc<Authenticator>);
+
+impl std::fmt::Debug for TokensHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a server's tokens")
+    }
+}
+
+impl TokensHandle {
+    pub(crate) fn new(authenticator: Arc<Authenticator>) -> Option<Self> {
+        authenticator.has_tokens().then_some(Self(authenticator))
+    }
+
+    /// From now on these tokens are believed, and no others. Who has shown one before goes on.
+    pub fn replace(&self, tokens: Tokens) {
+        self.0.replace_tokens(tokens);
+    }
+}
+
 /// By which a server that serves is given another certificate, key, and roots of its clients' certificates.
 #[derive(Clone)]
 pub struct TlsHandle(Arc<Tls>);

@@ -10,7 +10,7 @@ use jsonwebtoken::signature::Verifier;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use serde::Deserialize;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::SubjectPublicKeyInfo;
@@ -21,7 +21,7 @@ const LEEWAY: u64 = 30;
 /// A key for tokens that cannot be used. Nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{file}: {reason}; a PEM file with a PUBLIC KEY of RSA, of P-256 or P-384, or of Ed25519 is expected"
+    "{file}: {reason}; a PEM file with a PUBLIC KEY of RSA, of P-256 or P-384, or of Ed25519 is expected, or with a few"
 )]
 pub struct TokenKeyError {
     /// The file.
@@ -30,11 +30,22 @@ pub struct TokenKeyError {
     pub reason: String,
 }
 
+/// Keys in one file: each may have to be tried on a token of somebody who is not known yet. Whoever signs has one, and one
+/// more while it changes from one to the next.
+const KEYS_MAX: usize = 8;
+
 /// Whose tokens are believed, and which of them.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    key: DecodingKey,
+    keys: Vec<Key>,
     validation: Validation,
+}
+
+/// A public key, and the ways in which it signs.
+#[derive(Clone, Debug)]
+struct Key {
+    key: DecodingKey,
+    algorithms: Vec<Algorithm>,
 }
 
 /// What is read of a token: the rest is looked at by the library.
@@ -44,22 +55,74 @@ struct Claims {
 }
 
 impl Tokens {
-    /// Believes tokens that are signed by the key in this PEM file and made for this audience. They have to say for how long
-    /// they are good (`exp`) and whose they are (`sub`): that is the user's name.
+    /// Believes tokens that are signed by the key in this PEM file, or by one of up to eight in it, and made for this
+    /// audience. They have to say for how long they are good (`exp`) and whose they are (`sub`): that is the user's name.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or has no such key.
-    pub fn from_file(key: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
-        let file = key.as_ref().display().to_string();
+    /// If the file cannot be read, has no such key, or one of another kind, or more of them.
+    pub fn from_file(keys: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
+        let file = keys.as_ref().display().to_string();
         let wrong = |reason: String| TokenKeyError { file: file.clone(), reason };
-        let info = SubjectPublicKeyInfoDer::from_pem_file(key.as_ref());
-        let info = info.map_err(|error| wrong(error.to_string()))?;
-        Self::from_der(&info, audience).ok_or_else(|| wrong("its key is of another kind".to_owned()))
+        let unread = |error: pem::Error| wrong(error.to_string());
+        let mut read = Vec::new();
+        for (at, info) in SubjectPublicKeyInfoDer::pem_file_iter(keys.as_ref()).map_err(unread)?.enumerate() {
+            if at == KEYS_MAX {
+                return Err(wrong(format!("there are more than {KEYS_MAX} keys in it")));
+            }
+            let key = Key::from_der(&info.map_err(unread)?);
+            read.push(key.ok_or_else(|| wrong(format!("its key {} is of another kind", at + 1)))?);
+        }
+        if read.is_empty() {
+            Err(wrong("there is no key in it".to_owned()))
+        } else {
+            Ok(Self::new(read, audience))
+        }
     }
 
-    /// The same with the key in DER.
-    fn from_der(info: &[u8], audience: &str) -> Option<Self> {
+    fn new(keys: Vec<Key>, audience: &str) -> Self {
+        // Another library of the process may have installed one, which then does the same.
+        let _ = CRYPTO.install_default();
+        let mut validation = Validation::default();
+        validation.leeway = LEEWAY;
+        validation.validate_nbf = true;
+        validation.set_audience(&[audience]);
+        validation.set_required_spec_claims(&["exp", "aud", "sub"]);
+        Self { keys, validation }
+    }
+
+    /// Only those that this issuer has made (`iss`).
+    #[must_use]
+    pub fn issued_by(mut self, issuer: &str) -> Self {
+        self.validation.iss = Some(HashSet::from([issuer.to_owned()]));
+        self.validation.required_spec_claims.insert("iss".to_owned());
+        self
+    }
+
+    /// Whose token it is, if it is good.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub(crate) fn owner(&self, token: &str) -> Result<String, String> {
+        let mut wrong = ErrorKind::InvalidAlgorithm;
+        for Key { key, algorithms } in &self.keys {
+            let validation = Validation { algorithms: algorithms.clone(), ..self.validation.clone() };
+            match jsonwebtoken::decode::<Claims>(token, key, &validation).map_err(Error::into_kind) {
+                Ok(token) => return Ok(token.claims.sub),
+                // Another one may have signed it.
+                Err(ErrorKind::InvalidAlgorithm) => {}
+                Err(ErrorKind::InvalidSignature) => wrong = ErrorKind::InvalidSignature,
+                Err(other) => return Err(told(&other)),
+            }
+        }
+        Err(told(&wrong))
+    }
+}
+
+impl Key {
+    /// One in DER; nothing if it is of another kind.
+    fn from_der(info: &[u8]) -> Option<Self> {
         let (_, info) = SubjectPublicKeyInfo::from_der(info).ok()?;
         let key = &info.subject_public_key.data;
         let parameters = info.algorithm.parameters.as_ref();
@@ -78,39 +141,13 @@ impl Tokens {
             ("1.3.101.112", _) => (DecodingKey::from_ed_der(key), vec![Algorithm::EdDSA]),
             _ => return None,
         };
-        // Another library of the process may have installed one, which then does the same.
-        let _ = CRYPTO.install_default();
-        let mut validation = Validation::new(algorithms[0]);
-        validation.algorithms = algorithms;
-        validation.leeway = LEEWAY;
-        validation.validate_nbf = true;
-        validation.set_audience(&[audience]);
-        validation.set_required_spec_claims(&["exp", "aud", "sub"]);
-        Some(Self { key, validation })
-    }
-
-    /// Only those that this issuer has made (`iss`).
-    #[must_use]
-    pub fn issued_by(mut self, issuer: &str) -> Self {
-        self.validation.iss = Some(HashSet::from([issuer.to_owned()]));
-        self.validation.required_spec_claims.insert("iss".to_owned());
-        self
-    }
-
-    /// Whose token it is, if it is good.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
-    pub(crate) fn owner(&self, token: &str) -> Result<String, String> {
-        let read = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation);
-        read.map(|token| token.claims.sub).map_err(|error| told(&error))
+        Some(Self { key, algorithms })
     }
 }
 
 /// What is wrong with a token, in words that say nothing of what is in it.
-fn told(error: &Error) -> String {
-    let told = match error.kind() {
+fn told(wrong: &ErrorKind) -> String {
+    let told = match wrong {
         ErrorKind::ExpiredSignature => "it has expired",
         ErrorKind::ImmatureSignature => "it is not good yet",
         ErrorKind::InvalidSignature => "its signature is not that of the key",
@@ -188,6 +225,10 @@ mod tests {
         der
     }
 
+    fn of_the_rfc() -> Tokens {
+        Tokens::new(vec![Key::from_der(&key_of_the_rfc()).unwrap()], "shop")
+    }
+
     /// RFC 7515, appendix A.3: it is signed, but names nobody, and has expired.
     const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.\
         eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
@@ -195,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_signature_of_the_rfc_is_right_and_another_is_not() {
-        let mut tokens = Tokens::from_der(&key_of_the_rfc(), "shop").unwrap();
+        let mut tokens = of_the_rfc();
         tokens.validation.required_spec_claims.clear();
         assert_eq!(tokens.owner(TOKEN).unwrap_err(), "it is no token", "it has no sub");
         let other = TOKEN.replace(".DtEh", ".EtEh");
@@ -204,7 +245,7 @@ mod tests {
 
     #[test]
     fn nothing_but_the_keys_own_way_to_sign_is_believed() {
-        let tokens = Tokens::from_der(&key_of_the_rfc(), "shop").unwrap();
+        let tokens = of_the_rfc();
         let with_header = |header: &str| {
             let (_, rest) = TOKEN.split_once('.').unwrap();
             tokens.owner(&format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header))).unwrap_err()
@@ -224,7 +265,7 @@ mod tests {
     #[test]
     fn a_file_without_a_key_is_named() {
         let error = Tokens::from_file("Cargo.toml", "shop").unwrap_err().to_string();
-        assert!(error.starts_with("Cargo.toml: ") && error.ends_with("or of Ed25519 is expected"), "{error}");
-        assert!(Tokens::from_der(b"\x30\x00", "shop").is_none());
+        assert!(error.starts_with("Cargo.toml: there is no key in it; a PEM file"), "{error}");
+        assert!(Key::from_der(b"\x30\x00").is_none());
     }
 }
