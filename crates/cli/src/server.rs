@@ -37,9 +37,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     refused unless --allow-cleartext says that nobody can read along.\n\n\
     With SIGHUP the server reads its files again. Of --users, roles count from the\n\
     next request on, and connections of who is no user any more end; a new password\n\
-    is for who comes then. --token-key, --tls-cert, --tls-key and --tls-client-ca are\n\
-    for connections to come. A file with something wrong in it changes nothing: the\n\
-    log says what is wrong, and where.\n\n\
+    is for who comes then. --token-key, --tls-cert, --tls-key and --tls-client-ca\n\
+    are for connections to come. A file with something wrong in it changes nothing:\n\
+    the log says what is wrong, and where.\n\n\
     The log, on standard error, tells when members come and go, when caches are\n\
     degraded because too many owners are away, and when entries move to new owners.\n\
     CONSORT_LOG=warn tells only what is wrong.\n\n\

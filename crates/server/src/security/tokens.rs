@@ -83,9 +83,7 @@ impl Tokens {
     fn new(keys: Vec<Key>, audience: &str) -> Self {
         // Another library of the process may have installed one, which then does the same.
         let _ = CRYPTO.install_default();
-        let mut validation = Validation::default();
-        validation.leeway = LEEWAY;
-        validation.validate_nbf = true;
+        let mut validation = Validation { leeway: LEEWAY, validate_nbf: true, ..Validation::default() };
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["exp", "aud", "sub"]);
         Self { keys, validation }
