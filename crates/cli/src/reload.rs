@@ -91,7 +91,7 @@ impl Reload {
                 .await;
             }
             if let Some((file, tokens)) = self.tokens.clone() {
-                let read = move || Ok(tokens.replace(file.read()?));
+                let read = move || file.read().map(|read| tokens.replace(read)).map_err(anyhow::Error::from);
                 told("the keys for tokens stay as they are", read, |()| {
                     "keys for tokens read again".to_owned()
                 })
