@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod calm;
 mod checks;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod stock;
 mod swarm;
 mod world;
 
+pub use beside::{BeginError, Beside, Clocks, Keeping, begin};
 pub use checks::Violation;
 #[cfg(feature = "planted")]
 pub use consort_grid::Planted as GridPlanted;

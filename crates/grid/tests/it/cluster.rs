@@ -9,11 +9,9 @@ use bytes::Bytes;
 use consort_grid::{
     Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
     Flags, ListenerId, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling, Segment,
-    StoreRequest,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
-
-use crate::beside::Beside;
+use consort_sim::{Beside, Clocks};
 
 /// An operation as a client saw it.
 #[derive(Clone, Debug)]
@@ -33,7 +31,7 @@ enum Event {
     Frame { from: usize, to: usize, bytes: Bytes },
     View { to: usize, view: View },
     Wake { node: usize },
-    Store { node: usize, request: StoreRequest },
+    Store { node: usize },
 }
 
 pub(crate) struct Member {
@@ -370,20 +368,13 @@ impl Cluster {
                 }
             }
         }
-        let mut requests = Vec::new();
-        while let Some((_, request)) = member.node.poll_store() {
-            requests.push(request);
-        }
         if let Some(beside) = &mut member.beside {
-            for request in requests {
-                let after = self.rng.duration(Duration::ZERO, beside.delay_max);
-                // One after the other, as one thread does it.
-                beside.busy_until = (now + after).max(beside.busy_until);
+            for at in beside.take(&mut member.node, Clocks::same(now), &mut self.rng) {
                 self.tie += 1;
-                self.queue.insert((beside.busy_until, self.tie), Event::Store { node: n, request });
+                self.queue.insert((at, self.tie), Event::Store { node: n });
             }
         } else {
-            assert!(requests.is_empty(), "without a store nothing is asked of it");
+            assert_eq!(member.node.poll_store(), None, "without a store nothing is asked of it");
         }
         let wake = member.node.poll_timeout();
         if let Some(at) = wake.filter(|at| member.wakes_at.is_none_or(|planned| *at < planned)) {
@@ -427,11 +418,10 @@ impl Cluster {
                 member.node.handle_view(at, &view);
                 self.drain(to);
             }
-            Event::Store { node: n, request } => {
-                let cache = self.config.id();
+            Event::Store { node: n } => {
                 let Some(member) = &mut self.members[n] else { return true };
                 let Some(beside) = &mut member.beside else { return true };
-                beside.carry_out(&mut member.node, at, cache, request);
+                beside.carry_out(&mut member.node, Clocks::same(at));
                 self.drain(n);
             }
             Event::Wake { node } => {

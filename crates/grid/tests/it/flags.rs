@@ -138,7 +138,7 @@ fn what_is_not_loaded_is_there_without_a_value() {
     fill(&mut cluster, 1, 60);
     let loads = |cluster: &Cluster| {
         let member = cluster.members[0].as_ref().expect("alive");
-        member.beside.as_ref().expect("a store").loads
+        member.beside.as_ref().expect("a store").loads()
     };
     let before = loads(&cluster);
     let read: Vec<usize> = (0..60)

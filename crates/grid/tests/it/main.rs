@@ -1,7 +1,6 @@
 //! Clusters of nodes in virtual time.
 
 mod alone;
-mod beside;
 mod clients;
 mod cluster;
 mod expiry;

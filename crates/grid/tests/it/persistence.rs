@@ -8,9 +8,9 @@ use consort_grid::{
     Action, CacheConfig, Change, Condition, Lifetime, Limit, MemoryBound, Next, OperationError, Outcome,
     Publication, ReadFrom, What, WhenFull, Write, Written,
 };
+use consort_sim::{Beside, Clocks, Keeping, begin};
 use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk, Store};
 
-use crate::beside::{Beside, begin};
 use crate::cluster::Cluster;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,8 @@ pub(crate) fn start(
     bound: Option<MemoryBound>,
     passivation: bool,
 ) -> usize {
-    let (container, backing) = begin(store, cluster.now, bound, passivation);
+    let keeping = Keeping { bound, passivation, ..Keeping::default() };
+    let (container, backing) = begin(store, Clocks::same(cluster.now), &keeping).expect("a good store");
     let config = cluster.config.clone();
     cluster.start_on(
         config,
@@ -199,7 +200,7 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
     expected.sort();
     assert_eq!(entries, expected);
     let loads = |cluster: &Cluster| {
-        cluster.members.iter().flatten().map(|one| one.beside.as_ref().unwrap().loads).sum::<u64>()
+        cluster.members.iter().flatten().map(|one| one.beside.as_ref().unwrap().loads()).sum::<u64>()
     };
     let before = loads(&cluster);
     assert_eq!(walk(&mut cluster, 1, What::Keys).len(), 300);

@@ -1,0 +1,322 @@
+//! A store beside a simulated member: what the member asks of it is carried out one after the other, each after a while, as
+//! the one thread of a store does it.
+//!
+//! Whoever simulates a member asks [`Beside::take`] when the next requests are done, and calls [`Beside::carry_out`] then.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Backing, CacheId, Container, ContainerSettings, Lifetime, Loaded, MemoryBound, Node, Remembered, Segment,
+    StoreFailure, StoreOrder, StoreRequest, Stored, Unreadable, Version,
+};
+use consort_group::{Rng, Time};
+use consort_store::{Change, Part, Store, StoreError, Times};
+
+/// How long a request takes at most, unless it is said otherwise.
+const DELAY_MAX: Duration = Duration::from_millis(2);
+
+/// Requests after which the store puts its files in order once, as a writer does between its batches.
+const MAINTAIN_EVERY: u64 = 16;
+
+/// Bytes that it spends on that.
+const MAINTAIN_BYTES: u64 = 64 * 1024;
+
+/// One moment as two clocks show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clocks {
+    /// The member's, which begins with it.
+    pub own: Time,
+    /// The world's: what is stored has to mean the same in another life.
+    pub world: Time,
+}
+
+impl Clocks {
+    /// Of a member whose clock is the world's.
+    pub fn same(now: Time) -> Self {
+        Self { own: now, world: now }
+    }
+}
+
+/// A member's store, and what waits for it.
+#[derive(Debug)]
+pub struct Beside {
+    store: Arc<dyn Store>,
+    delay_max: Duration,
+    is_behind: bool,
+    busy_until: Time,
+    waiting: VecDeque<(CacheId, StoreRequest)>,
+    carried_out: u64,
+    loads: u64,
+}
+
+/// What has come of a request.
+enum Answer {
+    Stored(u64, Result<(), StoreFailure>),
+    Loaded(u64, Result<Loaded, StoreFailure>),
+}
+
+/// How a member keeps its cache.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Keeping {
+    /// How much memory has room for; `None` for everything.
+    pub bound: Option<MemoryBound>,
+    /// The store has what memory has no room for, and nothing else.
+    pub passivation: bool,
+    /// Whether values are read when the member begins, and not only keys.
+    pub preload: bool,
+    /// The container's [`ContainerSettings::is_shared`].
+    pub is_shared: bool,
+    /// The seed of the container's hash.
+    pub hash_seed: u64,
+}
+
+impl Default for Keeping {
+    /// Memory has room for everything, the cache is shared, and only keys are read first.
+    fn default() -> Self {
+        Self { bound: None, passivation: false, preload: false, is_shared: true, hash_seed: 1 }
+    }
+}
+
+/// A member cannot begin with a store.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// The store refuses to give what it has.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the store remembers of its cluster is damaged.
+    #[error(transparent)]
+    Note(#[from] Unreadable),
+    /// There are entries and nothing is said of where they come from.
+    #[error("{entries} entries of which the store does not know where they come from")]
+    Foreign {
+        /// How many.
+        entries: u64,
+    },
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn kept(world: Time, segment: Segment, key: Bytes, stored: Stored) -> consort_store::Entry {
+    let ago = |span| (world.0 / 1_000_000).saturating_sub(millis(span));
+    let times = Times {
+        created: ago(stored.age),
+        used: ago(stored.idle),
+        lifespan: stored.lifetime.lifespan.map(millis),
+        max_idle: stored.lifetime.max_idle.map(millis),
+    };
+    consort_store::Entry { segment: segment.0, key, value: stored.value, version: stored.version.0, times }
+}
+
+fn stored(world: Time, entry: &consort_store::Entry) -> Stored {
+    let since = |at: u64| Duration::from_millis((world.0 / 1_000_000).saturating_sub(at));
+    let span = |millis: Option<u64>| millis.map(Duration::from_millis);
+    Stored {
+        value: entry.value.clone(),
+        version: Version(entry.version),
+        lifetime: Lifetime { lifespan: span(entry.times.lifespan), max_idle: span(entry.times.max_idle) },
+        age: since(entry.times.created),
+        idle: since(entry.times.used),
+    }
+}
+
+impl Beside {
+    /// A store that is written through; a request takes up to two milliseconds.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            delay_max: DELAY_MAX,
+            is_behind: false,
+            busy_until: Time::ZERO,
+            waiting: VecDeque::new(),
+            carried_out: 0,
+            loads: 0,
+        }
+    }
+
+    /// The same with requests that take up to so long.
+    #[must_use]
+    pub fn with_delay(mut self, delay_max: Duration) -> Self {
+        self.delay_max = delay_max;
+        self
+    }
+
+    /// The same written behind: a write counts as stored when it waits.
+    #[must_use]
+    pub fn behind(mut self) -> Self {
+        self.is_behind = true;
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// How many keys were loaded so far.
+    pub fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// Whether something waits that changes entries.
+    pub fn owes_writes(&self) -> bool {
+        let is_change = |request: &StoreRequest| match request {
+            StoreRequest::Write { .. } => true,
+            StoreRequest::Order { order, .. } => !matches!(order, StoreOrder::Remember(_)),
+            StoreRequest::Load { .. } => false,
+        };
+        self.waiting.iter().any(|(_, request)| is_change(request))
+    }
+
+    /// Takes what the member asks for. The store is ready with one request more at each of the world's times that come back:
+    /// [`Beside::carry_out`] is to be called then.
+    pub fn take(&mut self, node: &mut Node, now: Clocks, rng: &mut Rng) -> Vec<Time> {
+        let mut ready = Vec::new();
+        while let Some((cache, request)) = node.poll_store() {
+            let after = rng.duration(Duration::ZERO, self.delay_max);
+            self.busy_until = (now.world + after).max(self.busy_until);
+            ready.push(self.busy_until);
+            let taken = match &request {
+                StoreRequest::Write { number, .. } if self.is_behind => Some(*number),
+                _ => None,
+            };
+            self.waiting.push_back((cache, request));
+            if let Some(number) = taken {
+                node.handle_stored(now.own, cache, number, Ok(()));
+            }
+        }
+        ready
+    }
+
+    /// Carries out the next request and tells the member what came of it.
+    pub fn carry_out(&mut self, node: &mut Node, now: Clocks) {
+        let Some((cache, request)) = self.waiting.pop_front() else { return };
+        let is_told = self.is_behind && matches!(request, StoreRequest::Write { .. });
+        match self.perform(now.world, request) {
+            Answer::Stored(..) if is_told => {}
+            Answer::Stored(number, result) => node.handle_stored(now.own, cache, number, result),
+            Answer::Loaded(number, result) => node.handle_loaded(now.own, cache, number, result),
+        }
+    }
+
+    /// The member dies while the next request is carried out: what is done of it is done, and nobody is told. Everything else
+    /// that waits is lost.
+    pub fn interrupt(mut self, now: Time) {
+        if let Some((_, request)) = self.waiting.pop_front() {
+            self.perform(now, request);
+        }
+    }
+
+    /// The member has closed its cache: what waits is carried out, and the store is closed.
+    ///
+    /// # Errors
+    ///
+    /// The first request that the store refuses. All others were made, and it is closed.
+    pub fn close(mut self, now: Time) -> Result<(), StoreFailure> {
+        let mut all = Ok(());
+        while let Some((_, request)) = self.waiting.pop_front() {
+            if let Answer::Stored(_, result) = self.perform(now, request) {
+                all = all.and(result);
+            }
+        }
+        all.and(self.store.close().map_err(|error| error.to_string().into()))
+    }
+
+    fn perform(&mut self, now: Time, request: StoreRequest) -> Answer {
+        let told = |result: Result<(), StoreError>| result.map_err(|error| error.to_string().into());
+        let answer = match request {
+            StoreRequest::Write { number, segment, key, entry } => {
+                let change = match entry {
+                    Some(stored) => Change::Put(kept(now, segment, key, stored)),
+                    None => Change::Remove { segment: segment.0, key },
+                };
+                Answer::Stored(number, told(self.store.store(&[change])))
+            }
+            StoreRequest::Order { number, order } => {
+                let result = match order {
+                    StoreOrder::RemoveSegment(segment) => self.store.remove_segment(segment.0),
+                    StoreOrder::Clear => self.store.clear(),
+                    StoreOrder::Remember(note) => self.store.remember(&note),
+                };
+                Answer::Stored(number, told(result))
+            }
+            StoreRequest::Load { number, keys, bytes_max } => {
+                Answer::Loaded(number, self.load(now, keys, bytes_max))
+            }
+        };
+        self.carried_out += 1;
+        if self.carried_out.is_multiple_of(MAINTAIN_EVERY) {
+            // What fails here fails again where somebody is told.
+            let _ = self.store.maintain(MAINTAIN_BYTES);
+        }
+        answer
+    }
+
+    fn load(
+        &mut self,
+        now: Time,
+        keys: Vec<(Segment, Bytes)>,
+        bytes_max: usize,
+    ) -> Result<Loaded, StoreFailure> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for (segment, key) in keys {
+            if bytes >= bytes_max {
+                break;
+            }
+            let entry =
+                self.store.load(segment.0, &key).map_err(|error| StoreFailure::from(error.to_string()))?;
+            self.loads += 1;
+            bytes += entry.as_ref().map_or(0, |entry| entry.value.len());
+            found.push(entry.map(|entry| stored(now, &entry)));
+        }
+        Ok(found)
+    }
+}
+
+/// What a member begins with that has this store.
+///
+/// # Errors
+///
+/// [`BeginError`]; what the store remembers and has stays as it was, but for entries that it says are void.
+pub fn begin(
+    store: &Arc<dyn Store>,
+    now: Clocks,
+    keeping: &Keeping,
+) -> Result<(Arc<Container>, Backing), BeginError> {
+    let segment_count = store.segments();
+    let settings = ContainerSettings {
+        segment_count,
+        bound: keeping.bound,
+        is_backed: true,
+        is_shared: keeping.is_shared,
+    };
+    let container = Container::new(&settings, keeping.hash_seed);
+    let remembered = store.recall()?.map(Remembered::decode).transpose()?;
+    if remembered.as_ref().is_some_and(|remembered| remembered.is_void) {
+        store.clear()?;
+    }
+    let part = if keeping.preload { Part::Whole } else { Part::Keys };
+    let mut entries = 0;
+    for segment in (0..segment_count).map(Segment) {
+        container.receive(segment);
+        for found in store.entries(segment.0, part)? {
+            let found = found?;
+            entries += 1;
+            let entry = stored(now.world, &found).into_entry(now.own);
+            let passive = entry.clone().passivated();
+            if !keeping.preload || container.put(segment, &found.key, entry, now.own).is_err() {
+                // Keys always fit.
+                let _ = container.put(segment, &found.key, passive, now.own);
+            }
+        }
+    }
+    if remembered.is_none() && entries > 0 {
+        return Err(BeginError::Foreign { entries });
+    }
+    Ok((Arc::new(container), Backing { passivation: keeping.passivation, remembered }))
+}
