@@ -188,6 +188,13 @@ impl Coordinator {
 
     /// Caches of which everybody is back go on.
     fn finish_restored(&mut self, cx: &mut Cx) {
+        // Of what is remembered the ballot says what is newer, also in a later life: those of this one are higher.
+        let remembered = self.restoring.values().map(Restoring::ballot).max();
+        let is_above = |number: &u64| *number >= cx.leads.number && cx.leads.number < u64::MAX;
+        if let Some(number) = remembered.filter(is_above) {
+            self.outbid = self.outbid.max(number);
+            return self.gather(cx);
+        }
         let Some(view) = &self.view else { return };
         let again: Vec<(CacheId, Restoring)> =
             self.led.iter().filter_map(|(id, led)| Some((*id, led.begins_again(cx)?))).collect();

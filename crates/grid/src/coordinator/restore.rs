@@ -2,7 +2,11 @@
 //! the newest topology that one of them remembers, or when it is made available without the others.
 //!
 //! Why they all have to be back: a member may have gone before the others went on writing, and know nothing of it. The
-//! newest topology names those who have everything that was acknowledged.
+//! newest topology names those who have everything that was acknowledged. Not waited for is who had just been taken in by
+//! that topology and was to get something, or nothing, of what the others have: if it has remembered that, it comes back as
+//! the member that it was, and if it has not, it has never confirmed it. Nothing newer exists then, as no topology follows one
+//! that has not been confirmed by everybody, and what is written under the one after it is written by those who were read in
+//! this one as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +68,11 @@ impl Restoring {
         self.here.insert(member.address.clone(), (member, restored));
     }
 
+    /// The highest ballot under which something was made that somebody remembers.
+    pub(super) fn ballot(&self) -> u64 {
+        self.newest.ballot.number
+    }
+
     pub(super) fn keep(&mut self, view: &View) {
         self.here.retain(|member, _| view.contains(member));
     }
@@ -87,7 +96,13 @@ impl Restoring {
     /// Members of the last life that are not back.
     pub(super) fn missing(&self) -> Vec<Address> {
         let back = self.back();
-        let stays = |member: &&Address| !self.newest.forgone.contains(member);
+        let newest = &self.newest;
+        let is_fresh = |member: &Address| {
+            let since = newest.membership(member).map(|membership| membership.since);
+            let is_read = newest.read_owners().segments_of(member).next().is_some();
+            since == Some(newest.id) && newest.merging.is_empty() && !is_read
+        };
+        let stays = |member: &&Address| !newest.forgone.contains(member) && !is_fresh(member);
         self.newest.addresses().filter(stays).filter(|member| !back.contains_key(*member)).cloned().collect()
     }
 

@@ -6,7 +6,6 @@ use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::SegmentState as ContainerState;
-use crate::command::ToCoordinator;
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
 
@@ -20,7 +19,7 @@ impl Cache {
         }
         if topology.id == installed {
             // The coordinator has not heard that it is.
-            return self.tell_coordinator(cx, ToCoordinator::Confirm);
+            return self.confirm(cx);
         }
         match topology.membership(&cx.local) {
             Some(membership) if membership.since > known && known > 0 => {
@@ -67,7 +66,7 @@ impl Cache {
         self.redirect(cx);
         self.ask_anew(cx);
         self.look_after_iterations(cx);
-        self.tell_coordinator(cx, ToCoordinator::Confirm);
+        self.confirm(cx);
         if !self.is_restoring() {
             cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
         }

@@ -16,7 +16,7 @@ use consort_group::{Address, Time};
 use super::activation::Loading;
 use super::cache::Cache;
 use super::cx::Cx;
-use crate::command::{Ack, Body, Reply, Restored};
+use crate::command::{Ack, Body, Reply, Restored, ToCoordinator};
 use crate::container::Taken;
 use crate::operation::OperationError;
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
@@ -47,7 +47,7 @@ pub(crate) struct Persistence {
     waits: BTreeMap<u64, Wait>,
     pub(super) loads: BTreeMap<u64, Loading>,
     /// Values that are not in memory any more and must be at hand: of writes that are not finished or not stored.
-    held: BTreeMap<Place, Entry>,
+    held: BTreeMap<Place, Held>,
     /// What was loaded for those who are handled now.
     pub(super) at_hand: BTreeMap<Place, Entry>,
     unsaved: BTreeSet<Place>,
@@ -55,6 +55,8 @@ pub(crate) struct Persistence {
     why: Option<StoreFailure>,
     /// It has failed in a way that cannot be tried again.
     is_broken: bool,
+    /// The topology that is to be confirmed once it is remembered.
+    confirms: Option<u32>,
     /// What is to be remembered was not stored.
     is_forgetful: bool,
     /// What the store has is not what the cache has.
@@ -66,6 +68,13 @@ pub(crate) struct Persistence {
     paused: VecDeque<Segment>,
 }
 
+/// A value that is not in memory any more.
+struct Held {
+    entry: Entry,
+    /// It is held until the store has it, whoever else needs it.
+    is_awaited: bool,
+}
+
 /// What a number stands for.
 enum Wait {
     Write {
@@ -73,7 +82,8 @@ enum Wait {
         version: crate::Version,
     },
     Order,
-    Remember,
+    /// A topology is remembered.
+    Remember(u32),
     /// To be done once everything before it is stored.
     Barrier(Then),
 }
@@ -104,7 +114,8 @@ impl Persistence {
 
     /// A value that is not in the container.
     pub(super) fn value_of(&self, place: &Place, version: crate::Version) -> Option<&Entry> {
-        let found = self.at_hand.get(place).or_else(|| self.held.get(place));
+        let held = || self.held.get(place).map(|held| &held.entry);
+        let found = self.at_hand.get(place).or_else(held);
         found.filter(|entry| entry.version == version)
     }
 }
@@ -154,7 +165,8 @@ impl Cache {
                 || persistence.unsaved.contains(&place)
                 || records.is_unfinished(&place.1, &cx.watermarks);
             if is_needed {
-                persistence.held.insert(place.clone(), entry);
+                let is_awaited = persistence.passivation;
+                persistence.held.insert(place.clone(), Held { entry, is_awaited });
             }
             if persistence.passivation {
                 self.write(cx, place);
@@ -180,7 +192,7 @@ impl Cache {
         let Some(persistence) = &mut self.persistence else { return false };
         let entry = match present {
             Some(entry) if entry.is_passive() => match persistence.held.get(&place) {
-                Some(held) => Some(held.clone()),
+                Some(held) => Some(held.entry.clone()),
                 None => return false,
             },
             Some(_) if persistence.passivation => None,
@@ -197,10 +209,11 @@ impl Cache {
 
     /// Has the store do something with many keys.
     pub(super) fn order(&mut self, cx: &mut Cx, order: StoreOrder) {
+        let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         let number = persistence.number();
         let wait = match order {
-            StoreOrder::Remember(_) => Wait::Remember,
+            StoreOrder::Remember(_) => Wait::Remember(id),
             StoreOrder::RemoveSegment(_) | StoreOrder::Clear => Wait::Order,
         };
         persistence.waits.insert(number, wait);
@@ -285,11 +298,14 @@ impl Cache {
         match (persistence.waits.remove(&number), result) {
             (Some(Wait::Write { place, version }), Ok(())) => {
                 persistence.unsaved.remove(&place);
-                // With passivation it was held for this. A record may still need it otherwise.
-                if persistence.passivation
-                    && persistence.held.get(&place).is_some_and(|entry| entry.version == version)
-                {
-                    persistence.held.remove(&place);
+                // With passivation it was held for this; a record may still need it, as without.
+                let held = persistence.held.get_mut(&place);
+                if let Some(held) = held.filter(|held| held.entry.version == version) {
+                    held.is_awaited = false;
+                    let records = &self.segments[usize::from(place.0.0)].records;
+                    if persistence.passivation && !records.is_unfinished(&place.1, &cx.watermarks) {
+                        persistence.held.remove(&place);
+                    }
                 }
             }
             (Some(Wait::Write { place, .. }), Err(why)) => {
@@ -304,9 +320,13 @@ impl Cache {
                 persistence.why = Some(why);
                 persistence.is_broken = true;
             }
-            (Some(Wait::Remember), Err(why)) => {
-                persistence.why = Some(why);
-                persistence.is_forgetful = true;
+            (Some(Wait::Remember(id)), result) => {
+                if let Err(why) = result {
+                    persistence.why = Some(why);
+                    persistence.is_forgetful = true;
+                }
+                // A store that takes nothing holds up nobody else.
+                self.confirm_remembered(cx, id);
             }
             _ => {}
         }
@@ -340,9 +360,9 @@ impl Cache {
         cx.note_own_watermark();
         let segments = &self.segments;
         let Some(persistence) = &mut self.persistence else { return };
-        let (unsaved, passivation) = (&persistence.unsaved, persistence.passivation);
-        persistence.held.retain(|place, _| {
-            passivation
+        let unsaved = &persistence.unsaved;
+        persistence.held.retain(|place, held| {
+            held.is_awaited
                 || unsaved.contains(place)
                 || segments[usize::from(place.0.0)].records.is_unfinished(&place.1, &cx.watermarks)
         });
@@ -393,16 +413,43 @@ impl Cache {
         }
     }
 
-    /// A topology is installed. It is kept before anything changes that depends on it.
+    /// A topology is installed. It is kept before anything changes that depends on it: also by others, who wait for it to be
+    /// confirmed. Whoever comes back alone would else go on from one that others have left behind.
     pub(super) fn begin_life(&mut self, cx: &mut Cx) {
+        let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
+        persistence.confirms = Some(id);
         if std::mem::take(&mut persistence.is_stale) {
             // Whatever comes between: what is of an earlier life is not taken for one of this.
             self.remember(cx, true);
             self.clear_store(cx);
         }
         self.remember(cx, false);
+    }
+
+    /// Confirms the installed topology, or does so as soon as it is remembered.
+    pub(super) fn confirm(&self, cx: &mut Cx) {
+        let id = self.topology_id();
+        let is_due = self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id));
+        if !is_due {
+            self.tell_coordinator(cx, ToCoordinator::Confirm);
+        }
+    }
+
+    fn confirm_remembered(&mut self, cx: &mut Cx, id: u32) {
+        // The note before it said that what the store had was void.
+        let is_last = |persistence: &Persistence| {
+            !persistence.waits.values().any(|wait| matches!(wait, Wait::Remember(other) if *other == id))
+        };
+        if let Some(persistence) = self.persistence.as_mut().filter(|one| one.confirms == Some(id))
+            && is_last(persistence)
+        {
+            persistence.confirms = None;
+            if self.topology_id() == id {
+                self.confirm(cx);
+            }
+        }
     }
 
     /// What the store has is of no use any more.
