@@ -55,13 +55,16 @@ struct Swarm {
     /// What goes wrong: whatever the seed draws, or nothing.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
     faults: Faults,
-    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too, and with
-    /// two of five somebody listens.
+    /// Members have a cache, and clients that use it; with half of the seeds, readers that walk through all of it, too, with
+    /// two of five somebody listens, and with two of five members have stores, with which the whole cluster ends and begins again.
     #[arg(long)]
     grid: bool,
     /// With --grid: nobody listens, whatever the seed draws.
     #[arg(long, requires = "grid")]
     without_listeners: bool,
+    /// With --grid: nobody has a store, whatever the seed draws.
+    #[arg(long, requires = "grid")]
+    without_stores: bool,
     /// With --grid and --seed: tells every operation, too.
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
@@ -238,6 +241,9 @@ impl Swarm {
         if self.without_listeners {
             plan = plan.without_listeners();
         }
+        if self.without_stores {
+            plan = plan.without_stores();
+        }
         match self.seed {
             Some(seed) => {
                 let (result, story) = grid::replay(&plan, seed);
@@ -308,11 +314,12 @@ impl Swarm {
 
     fn replay_command(&self, seed: u64) -> String {
         let faults = if self.faults == Faults::None { " --faults none" } else { "" };
-        let grid = match (self.grid, self.without_listeners) {
-            (true, true) => " --grid --without-listeners",
-            (true, false) => " --grid",
-            _ => "",
-        };
+        let said = [
+            (self.grid, " --grid"),
+            (self.without_listeners, " --without-listeners"),
+            (self.without_stores, " --without-stores"),
+        ];
+        let grid: String = said.into_iter().filter_map(|(is_said, what)| is_said.then_some(what)).collect();
         format!("consort sim{grid} --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
     }
 }
@@ -333,6 +340,8 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("refused_walks", sum(&|report| report.refused_walks as u64)),
         ("events", sum(&|report| report.events as u64)),
         ("gaps", sum(&|report| report.gaps as u64)),
+        ("loads", sum(&|report| report.loads)),
+        ("beginnings", sum(&|report| report.beginnings)),
     ];
     let trace = match reports {
         [(_, report)] => Some(format!("{:016x}", report.trace)),

@@ -62,6 +62,10 @@ enum Happening {
     Hear {
         hearer: usize,
     },
+    /// A member's store is ready with a request.
+    Store {
+        node: usize,
+    },
     Fault,
 }
 
@@ -151,6 +155,11 @@ impl World {
     /// Lets a listener's reader look.
     pub(crate) fn hear_at(&mut self, at: Time, hearer: usize) {
         self.at(at, Happening::Hear { hearer });
+    }
+
+    /// Lets a member's store go on.
+    pub(crate) fn store_at(&mut self, at: Time, node: usize) {
+        self.at(at, Happening::Store { node });
     }
 
     /// Wakes the caller up for a fault.
@@ -301,6 +310,7 @@ impl World {
             Happening::Turn { client } => self.turn(client),
             Happening::Walk { walker } => self.walk(walker),
             Happening::Hear { hearer } => self.hear(hearer),
+            Happening::Store { node } => self.store_ready(node),
             Happening::Fault => self.is_fault_due = true,
         }
         true
@@ -364,6 +374,7 @@ impl World {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
         self.tell_story(format!("{} crashes", self.nodes[node].name));
+        self.interrupt_store(node);
         let told = self.side.gone(node);
         self.tell(told);
     }
@@ -506,6 +517,7 @@ impl World {
             Indication::Event(Event::Disconnected) => {
                 self.nodes[node].ended = Some(self.now);
                 self.tell_story(format!("{} has left", self.nodes[node].name));
+                self.close_store(node);
                 self.nodes[node].stack = None;
                 let told = self.side.gone(node);
                 self.tell(told);

@@ -41,17 +41,29 @@ impl World {
             2 => Capacity::from_thousandths(2_000),
             _ => Capacity::default(),
         };
-        let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, self.rng.next_u64()));
+        let place = self.nodes[node].place;
+        let capacity = match &mut grid.stores {
+            Some(stores) => stores.capacity(place, capacity),
+            None => capacity,
+        };
+        let hash_seed = self.rng.next_u64();
+        let opened = self.open_store(node, hash_seed);
+        let Some(grid) = &mut self.grid else { return };
+        let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, hash_seed, opened));
         member.node.set_chunk_bytes(grid.chunk_bytes);
         #[cfg(feature = "planted")]
         if let Some(bug) = grid.planted {
             member.node.plant(bug);
         }
-        if is_first {
-            member.open(self.nodes[node].clock(self.now), &grid.config);
-        }
         grid.indices.insert(address, node);
         self.nodes[node].member = Some(member);
+        let opens = is_first || self.opens_alone(node);
+        let own = self.nodes[node].clock(self.now);
+        if let (Some(grid), Some(member)) = (&self.grid, &mut self.nodes[node].member)
+            && opens
+        {
+            member.open(own, &grid.config);
+        }
     }
 
     /// The stack has a new view.
@@ -88,9 +100,11 @@ impl World {
     /// Passes on what comes out of the member. Returns whether there was something for the stack.
     pub(crate) fn work_above(&mut self, node: usize) -> bool {
         let own = self.nodes[node].clock(self.now);
+        let has_stored = self.work_store(node);
         let one = &mut self.nodes[node];
         let (Some(stack), Some(member)) = (&mut one.stack, &mut one.member) else { return false };
-        let mut has_sent = false;
+        // What is written behind is done at once, and then there may be more.
+        let mut has_sent = has_stored;
         while let Some(frame) = member.node.poll_frame() {
             has_sent = true;
             if let Some(grid) = &mut self.grid {
@@ -114,6 +128,7 @@ impl World {
         for event in events {
             has_sent |= self.event(node, event);
         }
+        has_sent |= self.work_store(node);
         has_sent
     }
 
@@ -130,6 +145,7 @@ impl World {
                     member.is_left = true;
                 }
                 self.tell_story(format!("{name} has left the cache"));
+                self.close_store(node);
                 let own = self.nodes[node].clock(self.now);
                 self.nodes[node].is_leaving = true;
                 if let Some(stack) = &mut self.nodes[node].stack {
@@ -146,7 +162,11 @@ impl World {
                 false
             }
             NodeEvent::Refused { error, .. } => {
-                self.tell_story(format!("{name} is refused: {error}"));
+                let what = format!("{name} is refused: {error}");
+                if let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) {
+                    stores.refuse(what.clone());
+                }
+                self.tell_story(what);
                 false
             }
         }
@@ -352,6 +372,9 @@ impl World {
         let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
         operation.partings = topology.map(|topology| topology.partings.clone());
         operation.ended = Some(now);
+        if let (Some(stores), Err(error)) = (&mut grid.stores, &result) {
+            stores.note(error);
+        }
         operation.result = Some(result);
         if grid.tells_all {
             let text = format!(

@@ -61,7 +61,11 @@ impl World {
         if !grid.is_busy {
             return;
         }
-        let (node, keys) = (grid.clients[client].node, grid.keys);
+        let (node, keys, is_quiet) = (grid.clients[client].node, grid.keys, grid.is_quiet);
+        if is_quiet {
+            return self.turn_at(self.now + PAUSE, client);
+        }
+        let Some(grid) = &mut self.grid else { return };
         let decided = grid.clients[client].next.take();
         let one = &self.nodes[node];
         if !one.is_alive() || one.member.as_ref().is_none_or(|member| member.is_left) {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Lifetime, Lookup,
-    Node, Outcome, ReadFrom, Stored, Topology,
+    Action, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings, Lifetime,
+    Lookup, Node, Outcome, ReadFrom, Stored, Topology,
 };
 use consort_group::{Address, Time};
+
+use super::stores::Opened;
+use crate::beside::Beside;
 
 /// A custom merge policy.
 pub(super) const GREATEST: &str = "greatest";
@@ -26,6 +29,10 @@ pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
+    /// Its store, while it has one and lives.
+    pub(crate) beside: Option<Beside>,
+    /// How it begins, until it has the cache open.
+    backing: Option<Backing>,
     /// How much it takes.
     pub(crate) capacity: Capacity,
     /// Whether the cache was opened. A member waits with that until it sees somebody who has it: cut off before, it would
@@ -39,7 +46,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(address: Address, config: &CacheConfig, capacity: Capacity, hash_seed: u64) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        config: &CacheConfig,
+        capacity: Capacity,
+        hash_seed: u64,
+        opened: Option<Opened>,
+    ) -> Self {
         let settings = ContainerSettings {
             segment_count: config.segments,
             bound: None,
@@ -48,9 +61,15 @@ impl Member {
         };
         let mut node = Node::new(address);
         node.register_merge(GREATEST, Arc::new(greatest));
+        let (container, beside, backing) = match opened {
+            Some(Opened { container, beside, backing }) => (container, Some(beside), Some(backing)),
+            None => (Arc::new(Container::new(&settings, hash_seed)), None, None),
+        };
         Self {
             node,
-            container: Arc::new(Container::new(&settings, hash_seed)),
+            container,
+            beside,
+            backing,
             cache: config.id(),
             capacity,
             is_open: false,
@@ -62,8 +81,14 @@ impl Member {
 
     pub(crate) fn open(&mut self, own: Time, config: &CacheConfig) {
         let member = CacheMember { capacity: self.capacity, ..self.node.local().clone().into() };
-        let opened = self.node.open(own, config.clone(), member, self.container.clone());
+        let (container, backing) = (self.container.clone(), self.backing.take());
+        let opened = self.node.open_backed(own, config.clone(), member, container, backing);
         self.is_open = opened.is_ok();
+    }
+
+    /// Whether its store has kept something of an earlier life.
+    pub(crate) fn remembers(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.remembered.is_some())
     }
 
     pub(crate) fn topology(&self) -> Option<&Topology> {

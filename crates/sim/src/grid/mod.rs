@@ -17,8 +17,10 @@ mod guards;
 mod hearer;
 mod history;
 mod keys;
+mod lives;
 mod member;
 mod settle;
+mod stores;
 mod swarm;
 mod walker;
 
@@ -36,6 +38,7 @@ use client::Client;
 use hearer::Hearers;
 use history::Operation;
 use keys::Keys;
+use stores::Stores;
 use walker::Walkers;
 
 /// What the world knows of the cache.
@@ -52,6 +55,8 @@ pub(crate) struct Grid {
     pub(crate) walkers: Option<Walkers>,
     /// Those who listen, if somebody does.
     pub(crate) hearers: Option<Hearers>,
+    /// The stores of members, if they have some.
+    pub(crate) stores: Option<Stores>,
     /// Places in the history that have no end yet.
     running: Vec<usize>,
     /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
@@ -67,6 +72,8 @@ pub(crate) struct Grid {
     indices: BTreeMap<Address, usize>,
     /// Whether clients go on.
     pub(crate) is_busy: bool,
+    /// Whether they wait meanwhile.
+    pub(crate) is_quiet: bool,
     pub(crate) malformed: u64,
     /// Messages that members have sent to each other.
     pub(crate) frames: u64,
@@ -89,6 +96,7 @@ impl Grid {
             history: Vec::new(),
             walkers: None,
             hearers: None,
+            stores: None,
             running: Vec::new(),
             newest: Vec::new(),
             parted: BTreeMap::new(),
@@ -96,6 +104,7 @@ impl Grid {
             sides: BTreeMap::new(),
             indices: BTreeMap::new(),
             is_busy: true,
+            is_quiet: false,
             malformed: 0,
             frames: 0,
             story: Vec::new(),

@@ -64,6 +64,12 @@ pub(super) fn quieten(world: &mut World) {
     go_on(world, TIMEOUT + Duration::from_secs(2));
 }
 
+/// How long everything may take that everybody asks for at once: stores take their time, one request after the other.
+fn patience(world: &World) -> Duration {
+    let has_stores = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
+    Duration::from_secs(if has_stores { 5 } else { 1 })
+}
+
 /// What is never removed is put, once.
 pub(super) fn populate(world: &mut World) {
     let keys = world.grid.as_ref().map_or(0, |grid| grid.keys.steady);
@@ -72,7 +78,7 @@ pub(super) fn populate(world: &mut World) {
         world.submit(node, None, steady(n), put(Bytes::from(format!("first {n}")), Condition::Always, false));
     }
     if keys > 0 {
-        go_on(world, Duration::from_secs(1));
+        go_on(world, patience(world));
     }
 }
 
@@ -108,7 +114,7 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
                 writes.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
             }
         }
-        go_on(world, Duration::from_secs(1));
+        go_on(world, patience(world));
         served(world, &writes)?;
     }
     bounds::nothing_left(world)
@@ -116,6 +122,12 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
 
 /// Everybody reads everything.
 pub(super) fn look(world: &mut World) -> Result<(), Broken> {
+    read(world)?;
+    checks::credits(world)
+}
+
+/// The same while readers and listeners go on.
+pub(super) fn read(world: &mut World) -> Result<(), Broken> {
     let keys: Vec<Bytes> = world
         .grid
         .iter()
@@ -134,13 +146,12 @@ pub(super) fn look(world: &mut World) -> Result<(), Broken> {
             }
         }
     }
-    go_on(world, Duration::from_secs(1));
+    go_on(world, patience(world));
     served(world, &reads)?;
-    checks::credits(world)?;
     agreement::check(world)
 }
 
-fn alive(world: &World) -> Vec<usize> {
+pub(super) fn alive(world: &World) -> Vec<usize> {
     (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
 }
 

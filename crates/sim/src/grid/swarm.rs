@@ -8,8 +8,9 @@ use consort_group::Rng;
 use super::hearer::Hearers;
 use super::keys::Keys;
 use super::member::GREATEST;
+use super::stores::{self, Stores};
 use super::walker::Walkers;
-use super::{Grid, checks, settle};
+use super::{Grid, checks, lives, settle};
 use crate::calm::go_on;
 use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
@@ -23,6 +24,7 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     has_listeners: bool,
+    has_stores: bool,
     /// Whether the story tells operations, too.
     pub tells_all: bool,
     /// How long faults strike.
@@ -61,6 +63,10 @@ pub struct Report {
     pub events: usize,
     /// How often a listener was told that it may have missed something.
     pub gaps: usize,
+    /// Keys whose values members have loaded from their stores.
+    pub loads: u64,
+    /// How often the whole cluster has ended and begun again with its stores.
+    pub beginnings: u64,
     /// From the end of the faults to one view.
     pub healed_after: Duration,
     /// From there to one stable topology.
@@ -75,6 +81,7 @@ impl Plan {
             members,
             mix: Mix::ALL,
             has_listeners: true,
+            has_stores: true,
             tells_all: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
@@ -96,6 +103,13 @@ impl Plan {
     #[must_use]
     pub fn without_listeners(mut self) -> Self {
         self.has_listeners = false;
+        self
+    }
+
+    /// The same where nobody has a store, whatever the seed says: a seed that has drawn stores is another run then.
+    #[must_use]
+    pub fn without_stores(mut self) -> Self {
+        self.has_stores = false;
         self
     }
 
@@ -130,13 +144,18 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     if own.chance(0.4) && plan.has_listeners {
         grid.hearers = Some(Hearers::new(own));
     }
+    let mut own = Rng::new(seed ^ stores::SEED);
+    // Where every member has its own entries, a store would have nothing to say in another life.
+    if own.chance(0.4) && plan.has_stores && grid.config.mode != CacheMode::Invalidation {
+        grid.stores = Some(Stores::draw(own));
+    }
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
     {
         grid.planted = plan.planted;
     }
     world.tell_story(format!(
-        "{:?}, {} segments, {:?}, {:?}, {:?}{}",
+        "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
         grid.config.mode,
         grid.config.segments,
         grid.config.partitions,
@@ -149,7 +168,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         ]
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))
-        .collect::<String>()
+        .collect::<String>(),
+        grid.stores.as_ref().map(|stores| format!(", stores: {:?}", stores.kind)).unwrap_or_default()
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
@@ -197,6 +217,19 @@ fn draw(world: &mut World, seed: u64) -> Grid {
     grid
 }
 
+/// Faults strike for a while.
+fn trouble(world: &mut World, faults: &mut Faults, life: Duration) -> Result<(), Broken> {
+    let until = world.now + life;
+    faults.begin_again(world, until);
+    while world.step(until) {
+        if std::mem::take(&mut world.is_fault_due) {
+            faults.strike(world);
+            checks::bounds::load(world)?;
+        }
+    }
+    Ok(())
+}
+
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let mut faults = Faults::begin(world, plan.mix, plan.members, world.now);
     for _ in 0..plan.members {
@@ -205,14 +238,13 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         settle::wait_for(world, node)?;
     }
     settle::populate(world);
-    let until = world.now + plan.turmoil;
-    faults.begin_again(world, until);
-    while world.step(until) {
-        if std::mem::take(&mut world.is_fault_due) {
-            faults.strike(world);
-            checks::bounds::load(world)?;
-        }
+    for _ in 0..world.ends() {
+        let life = world.life(plan.turmoil);
+        trouble(world, &mut faults, life)?;
+        lives::end_and_begin_again(world)?;
     }
+    let life = if world.ends() > 0 { world.life(plan.turmoil) } else { plan.turmoil };
+    trouble(world, &mut faults, life)?;
     // What is merged is to be seen, sometimes, and not what is written afterwards.
     if world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
         && world.rng.chance(0.7)
@@ -241,6 +273,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         world.grid.as_ref().and_then(|grid| grid.walkers.as_ref()).map(Walkers::counts).unwrap_or_default();
     let (events, gaps) =
         world.grid.as_ref().and_then(|grid| grid.hearers.as_ref()).map(Hearers::counts).unwrap_or_default();
+    let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
     Ok(Report {
         trace: world.trace,
         packets: world.totals.packets,
@@ -253,6 +286,8 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         refused_walks,
         events,
         gaps,
+        loads: stores.map_or(0, |stores| stores.loads),
+        beginnings: stores.map_or(0, |stores| stores.beginnings),
         healed_after,
         settled_after,
     })

@@ -1,15 +1,69 @@
-//! Once it is quiet, all owners of a segment have the same entries with the same versions, and nobody else has any.
+//! Once it is quiet, all owners of a segment have the same entries with the same versions, and nobody else has any. A store
+//! has exactly what its member's memory has, or what memory had no room for.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, ChunkLimits, Container, Cursor, Segment, SegmentState, Version};
+use consort_grid::{CacheMode, ChunkLimits, Container, Cursor, Entry, Segment, SegmentState, Version};
 use consort_group::Time;
+use consort_store::{Part, StoreError};
 
+use super::super::Member;
 use crate::checks::Broken;
 use crate::world::World;
 
-type Contents = BTreeMap<Bytes, (Version, Bytes)>;
+type Whole = BTreeMap<Bytes, (Version, Bytes)>;
+
+/// Versions and values; no value where only the store has it.
+type Contents = BTreeMap<Bytes, (Version, Option<Bytes>)>;
+
+/// What a store has of a segment.
+struct Stored {
+    entries: Whole,
+    /// Whether it has what memory has no room for, and nothing else.
+    passivation: bool,
+}
+
+impl Stored {
+    /// If the member has a store.
+    fn of(member: &Member, segment: Segment, passivation: bool) -> Result<Option<Self>, String> {
+        let Some(beside) = &member.beside else { return Ok(None) };
+        if beside.owes_writes() {
+            return Err("something waits for the store".to_owned());
+        }
+        let all = beside.store().entries(segment.0, Part::Whole).map_err(|error| error.to_string())?;
+        let entry = |entry: Result<consort_store::Entry, StoreError>| {
+            entry.map(|entry| (entry.key, (Version(entry.version), entry.value)))
+        };
+        let entries = all.map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        Ok(Some(Self { entries, passivation }))
+    }
+
+    /// What memory has with the values that only the store has, if they agree.
+    fn complete(mut self, memory: Contents) -> Result<Whole, String> {
+        let mut whole = Whole::new();
+        for (key, (version, value)) in memory {
+            let stored = self.entries.remove(&key);
+            let is_passive = value.is_none();
+            let is_right = match &stored {
+                Some((theirs, kept)) => {
+                    let is_same = *theirs == version && value.as_ref().is_none_or(|value| value == kept);
+                    is_same && (is_passive || !self.passivation)
+                }
+                None => !is_passive && self.passivation,
+            };
+            if !is_right {
+                return Err(format!("{key:?} is {version} {value:?} in memory, {stored:?} in the store"));
+            }
+            let value = value.or(stored.map(|(_, kept)| kept)).unwrap_or_default();
+            whole.insert(key, (version, value));
+        }
+        match self.entries.first_key_value() {
+            Some(left) => Err(format!("only the store has {left:?}")),
+            None => Ok(whole),
+        }
+    }
+}
 
 pub(crate) fn check(world: &World) -> Result<(), Broken> {
     let alive: Vec<_> = world.nodes.iter().filter(|node| node.is_alive()).collect();
@@ -18,8 +72,10 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
         return super::invalidation::one_holder(world);
     }
+    let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
+    let passivation = stores.is_some_and(|stores| stores.kind.passivation);
     for segment in topology.current.segments() {
-        let mut known: Option<(&str, Contents)> = None;
+        let mut known: Option<(&str, Whole)> = None;
         for node in &alive {
             let Some(member) = &node.member else { continue };
             let state = member.container.state(segment);
@@ -29,10 +85,26 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
                 let what = format!("{}: segment {segment} is {state:?}, not {wanted:?}", node.name);
                 return Err(("only owners have a segment", what));
             }
+            let stored =
+                Stored::of(member, segment, passivation).map_err(|why| ("stores can be read", why))?;
+            let own = if is_owner {
+                contents(&member.container, segment, node.clock(world.now))
+            } else {
+                BTreeMap::new()
+            };
+            let own = match stored {
+                Some(stored) => stored.complete(own).map_err(|why| {
+                    let what = format!("{why} in segment {segment} at {}", node.name);
+                    ("stores agree with memory", what)
+                })?,
+                None => own
+                    .into_iter()
+                    .map(|(key, (version, value))| (key, (version, value.unwrap_or_default())))
+                    .collect(),
+            };
             if !is_owner {
                 continue;
             }
-            let own = contents(&member.container, segment, node.clock(world.now));
             match &known {
                 Some((other, contents)) if *contents != own => {
                     let is_other = |key: &&Bytes| contents.get(*key) != own.get(*key);
@@ -71,5 +143,6 @@ pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
 pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };
-    chunk.entries.into_iter().map(|(key, entry)| (key, (entry.version, entry.value))).collect()
+    let value = |entry: &Entry| (!entry.is_passive()).then(|| entry.value.clone());
+    chunk.entries.into_iter().map(|(key, entry)| (key, (entry.version, value(&entry)))).collect()
 }

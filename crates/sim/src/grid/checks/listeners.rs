@@ -77,16 +77,23 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
             && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
     };
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
+    // What follows from something that was missed, of which a gap is told soon after.
+    let mut missed: BTreeMap<&Bytes, String> = BTreeMap::new();
+    let wrong = |what: &String| Err(("what has happened follows from what was", what.clone()));
     for (_, event) in &hearer.events {
         let event = match event {
             Event::Gap => {
                 last.clear();
+                missed.clear();
                 continue;
             }
             Event::Complete => continue,
             Event::Entry(event) => event,
         };
         let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
+        if let Some(what) = missed.get(&event.key) {
+            return wrong(what);
+        }
         let Some(before) = last.insert(&event.key, event) else { continue };
         let tell = || format!("{event:?} comes after {before:?} at {}", tell(world, hearer));
         let is_again = before.kind != EventKind::Removed && is_taken(event);
@@ -99,10 +106,10 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
             || [event.kind, before.kind].contains(&EventKind::Existing)
             || (event.kind == EventKind::Created) == is_absent(before.kind);
         if !follows {
-            return Err(("what has happened follows from what was", tell()));
+            missed.insert(&event.key, tell());
         }
     }
-    Ok(())
+    missed.values().next().map_or(Ok(()), wrong)
 }
 
 /// Somebody has asked for what is told, and in time.

@@ -6,7 +6,8 @@
 //! | acknowledged writes of a key have one order, on one side of a partition only, and each saw the one before it | [`writes`] |
 //! | what the primary says is linearizable | [`linear`] |
 //! | compare-and-swap counts exactly | [`counters`] |
-//! | owners agree once it is quiet, and nobody else has anything | [`agreement`] |
+//! | owners agree once it is quiet, so do their stores, and nobody else has anything | [`agreement`] |
+//! | stores on disks that work refuse nothing, and members come back with what they have kept | [`Stores::check`](super::Stores::check) |
 //! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
 //! | walks give what is there all the time as often as they promise, or say that owners are away | [`walks`] |
 //! | listeners are told of what is acknowledged once, in order, and of nothing else | [`listeners`] |
@@ -41,6 +42,7 @@ use crate::world::World;
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     bounds::deadlines(world, &grid.history)?;
+    grid.stores.iter().try_for_each(super::Stores::check)?;
     walks::all(world)?;
     listeners::all(world)?;
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();

@@ -1,0 +1,211 @@
+//! Whole clusters with stores end, and begin again with what the stores have kept.
+
+use std::time::Duration;
+
+use consort_grid::{Availability, Capacity, PartitionHandling};
+
+use super::settle::{self, alive};
+use crate::calm::go_on;
+use crate::checks::Broken;
+use crate::faults::Faults;
+use crate::world::World;
+
+/// How long a cluster that is shut down may take: segments move, and whoever is the last keeps them.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a member waits that leaves and is left alone with a degraded cache, as `cache` does it.
+const ALONE_LIMIT: Duration = Duration::from_secs(8);
+
+/// How long one may take to begin again once all are back: they have to find each other first.
+const BEGIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long members may take to one view and one topology then.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Pauses in which a cluster may be killed that was not to be killed a moment ago.
+const TRIES: usize = 50;
+
+impl World {
+    /// How often the whole cluster is to end and begin again.
+    pub(super) fn ends(&self) -> u64 {
+        let stores = self.grid.as_ref().and_then(|grid| grid.stores.as_ref());
+        stores.map_or(0, |stores| stores.kind.ends)
+    }
+
+    /// How long what comes before the end goes on.
+    pub(super) fn life(&mut self, longest: Duration) -> Duration {
+        let stores = self.grid.as_mut().and_then(|grid| grid.stores.as_mut());
+        stores.map_or(longest, |stores| stores.rng.duration(Duration::from_secs(1), longest))
+    }
+
+    /// Whether all members may end now: whoever is a member of somebody's topology can come back with what it has, and no
+    /// two sides have gone on that do not know of each other.
+    fn may_end(&self) -> bool {
+        let Some(grid) = &self.grid else { return false };
+        let is_last = |node: usize| self.nodes[node].is_alive() || self.may_restart(node);
+        let comes_back = |address| grid.indices.get(address).is_some_and(|&node| is_last(node));
+        let living = self.nodes.iter().filter(|node| node.is_alive()).filter_map(|node| node.member.as_ref());
+        let mut topologies = living.filter_map(|member| member.topology()).peekable();
+        topologies.peek().is_some()
+            && topologies.all(|topology| topology.addresses().all(comes_back))
+            && (grid.config.partitions != PartitionHandling::AllowReadWrites || self.is_settled())
+    }
+
+    fn drawn<R>(&mut self, draw: impl FnOnce(&mut super::Stores) -> R) -> Option<R> {
+        self.grid.as_mut().and_then(|grid| grid.stores.as_mut()).map(draw)
+    }
+}
+
+/// All members end, and begin again. Nothing happens if they may not end for a while.
+pub(super) fn end_and_begin_again(world: &mut World) -> Result<(), Broken> {
+    let mut tries = 0;
+    while !world.may_end() {
+        go_on(world, Duration::from_millis(20));
+        tries += 1;
+        if tries == TRIES {
+            world.tell_story("the cluster is not to end now".to_owned());
+            return Ok(());
+        }
+    }
+    let kills = world.drawn(|stores| stores.kind.outlives_kills() && stores.rng.chance(0.7)) == Some(true);
+    if kills {
+        kill(world);
+        Faults::end(world);
+    } else {
+        Faults::end(world);
+        // Who leaves cannot hand anything over to those who are away, or before it is known that others are lost.
+        let limit = world.now + BEGIN_LIMIT;
+        settle::settle(world, limit, SETTLE_LIMIT)?;
+        shut_down(world)?;
+    }
+    let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(8)));
+    go_on(world, pause.unwrap_or_default());
+    let outlives_kills = world.drawn(|stores| stores.kind.outlives_kills()) == Some(true);
+    begin(world)?;
+    while outlives_kills && world.drawn(|stores| stores.rng.chance(0.3)) == Some(true) {
+        let moment = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
+        go_on(world, moment.unwrap_or_default());
+        // Once somebody is left out by the others, it has nothing to come back with.
+        if !world.may_end() && alive(world).iter().any(|&node| knows(world, node)) {
+            break;
+        }
+        kill(world);
+        begin(world)?;
+    }
+    wait(world)
+}
+
+fn knows(world: &World, node: usize) -> bool {
+    world.nodes[node].member.as_ref().is_some_and(|member| member.topology().is_some())
+}
+
+fn kill(world: &mut World) {
+    world.tell_story("all members are killed".to_owned());
+    for node in alive(world) {
+        world.crash(node);
+    }
+    forget(world);
+}
+
+/// What the members have known is worth nothing any more: another life begins with other topologies.
+fn forget(world: &mut World) {
+    if let Some(grid) = &mut world.grid {
+        grid.newest.clear();
+        grid.left_out.clear();
+    }
+}
+
+/// All members leave, one soon after the other.
+fn shut_down(world: &mut World) -> Result<(), Broken> {
+    world.tell_story("all members are shut down".to_owned());
+    let limit = world.now + END_LIMIT;
+    let passivates = world.drawn(|stores| stores.kind.passivation) == Some(true);
+    let mut nodes = alive(world);
+    // What members who take nothing are left alone with is nobody's.
+    nodes.sort_by_key(|&node| {
+        world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != Capacity::ZERO)
+    });
+    for node in nodes {
+        let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
+        go_on(world, pause.unwrap_or_default());
+        if world.nodes[node].is_alive() && !world.nodes[node].is_leaving {
+            world.leave(node);
+        }
+        // Who is left alone by others that have gone at the same moment keeps what only memory has to itself.
+        let takes = world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != Capacity::ZERO);
+        while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
+            go_on(world, Duration::from_millis(50));
+        }
+    }
+    let mut alone_since = None;
+    while !alive(world).is_empty() {
+        go_on(world, Duration::from_millis(50));
+        if world.now > limit {
+            return Err(("a cluster can be shut down", world.grid_state()));
+        }
+        let alone = alive(world).into_iter().find(|&node| is_alone(world, node)).filter(|_| !passivates);
+        let Some(node) = alone else {
+            alone_since = None;
+            continue;
+        };
+        if world.now.since(*alone_since.get_or_insert(world.now)) >= ALONE_LIMIT {
+            world.end_alone(node);
+        }
+    }
+    forget(world);
+    Ok(())
+}
+
+/// Whether a member sees nobody else and has a cache whose other members are away.
+fn is_alone(world: &World, node: usize) -> bool {
+    let node = &world.nodes[node];
+    let topology = node.member.as_ref().and_then(|member| member.topology());
+    node.view().is_some_and(|view| view.len() == 1)
+        && topology.is_some_and(|topology| topology.availability != Availability::Available)
+}
+
+/// Everybody comes back whose store remembers the cache, in any order.
+fn begin(world: &mut World) -> Result<(), Broken> {
+    let mut nodes = world.places_with_notes();
+    let is_quiet = world.drawn(|stores| {
+        stores.is_beginning = true;
+        stores.beginnings += 1;
+        stores.rng.shuffle(&mut nodes);
+        stores.rng.chance(0.6)
+    });
+    if let Some(grid) = &mut world.grid {
+        grid.is_quiet = is_quiet == Some(true);
+    }
+    if nodes.is_empty() {
+        return Err(("stores remember their cluster", world.story().join("\n")));
+    }
+    world.tell_story("the cluster begins again".to_owned());
+    for node in nodes {
+        world.restart(node, false).map_err(|what| ("configuration", what))?;
+        let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(400)));
+        go_on(world, pause.unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Waits until everybody has the cache, and looks what is there before anybody writes, if nobody does.
+fn wait(world: &mut World) -> Result<(), Broken> {
+    let limit = world.now + BEGIN_LIMIT;
+    let has_all = |world: &World| alive(world).into_iter().all(|node| knows(world, node));
+    while !has_all(world) {
+        go_on(world, Duration::from_millis(50));
+        if world.now > limit {
+            return Err(("a cluster begins again with its stores", world.grid_state()));
+        }
+    }
+    world.drawn(|stores| stores.is_beginning = false);
+    if world.grid.as_ref().is_some_and(|grid| grid.is_quiet) {
+        let limit = world.now + BEGIN_LIMIT;
+        settle::settle(world, limit, SETTLE_LIMIT)?;
+        settle::read(world)?;
+    }
+    if let Some(grid) = &mut world.grid {
+        grid.is_quiet = false;
+    }
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! Stores beside the members, if the seed has drawn them: files on a simulated disk at every place, which outlive the
+//! member that has made them.
+//!
+//! What they draw comes from randomness of their own, so that a seed without stores is the run that it would be if there
+//! were none. Not drawn is what loses data by right: whoever writes behind, or gives the store only what memory has no room
+//! for, is never killed together with all others, but may be shut down with them in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_grid::{
+    Backing, CacheConfig, Capacity, Container, Limit, MemoryBound, OperationError, PartitionHandling,
+    WhenFull,
+};
+use consort_group::Rng;
+use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
+
+use crate::beside::{Beside, Clocks, Keeping, begin};
+use crate::checks::Broken;
+use crate::world::World;
+
+/// Turns a seed into the one of what is drawn for stores.
+pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
+
+/// Bytes of a log file: few, so that a run fills and compacts many.
+const FILE_BYTES: u32 = 4096;
+
+/// How often a store looks whether its member goes on.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How all members keep the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// A write is acknowledged when it waits for the store.
+    pub(crate) is_behind: bool,
+    /// The store has what memory has no room for, and nothing else.
+    pub(crate) passivation: bool,
+    /// Entries that memory has room for.
+    pub(crate) room: Option<u64>,
+    /// Whether values are read when a member begins.
+    preload: bool,
+    /// Whether writes outlive a power failure, which is then how members end.
+    is_synced: bool,
+    /// How long a request takes at most.
+    delay_max: Duration,
+    /// How often the whole cluster ends and begins again.
+    pub(crate) ends: u64,
+}
+
+impl Kind {
+    fn draw(rng: &mut Rng) -> Self {
+        let is_behind = rng.chance(0.25);
+        let room = rng.chance(0.6).then(|| rng.between(3, 40));
+        let passivation = room.is_some() && rng.chance(0.3);
+        Self {
+            is_behind,
+            passivation,
+            room,
+            preload: !passivation && rng.chance(0.5),
+            is_synced: rng.chance(0.3),
+            // What waits behind a slow disk would wait for longer and longer.
+            delay_max: Duration::from_micros(rng.between(20, if is_behind { 1_000 } else { 5_000 })),
+            ends: if rng.chance(0.6) { rng.between(1, 3) } else { 0 },
+        }
+    }
+
+    /// Whether the stores have all that was acknowledged at every moment.
+    pub(crate) fn outlives_kills(&self) -> bool {
+        !self.is_behind && !self.passivation
+    }
+
+    fn crash(&self) -> Crash {
+        if self.is_synced { Crash::PowerLoss } else { Crash::Kill }
+    }
+}
+
+/// The stores of a run.
+pub(crate) struct Stores {
+    pub(crate) rng: Rng,
+    pub(crate) kind: Kind,
+    /// The disk at each place.
+    disks: BTreeMap<usize, SimDisk>,
+    /// How much the members at each place take: as a configuration says it, which another life has as well.
+    capacities: BTreeMap<usize, Capacity>,
+    /// Keys that were loaded.
+    pub(crate) loads: u64,
+    /// How often the whole cluster has begun again.
+    pub(crate) beginnings: u64,
+    /// Whether it is beginning again: members open the cache at once, with what they have.
+    pub(crate) is_beginning: bool,
+    /// The first thing that a store, or a member because of it, has refused.
+    refused: Option<String>,
+}
+
+impl Stores {
+    pub(crate) fn draw(mut rng: Rng) -> Self {
+        Self {
+            kind: Kind::draw(&mut rng),
+            rng,
+            disks: BTreeMap::new(),
+            capacities: BTreeMap::new(),
+            loads: 0,
+            beginnings: 0,
+            is_beginning: false,
+            refused: None,
+        }
+    }
+
+    /// How much a member takes, if `drawn` is what was drawn for it.
+    pub(crate) fn capacity(&mut self, place: usize, drawn: Capacity) -> Capacity {
+        *self.capacities.entry(place).or_insert(drawn)
+    }
+
+    fn open(&mut self, place: usize, config: &CacheConfig) -> Result<Arc<dyn Store>, String> {
+        let seed = self.rng.next_u64();
+        let disk = self.disks.entry(place).or_insert_with(|| SimDisk::new(seed));
+        disk.restart(self.kind.crash());
+        let config = FileStoreConfig {
+            segments: config.segments,
+            durability: if self.kind.is_synced { Durability::Disk } else { Durability::Process },
+            file_bytes_max: FILE_BYTES,
+            ..FileStoreConfig::default()
+        };
+        let store = FileStore::open_on(Arc::new(disk.clone()), config).map_err(|error| error.to_string())?;
+        Ok(Arc::new(store))
+    }
+
+    /// Takes note of what disks that work give no reason for.
+    pub(crate) fn refuse(&mut self, what: String) {
+        self.refused.get_or_insert(what);
+    }
+
+    /// The same for an operation's error.
+    pub(crate) fn note(&mut self, error: &OperationError) {
+        let is_stores = matches!(
+            error,
+            OperationError::NotStored { .. }
+                | OperationError::StoreFails { .. }
+                | OperationError::NotLoaded { .. }
+        );
+        if is_stores {
+            self.refuse(error.to_string());
+        }
+    }
+
+    /// Stores on disks that work refuse nothing.
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        self.refused
+            .as_ref()
+            .map_or(Ok(()), |what| Err(("stores on good disks refuse nothing", what.clone())))
+    }
+}
+
+/// What a member begins with.
+pub(crate) struct Opened {
+    pub(crate) container: Arc<Container>,
+    pub(crate) beside: Beside,
+    pub(crate) backing: Backing,
+}
+
+impl World {
+    /// The store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
+    pub(super) fn open_store(&mut self, node: usize, hash_seed: u64) -> Option<Opened> {
+        let clocks = self.clocks(node);
+        let place = self.nodes[node].place;
+        let name = self.nodes[node].name.clone();
+        let grid = self.grid.as_mut()?;
+        let stores = grid.stores.as_mut()?;
+        let is_new = !stores.disks.contains_key(&place);
+        let is_purged = !is_new && !stores.is_beginning && stores.rng.chance(0.3);
+        let kind = stores.kind;
+        let keeping = Keeping {
+            bound: kind
+                .room
+                .map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove }),
+            passivation: kind.passivation,
+            preload: kind.preload,
+            is_shared: grid.config.mode.is_shared(),
+            hash_seed,
+        };
+        let opened = stores.open(place, &grid.config).and_then(|store| {
+            if is_purged {
+                let purged = store.clear().and_then(|()| store.remember(&[]));
+                purged.map_err(|error| error.to_string())?;
+            }
+            let (container, backing) = begin(&store, clocks, &keeping).map_err(|error| error.to_string())?;
+            Ok((store, container, backing))
+        });
+        let (store, container, backing) = match opened {
+            Ok(opened) => opened,
+            Err(why) => {
+                stores.refuse(format!("{name}: {why}"));
+                return None;
+            }
+        };
+        let beside = Beside::new(store).with_delay(kind.delay_max);
+        let beside = if kind.is_behind { beside.behind() } else { beside };
+        if !is_new {
+            let what = match (&backing.remembered, is_purged) {
+                (_, true) => "an emptied store".to_owned(),
+                (None, false) => "a store that remembers nothing".to_owned(),
+                (Some(note), false) => {
+                    let void = if note.is_void { ", void" } else { "" };
+                    format!("a store that remembers topology {}{void}", note.topology.id)
+                }
+            };
+            self.tell_story(format!("{name} has {what}"));
+        }
+        Some(Opened { container, beside, backing })
+    }
+
+    /// Whether a member that begins opens the cache before it sees somebody who has it: with a store it may be the one whom
+    /// all others wait for.
+    pub(super) fn opens_alone(&mut self, node: usize) -> bool {
+        let remembers = self.nodes[node].member.as_ref().is_some_and(|member| member.remembers());
+        let Some(grid) = &mut self.grid else { return false };
+        let Some(stores) = &mut grid.stores else { return false };
+        // Sides that go on without each other remember themselves.
+        let is_free = grid.config.partitions != PartitionHandling::AllowReadWrites;
+        remembers && (stores.is_beginning || is_free && stores.rng.chance(0.5))
+    }
+
+    fn clocks(&self, node: usize) -> Clocks {
+        Clocks { own: self.nodes[node].clock(self.now), world: self.now }
+    }
+
+    /// Takes what a member asks of its store. Returns whether there was something.
+    pub(super) fn work_store(&mut self, node: usize) -> bool {
+        let clocks = self.clocks(node);
+        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return false };
+        let Some(member) = &mut self.nodes[node].member else { return false };
+        let Some(beside) = &mut member.beside else { return false };
+        let ready = beside.take(&mut member.node, clocks, &mut stores.rng);
+        ready.iter().for_each(|at| self.store_at(*at, node));
+        !ready.is_empty()
+    }
+
+    /// A member's store is ready with its next request.
+    pub(crate) fn store_ready(&mut self, node: usize) {
+        if self.nodes[node].is_paused {
+            return self.store_at(self.now + PAUSE, node);
+        }
+        let clocks = self.clocks(node);
+        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
+        let Some(member) = &mut self.nodes[node].member else { return };
+        let Some(beside) = &mut member.beside else { return };
+        let before = beside.loads();
+        beside.carry_out(&mut member.node, clocks);
+        stores.loads += beside.loads() - before;
+        self.note(&[self.now.0, node as u64]);
+        self.work(node);
+    }
+
+    /// A member has crashed: its store ends in the midst of what it does.
+    pub(crate) fn interrupt_store(&mut self, node: usize) {
+        let (place, now) = (self.nodes[node].place, self.now);
+        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
+        let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
+            return;
+        };
+        if let Some(disk) = stores.disks.get(&place).filter(|_| stores.rng.chance(0.5)) {
+            disk.crash_after(stores.rng.below(4));
+            beside.interrupt(now);
+        }
+    }
+
+    /// A member has closed its cache, or never had it, and ends in order.
+    pub(crate) fn close_store(&mut self, node: usize) {
+        let now = self.now;
+        self.work_store(node);
+        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
+        let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
+            return;
+        };
+        if let Err(why) = beside.close(now) {
+            stores.refuse(format!("{}: {why}", self.nodes[node].name));
+        }
+    }
+
+    /// A member that leaves waits no longer for those who are away.
+    pub(super) fn end_alone(&mut self, node: usize) {
+        self.tell_story(format!("{} ends alone", self.nodes[node].name));
+        self.close_store(node);
+        let own = self.nodes[node].clock(self.now);
+        if let Some(member) = &mut self.nodes[node].member {
+            member.is_left = true;
+        }
+        if let Some(stack) = &mut self.nodes[node].stack {
+            stack.handle_disconnect(own);
+        }
+        self.work(node);
+    }
+
+    /// Places whose stores remember the cache, and at which nobody is.
+    pub(super) fn places_with_notes(&mut self) -> Vec<usize> {
+        let ended: Vec<usize> = (0..self.nodes.len()).filter(|&node| self.may_restart(node)).collect();
+        let Some(grid) = &mut self.grid else { return Vec::new() };
+        let (Some(stores), config) = (&mut grid.stores, &grid.config) else { return Vec::new() };
+        let mut places = Vec::new();
+        for node in ended {
+            match stores.open(self.nodes[node].place, config) {
+                Ok(store) if matches!(store.recall(), Ok(Some(_))) => places.push(node),
+                Ok(_) => {}
+                Err(why) => stores.refuse(format!("{}: {why}", self.nodes[node].name)),
+            }
+        }
+        places
+    }
+}
