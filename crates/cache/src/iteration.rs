@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use consort_grid::{
-    CacheMode, Change, Condition, Guarantee, Item, IterationError, IterationId, Next, Publication, Segment,
-    TransformFn, What, Write,
+    CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRefs, IterationError, IterationId, Next,
+    Publication, Segment, TransformFn, What, Write,
 };
 use futures_core::Stream;
 
@@ -29,7 +29,7 @@ pub struct Walk<T> {
     publication: Publication,
     id: Option<IterationId>,
     is_over: bool,
-    items: std::vec::IntoIter<Item>,
+    items: IntoItems,
     /// Others' turn, before the next is asked for.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
@@ -133,20 +133,57 @@ impl<T> Walk<T> {
 }
 
 impl<T> Walk<T> {
-    /// All that has come of one member and was not taken yet, in one go; `None` at the end. Less work for each than
-    /// [`Walk::next`].
+    /// All that has come of one member and was not taken yet, in one go; `None` at the end. Who looks at it where it lies
+    /// ([`Batch::bytes`]) has half the work of who takes entry by entry.
     ///
     /// # Errors
     ///
-    /// [`CacheError`], as [`Walk::next`]. One that cannot be decoded takes the others of its answer with it.
-    pub async fn next_batch(&mut self) -> Option<Result<Vec<T>, CacheError>> {
+    /// [`CacheError`], as [`Walk::next`].
+    pub async fn next_batch(&mut self) -> Option<Result<Batch<'_, T>, CacheError>> {
+        // Unless it has begun: who takes one by one has them made.
+        self.publication.whole = true;
         if let Err(error) = std::future::poll_fn(|cx| self.poll_items(cx)).await {
             return Some(Err(error));
         }
         let items = std::mem::take(&mut self.items);
-        (items.len() > 0).then(|| items.map(|item| (self.decode)(item)).collect())
+        (items.len() > 0).then(|| Ok(Batch { items, decode: &*self.decode }))
     }
 }
+
+/// What has come of one member in a walk, not empty at first: an iterator over its entries, which fails only for those that
+/// cannot be decoded. From [`Walk::next_batch`].
+pub struct Batch<'w, T> {
+    items: IntoItems,
+    decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
+}
+
+impl<T> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries", self.items.len())
+    }
+}
+
+impl<T> Batch<'_, T> {
+    /// Those that were not taken yet as the bytes that they are, where they lie: nothing is decoded, and no references are
+    /// counted. They have their versions.
+    pub fn bytes(&self) -> ItemRefs<'_> {
+        self.items.rest()
+    }
+}
+
+impl<T> Iterator for Batch<'_, T> {
+    type Item = Result<T, CacheError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.items.next().map(self.decode)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl<T> ExactSizeIterator for Batch<'_, T> {}
 
 impl<T> Drop for Walk<T> {
     fn drop(&mut self) {
@@ -168,7 +205,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             publication: Publication { what, ..Publication::default() },
             id: None,
             is_over: false,
-            items: Vec::new().into_iter(),
+            items: IntoItems::default(),
             others: None,
             decode: Box::new(decode),
         }

@@ -82,9 +82,10 @@ pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_grid::{
     AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
-    Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, IterationError, Lifetime, Limit,
-    ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError, PartitionHandling,
-    Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
+    Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs, IterationError,
+    Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError,
+    PartitionHandling, Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version,
+    WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
@@ -92,7 +93,7 @@ pub use consort_store::{
 pub use error::{CacheError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
-pub use iteration::Walk;
+pub use iteration::{Batch, Walk};
 pub use listeners::{Events, ListenBuilder};
 pub use manager::{
     CacheBuilder, CacheManager, LEAVE_ALONE_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,

@@ -70,7 +70,10 @@ async fn answers_can_be_taken_as_a_whole() {
         let batch = batch.expect("entries");
         assert!((1..=300).contains(&batch.len()), "{}", batch.len());
         answers += 1;
-        for (key, _) in batch {
+        let lies: Vec<_> = batch.bytes().map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect();
+        for (entry, lies) in batch.zip(lies) {
+            let (key, value) = entry.expect("raw bytes are decoded whatever they are");
+            assert_eq!((&key[..], &value[..]), (&lies.0[..], &lies.1[..]));
             assert!(found.insert(key), "twice");
         }
     }

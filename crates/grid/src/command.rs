@@ -6,9 +6,10 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::event::EventKind;
+use crate::items::Items;
 use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
-use crate::publication::{Item, Transform, What};
+use crate::publication::{Transform, What};
 use crate::topology::Interest;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
@@ -257,7 +258,7 @@ pub(crate) struct Fetched {
     /// The segments that were asked for, in order, as far as it went.
     pub(crate) parts: Vec<Part>,
     /// The items of the parts, one part after the other.
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Items,
     /// Where to go on in the last part.
     pub(crate) cursor: Option<(u64, u64)>,
     /// Its giver does not know the transform.
@@ -281,7 +282,7 @@ impl Body {
 impl Fetched {
     /// An answer with nothing in it.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {
-        let (parts, items) = (Vec::new(), Vec::new());
+        let (parts, items) = (Vec::new(), Items::default());
         Self { iteration, nth, parts, items, cursor: None, is_unknown: false, failed: None }
     }
 }

@@ -12,6 +12,7 @@ mod coordinator;
 mod event;
 mod flags;
 mod grouping;
+mod items;
 mod member;
 mod merge;
 mod node;
@@ -39,6 +40,7 @@ pub use event::{
 };
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
+pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};
@@ -47,8 +49,7 @@ pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, Sto
 #[cfg(feature = "planted")]
 pub use planted::Planted;
 pub use publication::{
-    BATCH, Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, Transform,
-    TransformFn, What,
+    BATCH, Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, Transform, TransformFn, What,
 };
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;

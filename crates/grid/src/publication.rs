@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Entry, OperationError, Segment, Version};
+use crate::{Entry, Items, OperationError, Segment};
 
 /// Entries that may be fetched and not consumed yet, from all members together, unless a publication says otherwise:
 /// as many as a chunk of a state transfer has in the field's other grids (S004-2).
@@ -65,6 +65,9 @@ pub struct Publication {
     pub batch: usize,
     /// Members asked at the same time, up to [`LANES_MAX`]; one = one member after the other.
     pub lanes: usize,
+    /// Items are looked at where they lie ([`Items::iter`], [`crate::IntoItems::rest`]), rather than taken one by one: then
+    /// nothing is made of each before.
+    pub whole: bool,
 }
 
 impl Default for Publication {
@@ -76,19 +79,9 @@ impl Default for Publication {
             segments: None,
             batch: BATCH,
             lanes: LANES_MAX,
+            whole: false,
         }
     }
-}
-
-/// What came of an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Item {
-    /// Its key.
-    pub key: Bytes,
-    /// Its value, or what a transform made of it; empty if only keys were asked for.
-    pub value: Bytes,
-    /// Its version.
-    pub version: Version,
 }
 
 /// An iteration on the member that has begun it.
@@ -99,7 +92,7 @@ pub struct IterationId(pub u64);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next items, of one member; not empty.
-    Items(Vec<Item>),
+    Items(Items),
     /// Nothing has come yet. [`crate::NodeEvent::Fetched`] will say when to ask again.
     Nothing,
     /// Everything has been given. For [`What::Count`]: how many there were.

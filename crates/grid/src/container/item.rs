@@ -128,12 +128,10 @@ impl Item {
         }
     }
 
-    /// Key and value where they stand in one place; whoever has either keeps the item's memory.
+    /// Key and value where they stand in one place; whoever has them keeps the item's memory.
     #[inline]
-    pub(super) fn together(&self) -> Option<(Bytes, Bytes)> {
-        let Self::Together { bytes, key_len } = self else { return None };
-        let key_len = *key_len as usize;
-        Some((bytes.slice(..key_len), bytes.slice(key_len..)))
+    pub(super) fn together(&self) -> Option<Bytes> {
+        if let Self::Together { bytes, .. } = self { Some(bytes.clone()) } else { None }
     }
 
     /// The bytes of the value, if they are here.

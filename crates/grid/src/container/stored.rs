@@ -100,8 +100,8 @@ impl<'a> Visited<'a> {
         self.0.is_passive()
     }
 
-    /// Its key and its value in the one allocation that they have, if that is so; whoever has one of them keeps both.
-    pub(crate) fn together(self) -> Option<(Bytes, Bytes)> {
+    /// Its key and behind it its value, if they have one allocation.
+    pub(crate) fn together(self) -> Option<Bytes> {
         self.0.item.together()
     }
 

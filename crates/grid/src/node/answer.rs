@@ -9,7 +9,7 @@ use super::cx::Cx;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
-use crate::publication::Item;
+use crate::items::{Held, Item};
 use crate::wire::FetchedItems;
 
 /// Items as they are gathered.
@@ -21,7 +21,9 @@ pub(super) enum Answer {
 /// Items for a reader on this member.
 #[derive(Default)]
 pub(super) struct Gathered {
-    items: Vec<Item>,
+    items: Vec<Held>,
+    /// They are looked at where they lie.
+    is_whole: bool,
     /// The keys that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
     /// Whose they are, and where each of them ends.
@@ -64,13 +66,14 @@ pub(super) struct Mark {
 }
 
 impl Answer {
-    /// One for a reader, with room for so many items, or bytes of items if it is elsewhere.
-    pub(super) fn to(cx: &Cx, cache: &Cache, reader: &Address, items: usize, room: usize) -> Self {
-        if *reader == cx.local {
-            Self::Here(Gathered { items: Vec::with_capacity(items), ..Gathered::default() })
-        } else {
-            Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
-        }
+    /// One for a reader elsewhere, with room for so many bytes of items.
+    pub(super) fn elsewhere(cache: &Cache, room: usize) -> Self {
+        Self::Elsewhere(FetchedItems::begin(cache.config.id(), cache.topology_id(), room))
+    }
+
+    /// One for a reader on this member, with room for so many items, which it looks at where they lie or takes.
+    pub(super) fn here(items: usize, is_whole: bool) -> Self {
+        Self::Here(Gathered { items: Vec::with_capacity(items), is_whole, ..Gathered::default() })
     }
 
     /// Items so far.
@@ -99,7 +102,7 @@ impl Answer {
     /// Takes back what was pushed since then.
     pub(super) fn cut(&mut self, mark: &Mark) {
         match self {
-            Self::Here(Gathered { items, keys, ends }) => {
+            Self::Here(Gathered { items, keys, ends, .. }) => {
                 items.truncate(mark.count);
                 ends.truncate(ends.partition_point(|(nth, _)| *nth < mark.count));
                 keys.truncate(ends.last().map_or(0, |(_, end)| *end));
@@ -128,22 +131,29 @@ impl Answer {
 impl Gathered {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
         let together = if let Value::Of(visited) = &value { visited.together() } else { None };
-        let (key, value) = together.unwrap_or_else(|| {
-            self.keys.extend_from_slice(key);
-            self.ends.push((self.items.len(), self.keys.len()));
-            (Bytes::new(), value.into_bytes())
+        self.items.push(match together {
+            Some(bytes) => {
+                let held = Held::Together { bytes, key_len: key.len() as u32, version };
+                if self.is_whole { held } else { Held::Apart(held.into_item()) }
+            }
+            None => {
+                self.keys.extend_from_slice(key);
+                self.ends.push((self.items.len(), self.keys.len()));
+                Held::Apart(Item { key: Bytes::new(), value: value.into_bytes(), version })
+            }
         });
-        self.items.push(Item { key, value, version });
     }
 
     fn with(mut self, fetched: Fetched) -> Fetched {
         let keys = Bytes::from(self.keys);
         let mut from = 0;
         for (nth, end) in self.ends {
-            self.items[nth].key = keys.slice(from..end);
+            if let Held::Apart(item) = &mut self.items[nth] {
+                item.key = keys.slice(from..end);
+            }
             from = end;
         }
-        Fetched { items: self.items, ..fetched }
+        Fetched { items: self.items.into(), ..fetched }
     }
 }
 

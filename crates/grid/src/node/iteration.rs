@@ -16,9 +16,10 @@ use super::caller::RESEND_AFTER;
 use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Body, Fetch, Fetched, PartEnd};
+use crate::items::Items;
 use crate::operation::OperationError;
 use crate::planted::Planted;
-use crate::publication::{Guarantee, Item, IterationError, IterationId, LANES_MAX, Next, Publication, What};
+use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
 
 /// Iterations that a member may have open: each keeps a batch at most, and the keys of segments that came in part.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
@@ -91,7 +92,7 @@ struct Lane {
 enum LaneState {
     Idle,
     Asked { nth: u32, at: Time },
-    Ready(Vec<Item>),
+    Ready(Items),
     Taken(usize),
 }
 
@@ -323,7 +324,7 @@ impl Cache {
         lane.state = LaneState::Asked { nth: asked, at: cx.now };
         if lane.member == cx.local && self.container.passive_len() == 0 {
             let local = cx.local.clone();
-            let mut answer = Answer::to(cx, self, &local, self.items_at_most(&fetch), 0);
+            let mut answer = Answer::here(self.items_at_most(&fetch), iteration.publication.whole);
             let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);
             accept(iteration, &local, answer.with(fetched));
         } else {
@@ -441,7 +442,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     }
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;
     let is_counted = iteration.publication.what == What::Count;
-    let mut kept = items;
+    let mut kept = if iteration.publication.whole { items } else { items.made() };
     let mut length = 0;
     let mut refused = Vec::new();
     let begun_with = iteration.lanes[at].cursor.and(iteration.lanes[at].segments.front().copied());
@@ -455,7 +456,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
         let from_here = length;
         length = kept.len().min(from_here + count);
         if let Some(given) = iteration.given.get(&segment).filter(|given| !given.before.is_empty()) {
-            length -= kept.extract_if(from_here..length, |item| given.had(&item.key)).count();
+            length -= kept.take_out(from_here..length, |key| !given.had(key));
         }
         let fresh = length - from_here;
         match part.end {
@@ -473,7 +474,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
                 iteration.count += fresh as u64;
                 if remembers {
                     let given = iteration.given.entry(segment).or_default();
-                    kept[from_here..length].iter().for_each(|item| given.note(&item.key));
+                    kept.iter().take(length).skip(from_here).for_each(|item| given.note(item.key));
                 }
                 break;
             }

@@ -42,7 +42,11 @@ impl Cache {
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some((Cursor::START.slot.into(), Cursor::START.before)));
         let mut missing = Vec::new();
-        let mut answer = Answer::to(cx, self, from, self.items_at_most(&fetch), self.room(&fetch));
+        let mut answer = if *from == cx.local {
+            Answer::here(self.items_at_most(&fetch), false)
+        } else {
+            Answer::elsewhere(self, self.room(&fetch))
+        };
         let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
         match again {
             // If it got anywhere, what it got is given first.

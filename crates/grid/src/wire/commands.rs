@@ -10,11 +10,12 @@ use crate::command::{
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
 use crate::event::EventKind;
+use crate::items::Items;
 use crate::merge::{MergePolicy, Parting, Past, Side};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
-use crate::publication::{Item, Transform, What};
+use crate::publication::{Transform, What};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping,
@@ -274,7 +275,6 @@ wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused, segment_bytes });
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count });
 wire_struct!(Transform { name, arguments });
-wire_struct!(Item { key, value, version });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
@@ -286,7 +286,7 @@ const ITEM_BYTES_LEAST: usize = 3;
 impl Wire for Fetched {
     fn put(&self, out: &mut BytesMut) {
         out.put_u32(self.items.len() as u32);
-        self.items.iter().for_each(|item| item.put(out));
+        self.items.iter().for_each(|item| put_item(out, item.key, item.value, item.version));
         self.put_rest(out);
     }
 
@@ -294,12 +294,8 @@ impl Wire for Fetched {
         need(from, "number of items", 4)?;
         let count = from.get_u32() as usize;
         need(from, "items", count.saturating_mul(ITEM_BYTES_LEAST))?;
-        let mut items = Vec::with_capacity(count);
-        for _ in 0..count {
-            items.push(Wire::read(from)?);
-        }
         Ok(Self {
-            items,
+            items: Items::read(from, count)?,
             iteration: Wire::read(from)?,
             nth: Wire::read(from)?,
             parts: Wire::read(from)?,
@@ -308,6 +304,14 @@ impl Wire for Fetched {
             failed: Wire::read(from)?,
         })
     }
+}
+
+fn put_item(out: &mut BytesMut, key: &[u8], value: &[u8], version: Version) {
+    for bytes in [key, value] {
+        bytes.len().put(out);
+        out.put_slice(bytes);
+    }
+    version.put(out);
 }
 
 impl Fetched {
@@ -340,12 +344,7 @@ impl FetchedItems {
     }
 
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8], version: Version) {
-        let out = self.command.out();
-        for bytes in [key, value] {
-            bytes.len().put(out);
-            out.put_slice(bytes);
-        }
-        version.put(out);
+        put_item(self.command.out(), key, value, version);
         self.count += 1;
     }
 

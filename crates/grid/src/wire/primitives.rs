@@ -54,6 +54,19 @@ pub(super) fn need(from: &Bytes, what: &'static str, wanted: usize) -> Result<()
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
 }
 
+/// A number at the beginning of these bytes, and how many of them it takes.
+#[inline]
+pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize)> {
+    let mut value = 0;
+    for (nth, &byte) in from.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * nth);
+        if byte & 0x80 == 0 {
+            return Ok((value, nth + 1));
+        }
+    }
+    Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
+}
+
 impl Wire for u8 {
     fn put(&self, out: &mut BytesMut) {
         out.put_u8(*self);
@@ -76,15 +89,9 @@ impl Wire for u64 {
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
-        let mut value = 0;
-        for (nth, &byte) in from.iter().take(10).enumerate() {
-            value |= Self::from(byte & 0x7f) << (7 * nth);
-            if byte & 0x80 == 0 {
-                from.advance(nth + 1);
-                return Ok(value);
-            }
-        }
-        Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
+        let (value, length) = read_number(from)?;
+        from.advance(length);
+        Ok(value)
     }
 }
 

@@ -83,7 +83,8 @@ fn run(seed: u64, guarantee: Guarantee) {
     let mut cluster = populated(seed, 2 + (seed % 4) as usize, keys);
     let batch = 1 + cluster.rng.below(60) as usize;
     let lanes = 1 + cluster.rng.below(4) as usize;
-    let publication = Publication { batch, lanes, guarantee, ..Publication::default() };
+    let whole = seed.is_multiple_of(2);
+    let publication = Publication { batch, lanes, guarantee, whole, ..Publication::default() };
     let reader = 0;
     let id = begin(&mut cluster, reader, publication);
     let mut found: BTreeMap<Bytes, usize> = BTreeMap::new();

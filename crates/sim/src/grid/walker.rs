@@ -114,7 +114,9 @@ impl Walkers {
         let some = rng.chance(0.1).then(|| (0..segments).filter(|_| rng.chance(0.5)).map(Segment));
         let segments = some.map(|some| Arc::from(some.collect::<Vec<_>>()));
         let (batch, lanes) = (rng.between(1, 40) as usize, rng.between(1, 5) as usize);
-        Publication { what, guarantee, transform: None, segments, batch, lanes }
+        // As good as drawn, and seeds of before stay what they were.
+        let whole = batch.is_multiple_of(2);
+        Publication { what, guarantee, transform: None, segments, batch, lanes, whole }
     }
 }
 

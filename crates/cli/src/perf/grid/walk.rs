@@ -100,10 +100,10 @@ impl Walking {
                 }
             }
             Take::Answers => {
-                while let Some(entries) = walk.next_batch().await {
-                    let entries = entries?;
-                    walked.entries += entries.len() as u64;
-                    walked.bytes += entries.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
+                while let Some(batch) = walk.next_batch().await {
+                    let batch = batch?;
+                    walked.entries += batch.len() as u64;
+                    walked.bytes += batch.bytes().map(|entry| entry.value.len() as u64).sum::<u64>();
                 }
             }
         }

@@ -1,0 +1,404 @@
+//! What comes of entries in a walk. For a reader that looks at items where they lie it stays as it came: the bytes of another
+//! member's answer, or one reference to each entry of this member. For one that takes them they are made before, which others
+//! than the reader do: on the member's own thread, and when an entry of this member is in the CPU's cache.
+
+use std::fmt;
+
+use bytes::{Buf, Bytes};
+
+use crate::Version;
+use crate::wire::{FrameError, read_number};
+
+/// What came of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Item {
+    /// Its key.
+    pub key: Bytes,
+    /// Its value, or what a transform made of it; empty if only keys were asked for.
+    pub value: Bytes,
+    /// Its version.
+    pub version: Version,
+}
+
+/// The same, where it lies: it takes no reference to the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ItemRef<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value, or what a transform made of it; empty if only keys were asked for.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: Version,
+}
+
+/// An item of an entry on this member.
+#[derive(Clone)]
+pub(crate) enum Held {
+    /// Key and value in one place.
+    Together { bytes: Bytes, key_len: u32, version: Version },
+    /// Each in its own.
+    Apart(Item),
+}
+
+impl Held {
+    fn as_ref(&self) -> ItemRef<'_> {
+        match self {
+            Self::Together { bytes, key_len, version } => {
+                let (key, value) = bytes.split_at(*key_len as usize);
+                ItemRef { key, value, version: *version }
+            }
+            Self::Apart(Item { key, value, version }) => ItemRef { key, value, version: *version },
+        }
+    }
+
+    pub(crate) fn into_item(self) -> Item {
+        match self {
+            Self::Together { bytes: mut value, key_len, version } => {
+                let key = value.split_to(key_len as usize);
+                Item { key, value, version }
+            }
+            Self::Apart(item) => item,
+        }
+    }
+}
+
+/// Items of one member, in order.
+#[derive(Clone)]
+pub struct Items(Form);
+
+#[derive(Clone)]
+enum Form {
+    Here(Vec<Held>),
+    /// As they are on the wire, which was looked at before.
+    Came {
+        bytes: Bytes,
+        count: usize,
+    },
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Self(Form::Here(Vec::new()))
+    }
+}
+
+impl From<Vec<Held>> for Items {
+    fn from(items: Vec<Held>) -> Self {
+        Self(Form::Here(items))
+    }
+}
+
+impl Items {
+    /// So many items at the beginning of these bytes, which are taken from there.
+    pub(crate) fn read(from: &mut Bytes, count: usize) -> Result<Self, FrameError> {
+        let mut rest = &from[..];
+        for _ in 0..count {
+            Parts::read(&mut rest)?;
+        }
+        let length = from.len() - rest.len();
+        Ok(Self(Form::Came { bytes: from.split_to(length), count }))
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        match &self.0 {
+            Form::Here(items) => items.len(),
+            Form::Came { count, .. } => *count,
+        }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, where they lie.
+    pub fn iter(&self) -> ItemRefs<'_> {
+        ItemRefs(match &self.0 {
+            Form::Here(items) => Refs::Here(items.iter()),
+            Form::Came { bytes, count } => Refs::Came { rest: bytes, left: *count },
+        })
+    }
+
+    /// Made ready to be taken one by one.
+    pub(crate) fn made(self) -> Self {
+        match self.0 {
+            Form::Here(_) => self,
+            Form::Came { .. } => Self(Form::Here(self.into_iter().map(Held::Apart).collect())),
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, length: usize) {
+        match &mut self.0 {
+            Form::Here(items) => items.truncate(length),
+            Form::Came { count, .. } => *count = length.min(*count),
+        }
+    }
+
+    /// Takes those out of a part of them that are not wanted. Gives how many.
+    pub(crate) fn take_out(
+        &mut self,
+        part: std::ops::Range<usize>,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> usize {
+        *self = std::mem::take(self).made();
+        let Form::Here(items) = &mut self.0 else { return 0 };
+        items.extract_if(part, |item| !is_wanted(item.as_ref().key)).count()
+    }
+}
+
+impl PartialEq for Items {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other)
+    }
+}
+
+impl Eq for Items {}
+
+impl fmt::Debug for Items {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a Items {
+    type Item = ItemRef<'a>;
+    type IntoIter = ItemRefs<'a>;
+
+    fn into_iter(self) -> ItemRefs<'a> {
+        self.iter()
+    }
+}
+
+impl IntoIterator for Items {
+    type Item = Item;
+    type IntoIter = IntoItems;
+
+    fn into_iter(self) -> IntoItems {
+        IntoItems(match self.0 {
+            Form::Here(items) => Rest::Here(items.into_iter()),
+            Form::Came { bytes, count } => Rest::Came { rest: bytes, left: count },
+        })
+    }
+}
+
+/// Items where they lie. From [`Items::iter`] and [`IntoItems::rest`].
+#[derive(Clone)]
+pub struct ItemRefs<'a>(Refs<'a>);
+
+#[derive(Clone)]
+enum Refs<'a> {
+    Here(std::slice::Iter<'a, Held>),
+    Came { rest: &'a [u8], left: usize },
+}
+
+impl fmt::Debug for ItemRefs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+impl<'a> Iterator for ItemRefs<'a> {
+    type Item = ItemRef<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<ItemRef<'a>> {
+        match &mut self.0 {
+            Refs::Here(items) => items.next().map(Held::as_ref),
+            Refs::Came { rest, left } => {
+                *left = left.checked_sub(1)?;
+                let all = *rest;
+                let Parts { key, value, version, .. } = Parts::read(rest).ok()?;
+                Some(ItemRef { key: &all[key.0..key.1], value: &all[value.0..value.1], version })
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match &self.0 {
+            Refs::Here(items) => items.len(),
+            Refs::Came { left, .. } => *left,
+        };
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for ItemRefs<'_> {}
+
+/// Items one after the other, each with what it takes. From [`Items`].
+pub struct IntoItems(Rest);
+
+enum Rest {
+    Here(std::vec::IntoIter<Held>),
+    Came { rest: Bytes, left: usize },
+}
+
+impl Default for IntoItems {
+    fn default() -> Self {
+        Items::default().into_iter()
+    }
+}
+
+impl fmt::Debug for IntoItems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rest().fmt(f)
+    }
+}
+
+impl IntoItems {
+    /// Those that are still to come, where they lie.
+    pub fn rest(&self) -> ItemRefs<'_> {
+        ItemRefs(match &self.0 {
+            Rest::Here(items) => Refs::Here(items.as_slice().iter()),
+            Rest::Came { rest, left } => Refs::Came { rest, left: *left },
+        })
+    }
+}
+
+impl Iterator for IntoItems {
+    type Item = Item;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item> {
+        match &mut self.0 {
+            Rest::Here(items) => items.next().map(Held::into_item),
+            Rest::Came { rest, left } => {
+                *left = left.checked_sub(1)?;
+                let Parts { key, value, version, length } = Parts::read(&mut &rest[..]).ok()?;
+                let (key, value) = (rest.slice(key.0..key.1), rest.slice(value.0..value.1));
+                rest.advance(length);
+                Some(Item { key, value, version })
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rest().size_hint()
+    }
+}
+
+impl ExactSizeIterator for IntoItems {}
+
+/// Where the parts of an item on the wire begin and end.
+struct Parts {
+    key: (usize, usize),
+    value: (usize, usize),
+    version: Version,
+    /// Bytes of the whole.
+    length: usize,
+}
+
+impl Parts {
+    /// Those of the first item, which is taken from the bytes.
+    #[inline]
+    fn read(rest: &mut &[u8]) -> Result<Self, FrameError> {
+        let all = *rest;
+        let mut at = 0;
+        let mut part = || {
+            let (length, taken) = read_number(&all[at..])?;
+            let (begin, left) = (at + taken, all.len() - at - taken);
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if left < length {
+                return Err(FrameError::Short { what: "an item", wanted: length, left });
+            }
+            at = begin + length;
+            Ok((begin, at))
+        };
+        let (key, value) = (part()?, part()?);
+        let (version, taken) = read_number(&all[at..])?;
+        let length = at + taken;
+        *rest = &all[length..];
+        Ok(Self { key, value, version: Version(version), length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, BytesMut};
+
+    use super::*;
+
+    fn item(n: u64) -> Item {
+        Item {
+            key: n.to_be_bytes().to_vec().into(),
+            value: vec![n as u8; n as usize * 50].into(),
+            version: Version(n << 20),
+        }
+    }
+
+    /// The same items in both forms.
+    fn forms(count: u64) -> [Items; 2] {
+        let here = |item: Item| {
+            let (key_len, version) = (item.key.len() as u32, item.version);
+            let bytes = [&item.key[..], &item.value].concat().into();
+            if key_len.is_multiple_of(2) {
+                Held::Together { bytes, key_len, version }
+            } else {
+                Held::Apart(item)
+            }
+        };
+        let mut came = BytesMut::new();
+        for n in 0..count {
+            let Item { key, value, version } = item(n);
+            for part in [key, value] {
+                crate::wire::Wire::put(&part, &mut came);
+            }
+            crate::wire::Wire::put(&version, &mut came);
+        }
+        came.put_slice(b"behind");
+        let mut came = came.freeze();
+        let came_items = Items::read(&mut came, count as usize).unwrap();
+        assert_eq!(came, "behind");
+        [(0..count).map(item).map(here).collect::<Vec<_>>().into(), came_items]
+    }
+
+    #[test]
+    fn both_forms_have_the_same_items_whichever_way_they_are_taken() {
+        for items in forms(7) {
+            assert_eq!((items.len(), items.is_empty()), (7, false));
+            let refs: Vec<Version> = items.iter().map(|item| item.version).collect();
+            assert_eq!(refs, (0..7).map(|n| item(n).version).collect::<Vec<_>>());
+            let mut taken = items.clone().into_iter();
+            assert_eq!(taken.next(), Some(item(0)));
+            assert_eq!((taken.len(), taken.rest().len()), (6, 6));
+            assert!(
+                taken.rest().zip(1..).all(|(lies, n)| lies.key == item(n).key && lies.value == item(n).value)
+            );
+            assert_eq!(taken.collect::<Vec<_>>(), (1..7).map(item).collect::<Vec<_>>());
+        }
+        let [here, came] = forms(7);
+        assert_eq!(here, came);
+        assert_ne!(here, forms(6)[1]);
+    }
+
+    #[test]
+    fn items_are_taken_out_of_the_part_that_is_meant() {
+        for mut items in forms(9) {
+            assert_eq!(items.take_out(2..7, |key| key[7] % 2 == 0), 2);
+            items.truncate(6);
+            let left: Vec<u8> = items.iter().map(|item| item.key[7]).collect();
+            assert_eq!(left, [0, 1, 2, 4, 6, 7]);
+        }
+        for mut items in forms(3) {
+            items.truncate(1);
+            assert_eq!((items.len(), items.into_iter().count()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn an_item_that_is_cut_off_is_an_error() {
+        let whole = {
+            let mut out = BytesMut::new();
+            for part in [item(3).key, item(3).value] {
+                crate::wire::Wire::put(&part, &mut out);
+            }
+            crate::wire::Wire::put(&item(3).version, &mut out);
+            out.freeze()
+        };
+        assert!(Items::read(&mut whole.clone(), 1).is_ok());
+        for length in 0..whole.len() {
+            assert!(Items::read(&mut whole.slice(..length), 1).is_err(), "{length}");
+        }
+        assert!(Items::read(&mut Bytes::from_static(&[0xff; 30]), 1).is_err());
+    }
+}
