@@ -69,6 +69,17 @@ pub enum Planted {
     GapForgotten,
     /// A listener is ready before all primaries have said that they tell its member.
     MarksNotAwaited,
+    /// Writes are acknowledged before they are stored.
+    StoreNotAwaited,
+    /// With passivation, a value is given up when it is stored, whoever may need it.
+    HeldForgotten,
+    /// Topologies are confirmed before they are remembered. Somebody has to come back first whose store was slow, which a test
+    /// of nodes brings about (`crates/grid/tests/it/restart.rs`).
+    NoteNotAwaited,
+    /// A cluster that begins again counts its ballots anew.
+    BallotsForgotten,
+    /// What is in the store of a segment that is given up stays there.
+    StoreKept,
 }
 
 impl Planted {
@@ -76,6 +87,11 @@ impl Planted {
     /// (`crates/grid/tests/it/votes.rs`).
     #[cfg(feature = "planted")]
     pub const VOTES: [Self; 3] = [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce];
+
+    /// Those about stores, which the simulator finds where members have some.
+    #[cfg(feature = "planted")]
+    pub const STORES: [Self; 4] =
+        [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]

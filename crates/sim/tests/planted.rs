@@ -34,20 +34,36 @@ fn every_planted_bug_is_found() {
 
 #[test]
 fn every_bug_planted_in_the_grid_is_found() {
+    is_found(&GridPlanted::ALL, &consort_sim::grid::Plan::new("tcp.xml", 4).without_stores());
+}
+
+#[test]
+fn every_bug_planted_about_stores_is_found() {
+    is_found(&GridPlanted::STORES, &consort_sim::grid::Plan::new("tcp.xml", 4).with_stores());
+}
+
+fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
     let mut missed = Vec::new();
     println!("| bug | seeds | rule that was broken |\n|---|---:|---|");
-    for bug in GridPlanted::ALL {
-        let sound = consort_sim::grid::Plan::new("tcp.xml", 4);
+    for &bug in bugs {
         let plan = sound.clone().with_planted(bug);
         // A seed that breaks a rule without the bug does not count.
         let find = |seed| {
             let violation = consort_sim::grid::run(&plan, seed).err()?;
-            consort_sim::grid::run(&sound, seed).ok().map(|_| violation)
+            consort_sim::grid::run(sound, seed).ok().map(|_| violation)
         };
-        match (0..SEEDS_MAX).find_map(find) {
+        match (first(bug)..SEEDS_MAX).find_map(find) {
             Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
             None => missed.push(bug),
         }
     }
     assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
+}
+
+/// No seed before this one finds the bug: runs with stores take their time.
+fn first(bug: GridPlanted) -> u64 {
+    match bug {
+        GridPlanted::BallotsForgotten => 340,
+        _ => 0,
+    }
 }

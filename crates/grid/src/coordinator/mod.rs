@@ -190,7 +190,9 @@ impl Coordinator {
     fn finish_restored(&mut self, cx: &mut Cx) {
         // Of what is remembered the ballot says what is newer, also in a later life: those of this one are higher.
         let remembered = self.restoring.values().map(Restoring::ballot).max();
-        let is_above = |number: &u64| *number >= cx.leads.number && cx.leads.number < u64::MAX;
+        let is_above = |number: &u64| {
+            *number >= cx.leads.number && cx.leads.number < u64::MAX && !cx.has(Planted::BallotsForgotten)
+        };
         if let Some(number) = remembered.filter(is_above) {
             self.outbid = self.outbid.max(number);
             return self.gather(cx);

@@ -20,6 +20,7 @@ use crate::command::{Ack, Body, Reply, Restored, ToCoordinator};
 use crate::container::Taken;
 use crate::operation::OperationError;
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
+use crate::planted::Planted;
 use crate::{Entry, Segment, Stored};
 
 /// How long what was not stored waits until it is tried again: a full disk is not made emptier by trying.
@@ -240,7 +241,7 @@ impl Cache {
 
     fn when_stored(&mut self, cx: &mut Cx, then: Then) {
         match &mut self.persistence {
-            Some(persistence) if !persistence.waits.is_empty() => {
+            Some(persistence) if !persistence.waits.is_empty() && !cx.has(Planted::StoreNotAwaited) => {
                 let number = persistence.number();
                 persistence.waits.insert(number, Wait::Barrier(then));
             }
@@ -303,7 +304,8 @@ impl Cache {
                 if let Some(held) = held.filter(|held| held.entry.version == version) {
                     held.is_awaited = false;
                     let records = &self.segments[usize::from(place.0.0)].records;
-                    if persistence.passivation && !records.is_unfinished(&place.1, &cx.watermarks) {
+                    let is_needed = records.is_unfinished(&place.1, &cx.watermarks);
+                    if persistence.passivation && (!is_needed || cx.has(Planted::HeldForgotten)) {
                         persistence.held.remove(&place);
                     }
                 }
@@ -419,7 +421,7 @@ impl Cache {
         let id = self.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
-        persistence.confirms = Some(id);
+        persistence.confirms = (!cx.has(Planted::NoteNotAwaited)).then_some(id);
         if std::mem::take(&mut persistence.is_stale) {
             // Whatever comes between: what is of an earlier life is not taken for one of this.
             self.remember(cx, true);
@@ -466,6 +468,9 @@ impl Cache {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
         persistence.unsaved.retain(|place| place.0 != segment);
+        if cx.has(Planted::StoreKept) {
+            return;
+        }
         self.order(cx, StoreOrder::RemoveSegment(segment));
     }
 

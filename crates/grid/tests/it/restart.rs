@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, ReadFrom, Write,
+    Action, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, Phase, ReadFrom, Write,
 };
+use consort_sim::Beside;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, address};
 use crate::persistence::{
     SEGMENTS, TIMEOUT, config, fill, get, key, memory_stores, put, remove, result, start, stored, value,
 };
@@ -32,7 +33,7 @@ fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
 fn is_open(cluster: &Cluster, n: usize) -> bool {
     let cache = cluster.cache();
     let member = cluster.members[n].as_ref().expect("a member");
-    member.node.topology(cache).is_some_and(|topology| topology.phase != consort_grid::Phase::Restoring)
+    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::Restoring)
 }
 
 fn crash_all(cluster: &mut Cluster) {
@@ -130,6 +131,62 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
         assert_eq!(get(&mut cluster, stale, key(n)), (n >= 50).then(|| value(n)));
     }
     assert_eq!(stores.iter().map(stored).sum::<u64>(), 100);
+}
+
+/// Whether the first member of a cluster goes on alone, whose store was slow while all that it had moved to a second one, and
+/// something was written there.
+fn goes_on_alone(mut cluster: Cluster) -> bool {
+    cluster.config.mode = CacheMode::Distributed { owners: 1 };
+    let stores = memory_stores(2);
+    let first = start(&mut cluster, &stores[0], None, false);
+    cluster.run(Duration::from_secs(1));
+    let slow = Beside::new(stores[0].clone()).with_delay(Duration::from_secs(1));
+    cluster.members[first].as_mut().expect("a member").beside = Some(slow);
+    let second = start(&mut cluster, &stores[1], None, false);
+    let seconds = |cluster: &Cluster| {
+        let topology = cluster.members[second].as_ref()?.node.topology(cluster.cache())?;
+        let is_its = |n: &usize| {
+            topology.current.primary(topology.current.segment_of(&key(*n))) == Some(&address(second))
+        };
+        (0..100).find(is_its).filter(|_| topology.phase == Phase::Stable)
+    };
+    let moved = (0..10_000).find_map(|_| {
+        cluster.run(Duration::from_millis(1));
+        seconds(&cluster)
+    });
+    let moved = moved.unwrap_or_else(|| panic!("nothing moves: {}", cluster.state()));
+    let at = cluster.submit(second, key(moved), put(moved), TIMEOUT);
+    while cluster.history[at].result.is_none() {
+        let next = cluster.now + Duration::from_millis(1);
+        cluster.step(next);
+    }
+    assert!(matches!(cluster.history[at].result, Some(Ok(_))));
+    crash_all(&mut cluster);
+    let back = start(&mut cluster, &stores[0], None, false);
+    cluster.run(Duration::from_secs(3));
+    is_open(&cluster, back)
+}
+
+#[test]
+fn who_comes_back_first_does_not_go_on_from_what_others_have_left_behind() {
+    for seed in 0..20 {
+        assert!(!goes_on_alone(Cluster::new(seed, config())), "seed {seed}");
+    }
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_planted_member_that_confirms_what_it_has_not_remembered_goes_on_alone() {
+    let found = (0..20).find(|&seed| {
+        let mut cluster = Cluster::new(seed, config());
+        cluster.planted = Some(consort_grid::Planted::NoteNotAwaited);
+        goes_on_alone(cluster)
+    });
+    assert!(found.is_some());
+    println!(
+        "| NoteNotAwaited | {} | who comes back first goes on alone |",
+        found.map_or(0, |seed| seed + 1)
+    );
 }
 
 #[test]

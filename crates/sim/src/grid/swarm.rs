@@ -24,7 +24,8 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     has_listeners: bool,
-    has_stores: bool,
+    /// Whether members have stores, if not the seed says so.
+    has_stores: Option<bool>,
     /// Whether the story tells operations, too.
     pub tells_all: bool,
     /// How long faults strike.
@@ -81,7 +82,7 @@ impl Plan {
             members,
             mix: Mix::ALL,
             has_listeners: true,
-            has_stores: true,
+            has_stores: None,
             tells_all: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
@@ -109,7 +110,14 @@ impl Plan {
     /// The same where nobody has a store, whatever the seed says: a seed that has drawn stores is another run then.
     #[must_use]
     pub fn without_stores(mut self) -> Self {
-        self.has_stores = false;
+        self.has_stores = Some(false);
+        self
+    }
+
+    /// The same where members have stores, whatever the seed says, but for caches that can have none.
+    #[must_use]
+    pub fn with_stores(mut self) -> Self {
+        self.has_stores = Some(true);
         self
     }
 
@@ -146,7 +154,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     }
     let mut own = Rng::new(seed ^ stores::SEED);
     // Where every member has its own entries, a store would have nothing to say in another life.
-    if own.chance(0.4) && plan.has_stores && grid.config.mode != CacheMode::Invalidation {
+    let is_drawn = own.chance(0.4);
+    if plan.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
         grid.stores = Some(Stores::draw(own));
     }
     grid.tells_all = plan.tells_all;

@@ -77,23 +77,19 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
             && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
     };
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
-    // What follows from something that was missed, of which a gap is told soon after.
-    let mut missed: BTreeMap<&Bytes, String> = BTreeMap::new();
-    let wrong = |what: &String| Err(("what has happened follows from what was", what.clone()));
+    // What follows from something that was missed: a gap is told after it.
+    let mut missed: Option<String> = None;
     for (_, event) in &hearer.events {
         let event = match event {
             Event::Gap => {
                 last.clear();
-                missed.clear();
+                missed = None;
                 continue;
             }
             Event::Complete => continue,
             Event::Entry(event) => event,
         };
         let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
-        if let Some(what) = missed.get(&event.key) {
-            return wrong(what);
-        }
         let Some(before) = last.insert(&event.key, event) else { continue };
         let tell = || format!("{event:?} comes after {before:?} at {}", tell(world, hearer));
         let is_again = before.kind != EventKind::Removed && is_taken(event);
@@ -106,10 +102,10 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
             || [event.kind, before.kind].contains(&EventKind::Existing)
             || (event.kind == EventKind::Created) == is_absent(before.kind);
         if !follows {
-            missed.insert(&event.key, tell());
+            missed.get_or_insert_with(tell);
         }
     }
-    missed.values().next().map_or(Ok(()), wrong)
+    missed.map_or(Ok(()), |what| Err(("what has happened follows from what was", what)))
 }
 
 /// Somebody has asked for what is told, and in time.
