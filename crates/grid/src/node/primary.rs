@@ -32,11 +32,12 @@ impl Cache {
     /// An operation has come for this member to carry out.
     pub(super) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let segment = self.config.segment_of(&call.key);
+        // What is sent again meanwhile may be carried out before.
         if self.must_ask(cx, segment, &call) {
-            return self.ask_for_call(cx, segment, from, call);
+            return self.ask_for_call(cx, segment, from, Call { is_repeated: true, ..call });
         }
         if self.must_load(cx, segment, &call) {
-            return self.load_for_call(cx, segment, from, call);
+            return self.load_for_call(cx, segment, from, Call { is_repeated: true, ..call });
         }
         let Some(topology) = self.topology() else { return };
         let is_local = call.flags.contains(Flags::LOCAL);
