@@ -18,6 +18,7 @@ use consort_sasl::scram::{self, Hash, Keys};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -49,9 +50,23 @@ struct Shared {
     rate: Option<f64>,
     /// Guesses by SCRAM that have had their turn.
     turns: AtomicU64,
-    scram: AtomicU64,
-    plain: AtomicU64,
+    scram: Refused,
+    plain: Refused,
     connections: AtomicU64,
+}
+
+/// Guesses of a kind that were refused.
+#[derive(Default)]
+struct Refused {
+    count: AtomicU64,
+    first: SetOnce<()>,
+}
+
+impl Refused {
+    fn one(&self) {
+        self.count.fetch_add(1, Relaxed);
+        let _ = self.first.set(());
+    }
 }
 
 impl Guesses {
@@ -61,14 +76,26 @@ impl Guesses {
             begun: Instant::now(),
             rate: self.rate,
             turns: AtomicU64::new(0),
-            scram: AtomicU64::new(0),
-            plain: AtomicU64::new(0),
+            scram: Refused::default(),
+            plain: Refused::default(),
             connections: AtomicU64::new(0),
         });
         let mut guessing = JoinSet::new();
         for nth in 0..self.scram + self.plain {
             let name = if nth % 2 == 0 { self.user.clone() } else { format!("nobody-{nth}") };
             guessing.spawn(guess(shared.clone(), name, nth < self.scram));
+        }
+        // Where no CPU is free they have none for a while, and before a first guess keys are derived.
+        let all_have_begun = async {
+            for (connections, refused) in [(self.scram, &shared.scram), (self.plain, &shared.plain)] {
+                if connections > 0 {
+                    refused.first.wait().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = all_have_begun => {}
+            Some(ended) = guessing.join_next() => ended??,
         }
         ready()?;
         tokio::select! {
@@ -79,8 +106,8 @@ impl Guesses {
         let seconds = shared.begun.elapsed().as_secs_f64();
         let each = |count: &AtomicU64| count.load(Relaxed) as f64 / seconds;
         Ok(json!({
-            "scram_sec": each(&shared.scram),
-            "plain_sec": each(&shared.plain),
+            "scram_sec": each(&shared.scram.count),
+            "plain_sec": each(&shared.plain.count),
             "connections_sec": each(&shared.connections),
         }))
     }
@@ -108,7 +135,7 @@ async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Res
                 None => break,
                 Some(Response { status: Status::ServerError, .. }) => {
                     has_turn = false;
-                    if by_scram { &shared.scram } else { &shared.plain }.fetch_add(1, Relaxed);
+                    if by_scram { &shared.scram } else { &shared.plain }.one();
                 }
                 Some(other) => bail!("a wrong password is answered by {other:?}"),
             }
