@@ -352,6 +352,8 @@ pub(crate) struct CacheStatus {
     /// The last rebalance whose segments it has pulled.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,
+    /// It has never been a member, in this life or one that its store knows of: so it has forgotten nothing that others count on.
+    pub(crate) is_fresh: bool,
     /// What it has come back with, if there is no topology yet.
     pub(crate) restored: Option<Restored>,
 }

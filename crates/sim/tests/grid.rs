@@ -57,6 +57,22 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     }
 }
 
+/// The same: a member that had never heard that it is one counted as one that had lost what it was told.
+#[test]
+fn who_has_not_heard_that_it_is_a_member_becomes_one() {
+    for seed in [1_576, 1_650, 6_010, 6_595] {
+        run(&Plan::new("tcp.xml", 3).without_stores(), seed)
+            .unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+/// The same: a segment was given to its new owner by who did not know of that rebalance yet, and went on without the new owner
+/// under a topology of the same number.
+#[test]
+fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
+    run(&Plan::new("tcp.xml", 3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// Seeds in which the checkers asked for more than is promised: of two counters with the same value after a merge, of members
 /// that another topology of the same number is without, of removals and writes that went on after their callers, and of what a
 /// listener was told before the gap that it was owed.

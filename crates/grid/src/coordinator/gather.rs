@@ -184,7 +184,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
             led.leaving.insert(member.clone());
         }
         let has_more = others.iter().any(|(_, members)| members.contains(&status.member));
-        let is_empty = status.topology.is_none() && led.note_empty(&member);
+        let is_empty = status.topology.is_none() && led.note_empty(&member, status.is_fresh);
         if !is_empty {
             led.present.insert(member);
         }

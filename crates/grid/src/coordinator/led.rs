@@ -119,12 +119,15 @@ impl Led {
             && !self.topology.forgone.contains(member)
     }
 
-    /// Notes that a member that is here has nothing. Returns whether that matters: others count on it.
-    pub(super) fn note_empty(&mut self, member: &Address) -> bool {
+    /// Notes that a member that is here has nothing. Returns whether that matters: others count on it. That nobody does of one
+    /// that has never been a member and is one here: it has not heard of that, and its vote stands for nothing that it knew.
+    pub(super) fn note_empty(&mut self, member: &Address, is_fresh: bool) -> bool {
         let topology = &self.topology;
         let votes = topology.quorums().any(|quorum| quorum.contains(member));
-        let matters = topology.contains(member)
-            && (votes || topology.read_owners().segments_of(member).next().is_some());
+        let is_read = topology.read_owners().segments_of(member).next().is_some();
+        // What a member of such a cache has, nobody else reads.
+        let has_to_have = is_read && self.config.mode != CacheMode::Invalidation;
+        let matters = topology.contains(member) && (has_to_have || (!is_fresh && (votes || is_read)));
         if matters {
             self.empty.insert(member.clone());
         }

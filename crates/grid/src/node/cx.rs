@@ -1,6 +1,6 @@
 //! What all caches of a member share: who it is, what it has under way, and what it says to others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use consort_group::{Address, Time};
@@ -22,6 +22,8 @@ pub(crate) struct Cx {
     pub(crate) coordinator: Option<Address>,
     /// The ballot under which topologies are installed here.
     pub(crate) promised: Option<Ballot>,
+    /// Caches that this member has ever been a member of. One is kept when it is closed: others may not have heard of that.
+    pub(crate) memberships: BTreeSet<CacheId>,
     /// The ballot under which this member leads, or asks whether it may.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
@@ -76,6 +78,7 @@ impl Cx {
             local,
             coordinator: None,
             promised: None,
+            memberships: BTreeSet::new(),
             calls: Calls::default(),
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),

@@ -38,6 +38,7 @@ impl Cache {
                 return;
             }
         }
+        cx.memberships.insert(self.config.id());
         for segment in &mut self.segments {
             segment.parked.retain(|(caller, _)| {
                 topology.membership(caller).is_some_and(|membership| membership.since <= installed)

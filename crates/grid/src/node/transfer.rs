@@ -234,8 +234,13 @@ impl Cache {
     /// The same, where some values were loaded.
     pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
+        // Before we know of that rebalance, what is written here does not go to who pulls: a topology of the same number that
+        // was made apart may be without it.
+        let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
         let is_given = match side {
-            None => self.container.state(segment) == ContainerState::Owned || self.is_restoring(),
+            None => {
+                is_known && (self.container.state(segment) == ContainerState::Owned || self.is_restoring())
+            }
             Some(side) => self.is_kept_for(side),
         };
         if !is_given {

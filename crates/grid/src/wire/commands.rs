@@ -373,7 +373,7 @@ impl FetchedItems {
     }
 }
 wire_struct!(Restored { formerly, topology });
-wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, restored });
+wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, is_fresh, restored });
 wire_struct!(Status { ballot, caches });
 
 impl<T: Wire> Wire for Box<T> {
