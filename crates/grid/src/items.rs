@@ -317,6 +317,7 @@ mod tests {
     use bytes::{BufMut, BytesMut};
 
     use super::*;
+    use crate::wire::Wire;
 
     fn item(n: u64) -> Item {
         Item {
@@ -324,6 +325,11 @@ mod tests {
             value: vec![n as u8; n as usize * 50].into(),
             version: Version(n << 20),
         }
+    }
+
+    fn write(Item { key, value, version }: Item, out: &mut BytesMut) {
+        [key, value].iter().for_each(|part| part.put(out));
+        version.put(out);
     }
 
     /// The same items in both forms.
@@ -338,13 +344,7 @@ mod tests {
             }
         };
         let mut came = BytesMut::new();
-        for n in 0..count {
-            let Item { key, value, version } = item(n);
-            for part in [key, value] {
-                crate::wire::Wire::put(&part, &mut came);
-            }
-            crate::wire::Wire::put(&version, &mut came);
-        }
+        (0..count).for_each(|n| write(item(n), &mut came));
         came.put_slice(b"behind");
         let mut came = came.freeze();
         let came_items = Items::read(&mut came, count as usize).unwrap();
@@ -387,14 +387,9 @@ mod tests {
 
     #[test]
     fn an_item_that_is_cut_off_is_an_error() {
-        let whole = {
-            let mut out = BytesMut::new();
-            for part in [item(3).key, item(3).value] {
-                crate::wire::Wire::put(&part, &mut out);
-            }
-            crate::wire::Wire::put(&item(3).version, &mut out);
-            out.freeze()
-        };
+        let mut whole = BytesMut::new();
+        write(item(3), &mut whole);
+        let whole = whole.freeze();
         assert!(Items::read(&mut whole.clone(), 1).is_ok());
         for length in 0..whole.len() {
             assert!(Items::read(&mut whole.slice(..length), 1).is_err(), "{length}");
