@@ -109,6 +109,9 @@ pub const LOOKED_AT_MAX: usize = 256;
 /// Caches that are made by administration. Each costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 
+/// Bytes of a cache's name in the name of the directory of its files, where it stands for people.
+pub const NAME_IN_PLACE_MAX: usize = 64;
+
 /// Schemas that are checked. All of them are, whenever one changes.
 pub const SCHEMAS_MAX: usize = 1_000;
 

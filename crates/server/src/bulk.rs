@@ -42,7 +42,7 @@ pub(crate) async fn answer(
         Request::PutAll(expiration, entries) => {
             let entries: Vec<(Bytes, Bytes)> =
                 entries.into_iter().map(|(key, value)| (kept(key), kept(value))).collect();
-            let (count, lifetime) = (entries.len(), lifetime(&expiration, version));
+            let (count, lifetime) = (entries.len(), lifetime(&expiration, version, served.lifetime()));
             if !served.is_plain() {
                 for (key, value) in entries {
                     let (condition, change) = (Condition::Always, Change::Put { value, lifetime });

@@ -1,9 +1,10 @@
 //! The caches that clients have made, on every member the same: their definitions are in a cache that all servers have,
 //! and so are the addresses at which clients reach them.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
@@ -11,8 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent,
-    NotHandedOver, OpenError, OperationError, RawCache, Topology, Write, Written,
+    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
+    Lifetime, ManagerEvent, NotHandedOver, OpenError, OperationError, Persistence, RawCache, Topology, Write,
+    Written,
 };
 use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
 use futures_core::Stream;
@@ -32,7 +34,7 @@ use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
 use crate::transactions::{self, Transactions};
-use crate::{filter, multimap, waiting};
+use crate::{filter, multimap, places, waiting};
 
 /// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
 const DEFINITIONS: &str = "___consort_caches";
@@ -75,6 +77,12 @@ pub(crate) enum AdminError {
     Leave(#[from] NotHandedOver),
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(
+        "cache configuration: persistence: this server has no directory for data; start every server with --data DIRECTORY"
+    )]
+    NoData,
+    #[error("cache configuration: persistence: the definition of a volatile cache ends with the last server")]
+    VolatileStore,
 }
 
 /// A cache that clients use.
@@ -87,20 +95,19 @@ pub(crate) struct Served {
     pub(crate) transactions: Option<Arc<Transactions>>,
     /// If it has schemas, which are checked.
     pub(crate) schemas: Option<Schemas>,
+    /// As the servers tell it each other; nothing of caches that are their own.
+    definition: Bytes,
+    /// Where its files are.
+    directory: Option<PathBuf>,
     topology: Option<watch::Receiver<Option<Topology>>>,
     /// What clients were told last, and of which topology and which endpoints it was made.
     told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
 impl Served {
-    async fn open(
-        manager: &CacheManager,
-        config: CacheConfig,
-        encoding: Encoding,
-        transactions: Option<Arc<Transactions>>,
-    ) -> Result<Self, OpenError> {
-        let cache = opening(manager, config).raw().await?;
-        Ok(Self { transactions, ..Self::of(manager, cache, encoding) })
+    /// How long entries live of which clients do not say it.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.cache.options().lifetime
     }
 
     /// Whether only this server has it.
@@ -117,8 +124,9 @@ impl Served {
         let is_local = cache.config().mode == CacheMode::Local;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
         let (stats, lanes) = (Stats::new(), Lanes::default());
+        let (definition, directory, told) = (Bytes::new(), None, Mutex::default());
         let (transactions, schemas) = (None, None);
-        Self { cache, stats, lanes, encoding, transactions, schemas, topology, told: Mutex::default() }
+        Self { cache, stats, lanes, encoding, transactions, schemas, definition, directory, topology, told }
     }
 
     /// Whether keys are written as the cache does it, also many of them at once.
@@ -158,6 +166,7 @@ impl Served {
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
+    data: Option<Data>,
     definitions: Register,
     pub(crate) schemas: Arc<Served>,
     servers: RawCache,
@@ -173,8 +182,8 @@ pub(crate) struct Caches {
 }
 
 /// A cache for clients that is being opened.
-fn opening(manager: &CacheManager, config: CacheConfig) -> CacheBuilder<'_> {
-    multimap::known(filter::known(manager.open(config)))
+fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
+    multimap::known(filter::known(manager.open_with(settings.into())))
 }
 
 /// Whether a cache is the servers' own.
@@ -216,11 +225,13 @@ impl Caches {
         let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).raw().await?;
         let definitions = Register::new(definitions, volatile);
         let servers = manager.open(everywhere(SERVERS)).raw().await?;
-        let passing = Arc::new(Served::open(&manager, counters::config(), Encoding::default(), None).await?);
+        let passing = opening(&manager, counters::config()).raw().await?;
+        let passing = Arc::new(Served::of(&manager, passing, Encoding::default()));
         let counters = Counters::new(passing, counted, data.is_some());
         let caches = Self {
             manager,
             endpoint,
+            data: data.cloned(),
             counters,
             telemetry: Arc::default(),
             definitions,
@@ -237,6 +248,10 @@ impl Caches {
                 return Err(error);
             }
             sleep(LOOK_AGAIN_AFTER).await;
+        }
+        if let Some(data) = data {
+            let known = caches.all().into_iter().filter_map(|(_, served)| served.directory.clone());
+            places::tell_of_others(data, known.collect::<BTreeSet<_>>()).await;
         }
         Ok(caches)
     }
@@ -283,12 +298,23 @@ impl Caches {
         Ok(Some(served))
     }
 
-    async fn serve(&self, name: &str, definition: &Bytes) -> Result<Arc<Served>, AdminError> {
-        let definition = definition::from_text(name, &String::from_utf8_lossy(definition))?;
+    async fn serve(&self, name: &str, text: &Bytes) -> Result<Arc<Served>, AdminError> {
+        let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let Definition { config, encoding, .. } = definition;
-        let served = Served::open(&self.manager, config, encoding, transactions).await?;
+        let opening = opening(&self.manager, definition.settings());
+        let (cache, directory) = match (&definition.store, place) {
+            (Some(store), Some(place)) => {
+                let data = self.data.as_ref().ok_or(AdminError::NoData)?;
+                let directory = places::directory(data, name, &place);
+                let opening = opening.persistence(store.apply(Persistence::directory(&directory)));
+                let cache = data::open_with_all(&self.manager, name, opening, Some(data)).await?;
+                (cache, Some(directory))
+            }
+            _ => (opening.raw().await?, None),
+        };
+        let served = Served::of(&self.manager, cache, definition.encoding);
+        let served = Served { transactions, definition: text.clone(), directory, ..served };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
     }
@@ -330,10 +356,17 @@ impl Caches {
         if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
         }
+        if definition.store.is_some() && self.data.is_none() {
+            return Err(AdminError::NoData);
+        }
+        if definition.store.is_some() && keeping == Keeping::Passing {
+            return Err(AdminError::VolatileStore);
+        }
         if self.definitions.size().await? >= CACHES_MAX as u64 {
             return Err(AdminError::TooMany);
         }
-        let value = Bytes::from(definition::to_text(definition));
+        let place = definition.store.as_ref().map(|_| places::new());
+        let value = Bytes::from(definition::to_stored(definition, place.as_deref()));
         let key = Bytes::copy_from_slice(name.as_bytes());
         let is_new = self.definitions.add(&key, value.clone(), keeping).await?;
         if !is_new && !may_exist {
@@ -345,6 +378,9 @@ impl Caches {
         let opened = self.serve(name, &value).await;
         if opened.is_err() {
             self.definitions.remove(name.as_bytes()).await?;
+            if let (Some(data), Some(place)) = (&self.data, &place) {
+                places::remove(places::directory(data, name, place)).await;
+            }
         }
         opened.map(drop)
     }
@@ -359,8 +395,11 @@ impl Caches {
     }
 
     async fn close(&self, name: &str) -> Result<(), AdminError> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let served = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.manager.leave(name).await?;
+        if let Some(directory) = served.and_then(|served| served.directory.clone()) {
+            places::remove(directory).await;
+        }
         Ok(())
     }
 
@@ -517,15 +556,17 @@ impl Caches {
         let defined = self.definitions.entries().await?.into_iter();
         let defined: BTreeMap<String, Bytes> =
             defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
-        let open: Vec<String> =
-            self.open.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        for name in open.iter().filter(|name| !defined.contains_key(*name)) {
-            // It may have been made after the walk had passed.
-            if self.definitions.get(name.as_bytes()).await?.is_none() {
-                self.close(name).await?;
+        for (name, served) in self.all() {
+            if defined.get(&name) == Some(&served.definition) {
+                continue;
+            }
+            // It may have been made after the walk had passed. One that is defined otherwise was made again.
+            if self.definitions.get(name.as_bytes()).await?.as_ref() != Some(&served.definition) {
+                self.close(&name).await?;
             }
         }
-        for (name, text) in defined.iter().filter(|(name, _)| !open.contains(name)) {
+        let is_open = |name: &String| self.get(name).is_some();
+        for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
             if let Err(error) = self.serve_defined(name, text).await {
                 tracing::warn!(cache = %name, %error, "a cache that others have is not served here");
             }

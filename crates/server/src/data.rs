@@ -37,8 +37,7 @@ impl Data {
     }
 }
 
-/// Opens a cache that outlives all servers, on those that have a directory for it. Where other servers have had it last, it
-/// is opened when they are there, too.
+/// Opens a cache that outlives all servers, on those that have a directory for it.
 pub(crate) async fn open(
     manager: &CacheManager,
     name: &str,
@@ -46,25 +45,35 @@ pub(crate) async fn open(
     data: Option<&Data>,
     durability: Durability,
 ) -> Result<RawCache, DataError> {
-    let mut opening = opening.patience(Duration::MAX);
-    if let Some(data) = data {
-        opening = opening.persistence(Persistence::within(&data.directory).durability(durability));
-    }
-    let opening = opening.raw();
+    let opening = match data {
+        Some(data) => opening.persistence(Persistence::within(&data.directory).durability(durability)),
+        None => opening,
+    };
+    let opened = open_with_all(manager, name, opening, data).await;
+    opened.map_err(|error| match data {
+        Some(data) => data.error(error),
+        None => DataError { place: "of the cluster".to_owned(), error: error.to_string() },
+    })
+}
+
+/// Opens a cache that outlives all servers. Where other servers have had it last, it is opened when they are there, too.
+pub(crate) async fn open_with_all(
+    manager: &CacheManager,
+    name: &str,
+    opening: CacheBuilder<'_>,
+    data: Option<&Data>,
+) -> Result<RawCache, OpenError> {
+    let opening = opening.patience(Duration::MAX).raw();
     tokio::pin!(opening);
     let begun = Instant::now();
-    let opened = loop {
+    loop {
         let waited = tokio::select! {
-            opened = &mut opening => break opened,
+            opened = &mut opening => return opened,
             () = sleep(ALONE_LOOKED_AT_EVERY) => begun.elapsed(),
         };
         if data.and_then(|data| data.alone_after).is_some_and(|patience| waited >= patience) {
             tracing::warn!(cache = name, "goes on without servers that have it, too, and are not there");
             manager.make_available(name);
         }
-    };
-    opened.map_err(|error| match data {
-        Some(data) => data.error(error),
-        None => DataError { place: "of the cluster".to_owned(), error: error.to_string() },
-    })
+    }
 }

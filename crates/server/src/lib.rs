@@ -50,6 +50,7 @@ mod map;
 mod media;
 mod multimap;
 mod pieces;
+mod places;
 mod register;
 mod schemas;
 mod security;

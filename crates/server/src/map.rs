@@ -21,10 +21,13 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long an entry lives. The server's default is for ever.
-pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion) -> Lifetime {
-    let span = |span: Span| span.duration(version, None, unix_time);
-    Lifetime { lifespan: span(expiration.lifespan), max_idle: span(expiration.max_idle) }
+/// How long an entry lives: as its client says, or as the cache has it for those that do not say it.
+pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, default: Lifetime) -> Lifetime {
+    let span = |span: Span, default| span.duration(version, default, unix_time);
+    Lifetime {
+        lifespan: span(expiration.lifespan, default.lifespan),
+        max_idle: span(expiration.max_idle, default.max_idle),
+    }
 }
 
 /// The same bytes in memory of their own, if they are few.
@@ -106,11 +109,11 @@ struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     /// None if something else is asked for. Values are as they came.
-    fn asked(request: &'a Request, version: ProtocolVersion, flags: Flags) -> Option<Self> {
+    fn asked(served: &Served, request: &'a Request, version: ProtocolVersion, flags: Flags) -> Option<Self> {
         let wants_previous = flags.contains(Flags::FORCE_RETURN_PREVIOUS);
         let put = |to: &Assignment| Change::Put {
             value: to.value.clone(),
-            lifetime: lifetime(&to.expiration, version),
+            lifetime: lifetime(&to.expiration, version, served.lifetime()),
         };
         let (condition, change, absent) = match request {
             Request::Put(to) => (Condition::Always, put(to), Status::Success),
@@ -147,7 +150,7 @@ pub(crate) async fn answer(
     version: ProtocolVersion,
     flags: Flags,
 ) -> Result<Answer, CacheError> {
-    let Some(Writing { key, mut write, told }) = Writing::asked(&request, version, flags) else {
+    let Some(Writing { key, mut write, told }) = Writing::asked(served, &request, version, flags) else {
         return read(reads, &served.stats, request).await;
     };
     let key = kept(key.clone());
@@ -170,7 +173,11 @@ pub(crate) fn answer_here(
     let (Request::Get(key) | Request::ContainsKey(key)) = request else {
         // Writes of which nobody is to be told are few.
         let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION);
-        return if is_silent { None } else { write_here(served, Writing::asked(request, version, flags)?) };
+        return if is_silent {
+            None
+        } else {
+            write_here(served, Writing::asked(served, request, version, flags)?)
+        };
     };
     let value = match served.cache.get_here(key) {
         Lookup::Hit(value) => Some(Response::Value(value)),

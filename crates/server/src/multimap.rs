@@ -1,7 +1,8 @@
 //! Multimaps: a key has any number of values (facts section 2.15).
 //!
 //! A key's values are one value of the cache ([`crate::bucket`]), and every change of them is a conditional write, so that
-//! it is atomic across servers. They live for ever: what clients say of that is not heard, as in Infinispan.
+//! it is atomic across servers. They live as long as the cache's entries do: what clients say of that is not heard, as in
+//! Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use consort_cache::{CacheBuilder, Change, Condition, Lifetime, RawCache, Write};
@@ -101,8 +102,8 @@ fn seen_as(seen: Option<&Bytes>) -> Result<Bucket, Refusal> {
     seen.map_or_else(|| Ok(Bucket::default()), |value| Bucket::from_bytes(value).ok_or_else(another_kind))
 }
 
-fn having(bucket: &Bucket) -> Change {
-    Change::Put { value: bucket.to_bytes(), lifetime: Lifetime::FOREVER }
+fn having(bucket: &Bucket, lifetime: Lifetime) -> Change {
+    Change::Put { value: bucket.to_bytes(), lifetime }
 }
 
 async fn put(served: &Served, to: Assignment, allows_duplicates: bool) -> Result<(), Refusal> {
@@ -114,7 +115,7 @@ async fn put(served: &Served, to: Assignment, allows_duplicates: bool) -> Result
         if bucket.len() > VALUES_OF_KEY_MAX {
             return Err(Refusal::new(format!("a key of a multimap has {VALUES_OF_KEY_MAX} values at most")));
         }
-        Ok((Some(having(&bucket)), ()))
+        Ok((Some(having(&bucket, served.lifetime())), ()))
     };
     served.lanes.compute(&served.cache, &kept(to.key.clone()), make).await?;
     served.stats.stores.one();
@@ -127,7 +128,7 @@ async fn remove(served: &Served, from: Assignment, allows_duplicates: bool) -> R
         if !bucket.remove(&from.value, allows_duplicates) {
             return Ok((None, false));
         }
-        let change = if bucket.is_empty() { Change::Remove } else { having(&bucket) };
+        let change = if bucket.is_empty() { Change::Remove } else { having(&bucket, served.lifetime()) };
         Ok((Some(change), true))
     };
     served.lanes.compute(&served.cache, &kept(from.key.clone()), make).await

@@ -143,6 +143,7 @@ fn branch_of(
     modifications: Vec<Modification>,
     recovery: Recovery,
     version: ProtocolVersion,
+    default: Lifetime,
 ) -> Result<(Branch, Vec<Seen>), Refusal> {
     let bytes = |one: &Modification| one.key.len() + one.change.as_ref().map_or(0, |(_, value)| value.len());
     if modifications.iter().map(bytes).sum::<usize>() > TRANSACTION_BYTES_MAX {
@@ -151,7 +152,7 @@ fn branch_of(
     let mut by_key = BTreeMap::new();
     for Modification { key, seen, change } in modifications {
         let value = change.map(|(expiration, value)| {
-            let Lifetime { lifespan, max_idle } = crate::map::lifetime(&expiration, version);
+            let Lifetime { lifespan, max_idle } = crate::map::lifetime(&expiration, version, default);
             Value { bytes: value.to_vec(), lifespan, max_idle }
         });
         let intent = Intent { key: key.to_vec(), had: None, value };
@@ -248,7 +249,9 @@ impl Transactions {
         if modifications.is_empty() {
             return Ok(Some(xa::READ_ONLY));
         }
-        let (mut branch, seen) = branch_of(cache.name(), &self.server, modifications, recovery, version)?;
+        let default = cache.options().lifetime;
+        let (mut branch, seen) =
+            branch_of(cache.name(), &self.server, modifications, recovery, version, default)?;
         let key = key_of(&xid);
         if let Some(state) = self.begin(&key, &branch).await? {
             return Ok(match state {

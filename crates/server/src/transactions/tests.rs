@@ -40,7 +40,8 @@ impl Alone {
         let id = Bytes::copy_from_slice(&[n]);
         let key = key_of(&Xid { format: 1, global: id.clone(), branch: id });
         let version = ProtocolVersion::NEWEST;
-        let (mut branch, seen) = branch_of("c", "lost", modifications, MINUTE, version).ok().unwrap();
+        let (mut branch, seen) =
+            branch_of("c", "lost", modifications, MINUTE, version, Lifetime::FOREVER).ok().unwrap();
         assert_eq!(self.transactions.begin(&key, &branch).await.ok().unwrap(), None);
         let holder = holder_of(&key);
         assert!(self.transactions.lock_and_look(&self.cache, &holder, &mut branch, &seen).await.unwrap());
@@ -140,7 +141,9 @@ async fn a_value_that_has_come_to_its_end_meanwhile_is_replaced_all_the_same() {
 
 #[test]
 fn a_transaction_that_is_too_large_or_says_a_thing_twice_is_refused() {
-    let branch = |modifications| branch_of("c", "A", modifications, MINUTE, ProtocolVersion::NEWEST);
+    let branch = |modifications| {
+        branch_of("c", "A", modifications, MINUTE, ProtocolVersion::NEWEST, Lifetime::FOREVER)
+    };
     assert!(branch(vec![put("a", "1"), put("a", "2")]).is_err());
     let value = Bytes::from(vec![7; TRANSACTION_BYTES_MAX]);
     let change = Some((Expiration::default(), value));

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod client;
+mod configurations;
 mod connections;
 mod counters;
 mod http;

@@ -1,0 +1,54 @@
+//! `expiration`: how long entries live of which their writers do not say it.
+
+use consort_cache::Lifetime;
+
+use super::Result;
+use super::tree::Element;
+use super::values::span;
+
+/// Reads the element.
+pub(super) fn read(element: &Element) -> Result<Lifetime> {
+    element.check_children(&[])?;
+    let mut lifetime = Lifetime::FOREVER;
+    for (attribute, value) in &element.attributes {
+        match &attribute[..] {
+            "lifespan" => lifetime.lifespan = span(element, attribute, value)?,
+            "max-idle" => lifetime.max_idle = span(element, attribute, value)?,
+            // What is over is never given, whenever it is looked after.
+            "interval" => drop(span(element, attribute, value)?),
+            // A read does not wait for others to know of it.
+            "touch" if matches!(&value[..], "SYNC" | "ASYNC") => {}
+            "touch" => return Err(element.invalid(attribute, value)),
+            other => return Err(element.unknown(other)),
+        }
+    }
+    Ok(lifetime)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::in_each_form;
+    use super::*;
+
+    fn of(attributes: &str) -> Result<Lifetime> {
+        in_each_form("replicated", "expiration", attributes).map(|definition| definition.lifetime)
+    }
+
+    #[test]
+    fn lifetimes_are_in_milliseconds_or_have_a_unit() {
+        let lifespan = Some(Duration::from_secs(5));
+        assert_eq!(of("lifespan=5000 interval=1m"), Ok(Lifetime { lifespan, max_idle: None }));
+        let max_idle = Some(Duration::from_secs(600));
+        assert_eq!(of("lifespan=5s max-idle=10m touch=ASYNC"), Ok(Lifetime { lifespan, max_idle }));
+        assert_eq!(of("lifespan=-1 max-idle=0"), Ok(Lifetime::FOREVER));
+    }
+
+    #[test]
+    fn what_a_lifetime_cannot_be_is_refused() {
+        for refused in ["lifespan=soon", "max-idle=1w", "interval=x", "touch=NEVER", "reaper=1"] {
+            assert!(of(refused).is_err(), "{refused}");
+        }
+    }
+}

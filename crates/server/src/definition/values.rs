@@ -1,0 +1,117 @@
+//! What attributes say: truth values, spans of time and amounts of memory, as Infinispan writes them.
+
+use std::time::Duration;
+
+use super::Result;
+use super::tree::Element;
+
+/// `true` or `false`.
+pub(super) fn flag(element: &Element, attribute: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(element.invalid(attribute, value)),
+    }
+}
+
+/// A number that has to be there.
+pub(super) fn number<N: std::str::FromStr>(element: &Element, attribute: &str, value: &str) -> Result<N> {
+    value.parse().map_err(|_| element.invalid(attribute, value))
+}
+
+/// What is one of these.
+pub(super) fn one_of<V: Clone>(
+    element: &Element,
+    attribute: &str,
+    value: &str,
+    all: &[(&str, V)],
+) -> Result<V> {
+    let found = all.iter().find(|(name, _)| *name == value);
+    found.map(|(_, value)| value.clone()).ok_or_else(|| element.invalid(attribute, value))
+}
+
+/// A number and its unit, if it has one.
+fn parts(value: &str) -> (&str, &str) {
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    (number, unit.trim_start())
+}
+
+/// A span of time: milliseconds, or `10s`, `5m`, `1h`, `7d`. 0 and what is negative are for ever.
+pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
+    let invalid = || element.invalid(attribute, value);
+    let value = value.trim();
+    if value.parse::<i64>().is_ok_and(|millis| millis <= 0) {
+        return Ok(None);
+    }
+    let (number, unit) = parts(value);
+    let factor = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(invalid()),
+    };
+    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    let millis = millis.filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
+    Ok((millis > 0).then(|| Duration::from_millis(millis)))
+}
+
+/// An amount of memory: bytes, or `500MB`, `1GiB`. KB is 1,000 and KiB 1,024 bytes.
+pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
+    let invalid = || element.invalid(attribute, value);
+    let (number, unit) = parts(value.trim());
+    let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {
+        Some(unit) => (unit.to_owned(), 1_024_u64),
+        None => (unit.to_ascii_lowercase().trim_end_matches('b').to_owned(), 1_000),
+    };
+    let power = match &unit[..] {
+        "" if base == 1_000 => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(invalid()),
+    };
+    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(base.pow(power)));
+    number.filter(|bytes| *bytes > 0).ok_or_else(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element() -> Element {
+        Element::read("c", "<memory/>").unwrap()
+    }
+
+    #[test]
+    fn spans_are_milliseconds_or_have_a_unit() {
+        let of = |text| span(&element(), "lifespan", text);
+        let millis = |millis| Ok(Some(Duration::from_millis(millis)));
+        assert_eq!((of("-1"), of("0"), of("0s")), (Ok(None), Ok(None), Ok(None)));
+        assert_eq!((of("1500"), of("1500ms"), of(" 10s ")), (millis(1_500), millis(1_500), millis(10_000)));
+        assert_eq!((of("5 m"), of("2h"), of("1d")), (millis(300_000), millis(7_200_000), millis(86_400_000)));
+        for wrong in ["", "s", "1.5s", "10 weeks", "-1s", "1M", "99999999999999999999", "99999999999999999d"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_bytes_or_have_a_unit() {
+        let of = |text| bytes(&element(), "max-size", text);
+        assert_eq!((of("1000"), of("1000B"), of("1 KB")), (Ok(1_000), Ok(1_000), Ok(1_000)));
+        assert_eq!(
+            (of("500MB"), of("1GB"), of("2TB")),
+            (Ok(500_000_000), Ok(1_000_000_000), Ok(2_000_000_000_000))
+        );
+        assert_eq!((of("1KiB"), of("3MiB"), of("1GiB")), (Ok(1 << 10), Ok(3 << 20), Ok(1 << 30)));
+        for wrong in ["", "0", "-1", "MB", "1XB", "1iB", "1.5GB", "99999999999TB"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        let error = of("1XB").unwrap_err().to_string();
+        assert_eq!(error, "cache configuration: max-size of memory cannot be 1XB");
+    }
+}

@@ -1,0 +1,74 @@
+//! Where the files of caches are that clients have made with a store: each in a directory of its own within the server's.
+//!
+//! A cache that is made again after it was removed has another directory, on every server: one that was away meanwhile does not
+//! take the old cache's files for the new one's.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::bounds::NAME_IN_PLACE_MAX;
+use crate::data::Data;
+
+/// The directory of them all.
+const CACHES: &str = "caches";
+
+/// A new cache's, by which all servers call its directory.
+pub(crate) fn new() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
+}
+
+/// The directory of a cache. Its name is there for people; whatever it is, it names no other directory.
+pub(crate) fn directory(data: &Data, cache: &str, place: &str) -> PathBuf {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    let name: String =
+        cache.bytes().map(|byte| if is_plain(&byte) { char::from(byte) } else { '~' }).collect();
+    let name = &name[..name.len().min(NAME_IN_PLACE_MAX)];
+    data.directory.join(CACHES).join(format!("{name}.{place}"))
+}
+
+/// Removes the directory of a cache that is no more, if there is one.
+pub(crate) async fn remove(directory: PathBuf) {
+    let path = directory.clone();
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+    match removed {
+        Ok(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(directory = %directory.display(), %error, "files of a removed cache are left");
+        }
+        _ => {}
+    }
+}
+
+/// Tells of directories that no cache has any more, because it was removed while this server was away. Nobody but people
+/// removes them: they may know better what has become of the cache.
+pub(crate) async fn tell_of_others(data: &Data, known: BTreeSet<PathBuf>) {
+    let parent = data.directory.join(CACHES);
+    let left = tokio::task::spawn_blocking(move || others(&parent, &known)).await.unwrap_or_default();
+    for directory in left {
+        let directory = directory.display();
+        tracing::warn!(%directory, "the cache of these files was removed while this server was away: they can be deleted");
+    }
+}
+
+fn others(parent: &Path, known: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| !known.contains(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_has_a_directory_of_its_own_whatever_it_is_called() {
+        let data = Data { directory: "/data".into(), alone_after: None };
+        let of = |cache: &str| directory(&data, cache, "1f").display().to_string();
+        assert_eq!(of("stock-1_a"), "/data/caches/stock-1_a.1f");
+        assert_eq!(of("../../etc"), "/data/caches/~~~~~~etc.1f");
+        assert_eq!(of("a/b é"), "/data/caches/a~b~~~.1f");
+        assert_eq!(of(""), "/data/caches/.1f");
+        assert_eq!(of(&"x".repeat(10_000)).len(), "/data/caches/.1f".len() + NAME_IN_PLACE_MAX);
+        assert_ne!(new(), new());
+    }
+}

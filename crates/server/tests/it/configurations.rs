@@ -1,0 +1,168 @@
+//! Caches that are like their definitions say.
+
+use bytes::Bytes;
+use consort_hotrod::ops::map::{self, Assignment};
+use consort_hotrod::ops::{bulk, task};
+use consort_hotrod::{Expiration, RequestBody, ResponseBody, Span, Status, TimeUnit};
+use consort_server::Server;
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Client, PATIENCE, Running, error, exec, get, put};
+
+/// A directory for what a server keeps, gone with this.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("consort-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+
+    async fn server(&self, cluster: &str) -> Running {
+        Running::secured(cluster, Server::builder().data(&self.0)).await
+    }
+
+    /// How many caches have files there.
+    fn caches(&self) -> usize {
+        std::fs::read_dir(self.0.join("caches")).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn put_for(key: &'static str, expiration: Expiration) -> RequestBody {
+    RequestBody::Map(map::Request::Put(Assignment { key: key.into(), expiration, value: "value".into() }))
+}
+
+async fn size(client: &mut Client) -> u64 {
+    match client.ask("c", RequestBody::Bulk(bulk::Request::Size)).await.body {
+        ResponseBody::Bulk(bulk::Response::Size(size)) => size,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn created(client: &mut Client, params: &[(&'static str, &'static str)]) -> (Status, String) {
+    let params = params.iter().map(|(name, value)| ((*name).into(), Bytes::from_static(value.as_bytes())));
+    let params = [("name".into(), "c".into())].into_iter().chain(params).collect();
+    let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
+    let answer = client.ask("", create).await;
+    let why = if answer.status == Status::Success { String::new() } else { error(&answer).to_owned() };
+    (answer.status, why)
+}
+
+#[tokio::test]
+async fn a_bounded_cache_makes_room_for_new_entries_or_refuses_them() {
+    let server = Running::start("bounded").await;
+    let mut client = server.client().await;
+    client.create_so("c", "distributedCache:\n  memory:\n    maxCount: 2\n").await;
+    for key in ["a", "b", "d", "e", "f"] {
+        assert_eq!(client.ask("c", put(key, "value")).await.status, Status::Success);
+    }
+    assert!((1..=2).contains(&size(&mut client).await));
+    let full = r#"<distributed-cache><memory max-count="2" when-full="EXCEPTION"/></distributed-cache>"#;
+    client.create_so("full", full).await;
+    for key in ["a", "b"] {
+        assert_eq!(client.ask("full", put(key, "value")).await.status, Status::Success);
+    }
+    let refused = client.ask("full", put("d", "value")).await;
+    assert_eq!(refused.status, Status::ServerError, "{refused:?}");
+    assert_eq!(client.ask("full", get("a")).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn entries_live_as_long_as_their_cache_says_unless_their_writers_do() {
+    let server = Running::start("default-lifespan").await;
+    let mut client = server.client().await;
+    client.create_so("c", r#"{"distributed-cache": {"expiration": {"lifespan": "100ms"}}}"#).await;
+    let minute = Expiration { lifespan: Span::Of(1, TimeUnit::Minutes), max_idle: Span::Default };
+    let entries = vec![("c".into(), "value".into()), ("d".into(), "value".into())];
+    for write in [
+        put_for("forever", Expiration::INFINITE),
+        put_for("minute", minute),
+        put_for("default", Expiration::default()),
+        RequestBody::Map(map::Request::PutIfAbsent(Assignment {
+            key: "absent".into(),
+            expiration: Expiration::default(),
+            value: "value".into(),
+        })),
+        RequestBody::Bulk(bulk::Request::PutAll(Expiration::default(), entries)),
+    ] {
+        assert_eq!(client.ask("c", write).await.status, Status::Success);
+    }
+    let until = Instant::now() + PATIENCE;
+    for key in ["default", "absent", "c", "d"] {
+        let gone = async {
+            while client.ask("c", get(key)).await.status != Status::NotFound {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout_at(until, gone).await.unwrap_or_else(|_| panic!("{key} lives on"));
+    }
+    for key in ["forever", "minute"] {
+        assert_eq!(client.ask("c", get(key)).await.status, Status::Success, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_cache_whose_writes_wait_for_nobody_has_them_on_all_servers_in_the_end() {
+    let first = Running::start("asynchronous").await;
+    let second = Running::join("asynchronous").await;
+    let (mut here, mut there) = (first.client().await, second.client().await);
+    let (status, why) = created(&mut here, &[("template", "org.infinispan.REPL_ASYNC")]).await;
+    assert_eq!((status, &why[..]), (Status::Success, ""));
+    assert_eq!(here.ask("c", put("key", "value")).await.status, Status::Success);
+    let arrived = async {
+        while there.ask("c", get("key")).await.status != Status::Success {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout_at(Instant::now() + PATIENCE, arrived).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cache_with_a_store_has_its_entries_again_until_it_is_removed() {
+    let data = Directory::new("kept");
+    let stored = r#"<distributed-cache><persistence><file-store/></persistence></distributed-cache>"#;
+    for life in 0..2 {
+        let server = data.server("kept").await;
+        let mut client = server.client().await;
+        if life == 0 {
+            client.create_so("c", stored).await;
+            client.create_so("../d", stored).await;
+            assert_eq!(client.ask("c", put("key", "value")).await.status, Status::Success);
+        } else {
+            let found = client.ask("c", get("key")).await;
+            assert_eq!(found.body, ResponseBody::Map(map::Response::Value("value".into())), "{found:?}");
+            assert_eq!(data.caches(), 2);
+            for cache in ["c", "../d"] {
+                assert_eq!(client.ask("", exec("@@cache@remove", cache)).await.status, Status::Success);
+            }
+            assert_eq!(data.caches(), 0);
+            client.create_so("c", stored).await;
+            assert_eq!(client.ask("c", get("key")).await.status, Status::NotFound);
+        }
+        server.end.send(()).unwrap();
+        server.serving.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_could_not_outlive_the_servers_is_refused() {
+    let stored = r#"<distributed-cache><persistence><file-store/></persistence></distributed-cache>"#;
+    let server = Running::start("without-data").await;
+    let (status, why) = created(&mut server.client().await, &[("configuration", stored)]).await;
+    assert_eq!(status, Status::ServerError);
+    assert!(why.contains("start every server with --data DIRECTORY"), "{why}");
+    let data = Directory::new("volatile");
+    let server = data.server("volatile").await;
+    let mut client = server.client().await;
+    let (status, why) = created(&mut client, &[("configuration", stored), ("flags", "VOLATILE")]).await;
+    assert_eq!(status, Status::ServerError);
+    assert!(why.contains("ends with the last server"), "{why}");
+    assert_eq!(data.caches(), 0);
+}
