@@ -85,7 +85,8 @@ enum Verb {
     /// Makes a cache.
     Create {
         cache: String,
-        /// Its settings, in XML or JSON as Infinispan writes them.
+        /// Its settings, in XML, JSON or YAML as Infinispan writes them: owners, encoding, memory, expiration, persistence,
+        /// partition-handling, transaction and more. docs/server.md has what is done and what is refused.
         #[arg(default_value = r#"{"distributed-cache": {"owners": 2}}"#)]
         settings: String,
         /// It is gone when all servers have ended, also if they keep something (consort server --data).

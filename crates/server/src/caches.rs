@@ -167,6 +167,8 @@ pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     data: Option<Data>,
+    /// Held while a cache with files is closed and they are removed.
+    removing: tokio::sync::Mutex<()>,
     definitions: Register,
     pub(crate) schemas: Arc<Served>,
     servers: RawCache,
@@ -232,6 +234,7 @@ impl Caches {
             manager,
             endpoint,
             data: data.cloned(),
+            removing: tokio::sync::Mutex::default(),
             counters,
             telemetry: Arc::default(),
             definitions,
@@ -390,11 +393,22 @@ impl Caches {
         if is_ours(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
+        let has_files = self.has_files(name);
         self.definitions.remove(name.as_bytes()).await?;
-        self.close(name).await
+        self.close(name).await?;
+        if has_files {
+            // Who looks at the definitions may have begun to close it before.
+            drop(self.removing.lock().await);
+        }
+        Ok(())
+    }
+
+    fn has_files(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|served| served.directory.is_some())
     }
 
     async fn close(&self, name: &str) -> Result<(), AdminError> {
+        let _removing = if self.has_files(name) { Some(self.removing.lock().await) } else { None };
         let served = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.manager.leave(name).await?;
         if let Some(directory) = served.and_then(|served| served.directory.clone()) {

@@ -333,6 +333,19 @@ pub(in crate::definition) mod tests {
         assert_eq!(mode("<local-cache/>"), Ok((CacheMode::Local, 256)));
     }
 
+    /// Those of docs/server.md.
+    #[test]
+    fn the_documented_example_is_the_same_in_each_form() {
+        let page = include_str!("../../../../docs/server.md");
+        let example = |form: &str| {
+            let (_, example) = page.split_once(&format!("```{form}\n")).unwrap();
+            from_text("c", example.split_once("```").unwrap().0).unwrap()
+        };
+        let xml = example("xml");
+        assert_eq!((&xml, &xml), (&example("json"), &example("yaml")));
+        assert!(xml.memory.is_some() && xml.store.is_some() && xml.lifetime.max_idle.is_some());
+    }
+
     #[test]
     fn writes_wait_for_all_owners_or_not() {
         let is_asynchronous = |text: &str| from_text("c", text).map(|definition| definition.is_asynchronous);
