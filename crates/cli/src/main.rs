@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod ending;
 mod join;
+mod listed;
 mod live;
 mod parse;
 mod perf;

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, ManagerBuilder};
+use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Mechanism, ServerBuilder, ServerError, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
+use crate::listed;
 use crate::reload::{Reload, TlsFiles, TokenFile};
 
 /// The stack of a server that is alone: nothing leaves the process.
@@ -24,6 +25,7 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     consort server\n  \
     consort server --cluster shop --port 11223\n  \
     consort server --data /var/lib/consort\n  \
+    consort server --cluster shop --bind 10.0.0.3 --machine node7\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
     With --data, definitions of caches, schemas and persistent counters are there\n\
     again when all servers have ended; what caches have is in memory. Servers of a\n\
@@ -73,6 +75,19 @@ pub(crate) struct Server {
     /// Sets a variable of the stack, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE", requires = "cluster")]
     define: Vec<String>,
+    /// Joins once this name, a headless service's as a rule, stands for the address of --bind as well: who comes later
+    /// finds this member by it then.
+    #[arg(long, value_name = "HOST", requires = "bind")]
+    listed_at: Option<String>,
+    /// The data centre or zone where this server is: owners of a key are in different ones where that is possible.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    site: Option<String>,
+    /// The rack in it; owners are kept apart in the same way.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    rack: Option<String>,
+    /// The machine in that; owners are kept apart in the same way.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    machine: Option<String>,
     /// Keeps what is to outlive all servers in this directory, which is this server's alone.
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
@@ -155,6 +170,13 @@ impl Server {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
             None => (Self::alone()?, &alone[..]),
         };
+        if let Some((name, own)) = self.listed_at.as_deref().zip(self.bind.as_deref()) {
+            tokio::select! {
+                listed = listed::wait_until_listed(name, own) => listed?,
+                _ = signals.next() => return Ok(ExitCode::SUCCESS),
+            }
+        }
+        // Of names that the stack asks, addresses are looked up from here on.
         let manager = members.connect(cluster).await?;
         let view = manager.view_text();
         if let Some(advertise) = &self.advertise {
@@ -253,7 +275,13 @@ impl Server {
             bind: self.bind.clone(),
             define: self.define.clone(),
         };
-        Ok(CacheManager::from_channel(join.builder()?))
+        Ok(CacheManager::from_channel(join.builder()?).location(self.location()))
+    }
+
+    /// Variables that stand for places may be empty where nobody has said them.
+    fn location(&self) -> Location {
+        let place = |name: &Option<String>| name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
+        Location { site: place(&self.site), rack: place(&self.rack), machine: place(&self.machine) }
     }
 
     fn alone() -> anyhow::Result<ManagerBuilder> {
