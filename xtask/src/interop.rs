@@ -13,6 +13,7 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("mvn", "--version", "Maven"),
     ("node", "--version", "Node.js 20 or later"),
     ("npm", "--version", "npm"),
+    ("go", "version", "Go 1.26 or later"),
     ("unshare", "--version", "util-linux"),
     ("ip", "-V", "iproute2"),
 ];

@@ -1,6 +1,7 @@
 //! The `consort` command and JGroups' own demos as processes that are talked to by lines.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -40,6 +41,20 @@ impl Tool {
     pub fn consort_with_log(arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(built("consort")).args(arguments);
+        Self::start(command)
+    }
+
+    /// The same with a table of hosts of its own, in the manner of `/etc/hosts`, which may change meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// As [`Tool::consort`]; `unshare` and `mount` are of util-linux.
+    pub fn consort_with_hosts(hosts: &Path, arguments: &[String]) -> Self {
+        let mut command = Command::new("unshare");
+        let enter = "mount --bind \"$0\" /etc/hosts && exec \"$@\" 2>&1";
+        // A name may have several lines in it.
+        command.env("RESOLV_MULTI", "on");
+        command.args(["-m", "sh", "-c", enter]).arg(hosts).arg(built("consort")).args(arguments);
         Self::start(command)
     }
 

@@ -2,11 +2,12 @@
 //! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
 //! and processes that end with whoever started them ([`Killed`]).
 //! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
-//! and Infinispan's own server is an [`InfinispanServer`].
+//! and Infinispan's own server is an [`InfinispanServer`]. [`Helm`] renders the chart.
 
 #![forbid(unsafe_code)]
 
 mod grids;
+mod helm;
 mod hosts;
 mod hot_rod;
 mod hot_rod_js;
@@ -16,6 +17,7 @@ mod killed;
 mod network;
 
 pub use grids::JavaGrid;
+pub use helm::Helm;
 pub use hosts::{Host, Hosts, HostsError, Links};
 pub use hot_rod::{HotRodClient, HotRodRelease};
 pub use hot_rod_js::HotRodJsClient;

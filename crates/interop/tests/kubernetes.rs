@@ -1,0 +1,98 @@
+//! The chart for Kubernetes (`charts/consort`): what Helm makes of it, read as Kubernetes' own types, and servers that are
+//! started as it says. There is no Kubernetes here: who runs where, and that pods get addresses and names, is its own affair.
+
+#[path = "kubernetes/live.rs"]
+mod live;
+#[path = "kubernetes/rendered.rs"]
+mod rendered;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use consort_jgroups::Helm;
+use serde_json::Value;
+
+static HELM: LazyLock<Helm> = LazyLock::new(|| Helm::prepare().unwrap_or_else(|error| panic!("{error}")));
+
+/// What the chart makes of values in a release `grid` in the namespace `shop`.
+struct Chart {
+    objects: Vec<Value>,
+}
+
+/// Runs a command with this input.
+fn run(mut command: Command, input: &[u8]) -> Output {
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = pipes.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    // Who complains early does not read to the end.
+    let _ = child.stdin.take().expect("its input").write_all(input);
+    child.wait_with_output().expect("its end")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `helm` with this subcommand for the chart, and with values (`--set-json`).
+fn helm(subcommand: &[&str], values: &[&str]) -> Output {
+    let mut command = HELM.command();
+    command.args(subcommand).arg(HELM.chart()).args(["--namespace=shop", "--kube-version=1.35.0"]);
+    for value in values {
+        command.args(["--set-json", value]);
+    }
+    run(command, b"")
+}
+
+/// Manifests as Kubernetes' own types, or what is wrong with them.
+fn read_strictly(manifests: &[u8]) -> Result<Vec<Value>, String> {
+    let mut command = HELM.manifests();
+    command.arg("ServiceMonitor");
+    let read = run(command, manifests);
+    if read.status.success() {
+        Ok(serde_json::from_slice(&read.stdout).expect("a list in JSON"))
+    } else {
+        Err(text(&read.stderr))
+    }
+}
+
+impl Chart {
+    fn of(values: &[&str]) -> Self {
+        let made = helm(&["template", "grid"], values);
+        assert!(made.status.success(), "{values:?}: {}", text(&made.stderr));
+        let objects = read_strictly(&made.stdout).unwrap_or_else(|error| panic!("{values:?}: {error}"));
+        Self { objects }
+    }
+
+    /// All of this kind.
+    fn all<'a>(&'a self, kind: &str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    /// The only one of this kind.
+    fn only(&self, kind: &str) -> &Value {
+        let found: Vec<&Value> = self.all(kind).collect();
+        let [only] = found[..] else { panic!("{} of {kind}", found.len()) };
+        only
+    }
+
+    /// A service by which members are found, or the one for clients.
+    fn service(&self, name: &str) -> &Value {
+        let mut services = self.all("Service");
+        services.find(|service| service["metadata"]["name"] == name).expect("a service of this name")
+    }
+
+    /// The pods' template.
+    fn pod(&self) -> &Value {
+        &self.only("StatefulSet")["spec"]["template"]
+    }
+
+    fn container(&self) -> &Value {
+        &self.pod()["spec"]["containers"][0]
+    }
+
+    /// The server's arguments as they stand there.
+    fn arguments(&self) -> Vec<&str> {
+        let arguments = self.container()["args"].as_array().expect("arguments");
+        arguments.iter().map(|argument| argument.as_str().expect("text")).collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! What the chart says, with the values that people give it.
+
+use consort_cache::LEAVE_TIMEOUT;
+use consort_server::bounds::DRAIN_TIME_MAX;
+use serde_json::{Value, json};
+
+use super::{Chart, helm, read_strictly, text};
+
+const TLS: &str = r#"tls={"secretName": "grid-tls"}"#;
+
+/// Values as people give them.
+const VALUES: &[&[&str]] = &[
+    &[],
+    &["replicas=1", r#"antiAffinity="preferred""#],
+    &[r#"antiAffinity="none""#, r#"zoneSpread={"maxSkew": 0}"#, r#"fullnameOverride="data""#],
+    &[r#"persistence={"enabled": true, "storageClass": "fast", "aloneAfterSeconds": 600}"#],
+    &[r#"users={"secretName": "grid-users"}"#, TLS, r#"metrics={"open": true}"#],
+    &[r#"tls={"secretName": "grid-tls", "clients": {"secretName": "grid-clients", "required": true}}"#],
+    &[r#"service={"ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"}"#],
+    &[r#"service={"type": "LoadBalancer", "ipFamilyPolicy": "PreferDualStack", "annotations": {"a": "b"}}"#],
+    &[
+        r#"metrics={"serviceMonitor": {"enabled": true, "labels": {"release": "p"}, "endpoint": {"honorLabels": true}}}"#,
+        TLS,
+    ],
+    &["podSecurityContext=null", "securityContext=null", r#"networkPolicy={"enabled": false}"#],
+    &[r#"podDisruptionBudget={"enabled": false}"#, r#"serviceAccount={"create": false, "name": "own"}"#],
+    &[r#"serviceAccount={"annotations": {"a": "b"}}"#, r#"extraArgs=["--open-metrics"]"#, "preStopSeconds=0"],
+    &[
+        r#"extraEnv=[{"name": "CONSORT_LOG", "value": "warn"}]"#,
+        r#"labels={"team": "grid"}"#,
+        r#"podLabels={"part": "data"}"#,
+        r#"podAnnotations={"a": "b"}"#,
+        r#"imagePullSecrets=[{"name": "registry"}]"#,
+        r#"nodeSelector={"disk": "ssd"}"#,
+        r#"tolerations=[{"key": "data", "operator": "Exists"}]"#,
+        r#"priorityClassName="high""#,
+        r#"cluster={"name": "orders", "port": 7900, "stack": "<config/>\n"}"#,
+    ],
+];
+
+/// Whether labels have all that a selector wants.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let wanted = selector.as_object().expect("labels that are wanted");
+    !wanted.is_empty() && wanted.iter().all(|(name, value)| labels[name] == *value)
+}
+
+fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().map_or_else(Vec::new, |list| list.iter().map(|it| it[key].as_str().unwrap()).collect())
+}
+
+#[test]
+fn helm_and_kubernetes_take_the_chart_with_all_values() {
+    for values in VALUES {
+        let lint = helm(&["lint", "--strict"], values);
+        assert!(lint.status.success(), "{values:?}: {}{}", text(&lint.stdout), text(&lint.stderr));
+        let chart = Chart::of(values);
+        let (pod, set) = (chart.pod(), &chart.only("StatefulSet")["spec"]);
+        let labels = &pod["metadata"]["labels"];
+        let mut selectors = vec![&set["selector"]["matchLabels"]];
+        selectors.extend(chart.all("Service").map(|service| &service["spec"]["selector"]));
+        selectors.extend(
+            chart.all("PodDisruptionBudget").map(|budget| &budget["spec"]["selector"]["matchLabels"]),
+        );
+        for policy in chart.all("NetworkPolicy") {
+            selectors.push(&policy["spec"]["podSelector"]["matchLabels"]);
+            selectors.push(&policy["spec"]["ingress"][1]["from"][0]["podSelector"]["matchLabels"]);
+        }
+        for constraint in pod["spec"]["topologySpreadConstraints"].as_array().into_iter().flatten() {
+            selectors.push(&constraint["labelSelector"]["matchLabels"]);
+        }
+        assert!(selectors.len() >= 3);
+        assert!(selectors.iter().all(|selector| selects(selector, labels)), "{selectors:?}: {labels}");
+
+        // Everything that is named is there.
+        let ports = names(&chart.container()["ports"], "name");
+        for service in chart.all("Service") {
+            let targets = names(&service["spec"]["ports"], "targetPort");
+            assert!(targets.iter().all(|target| ports.contains(target)), "{targets:?}: {ports:?}");
+        }
+        let mut volumes = names(&pod["spec"]["volumes"], "name");
+        let claims = set["volumeClaimTemplates"].as_array().into_iter().flatten();
+        volumes.extend(claims.map(|claim| claim["metadata"]["name"].as_str().unwrap()));
+        let mut mounts = names(&chart.container()["volumeMounts"], "name");
+        volumes.sort_unstable();
+        mounts.sort_unstable();
+        assert_eq!(volumes, mounts);
+        let headless = chart.service(set["serviceName"].as_str().expect("a service"));
+        assert_eq!(headless["spec"]["clusterIP"], "None");
+        assert_eq!(headless["spec"]["publishNotReadyAddresses"], true);
+        let host = format!("{}.shop.svc", set["serviceName"].as_str().unwrap());
+        assert!(chart.arguments().contains(&&*format!("--listed-at={host}")), "{:?}", chart.arguments());
+    }
+}
+
+/// That the reading as Kubernetes' types finds something.
+#[test]
+fn fields_that_kubernetes_does_not_know_are_found() {
+    let pod = |field: &str| {
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [], {field}}}\n")
+    };
+    assert_eq!(read_strictly(pod("hostNetwork: true").as_bytes()).unwrap().len(), 1);
+    for (wrong, told) in
+        [("hostnetwork: true", "unknown field"), ("hostPID: true, hostPID: false", "already set")]
+    {
+        let error = read_strictly(pod(wrong).as_bytes()).unwrap_err();
+        assert!(error.contains(told), "{wrong}: {error}");
+    }
+    assert!(read_strictly(b"apiVersion: v1\nkind: Poda\n").unwrap_err().contains("Poda"));
+}
+
+/// S000-35.
+#[test]
+fn members_are_kept_apart_by_default() {
+    let chart = Chart::of(&[]);
+    let affinity = &chart.pod()["spec"]["affinity"]["podAntiAffinity"];
+    let required = affinity["requiredDuringSchedulingIgnoredDuringExecution"].as_array().expect("required");
+    let [term] = &required[..] else { panic!("{required:?}") };
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    // In its own namespace, as without any.
+    assert!(term["namespaces"].is_null() && term["namespaceSelector"].is_null());
+    assert!(selects(&term["labelSelector"]["matchLabels"], &chart.pod()["metadata"]["labels"]), "{term}");
+    // Another release of the chart is kept apart from itself, not from this one.
+    assert_eq!(term["labelSelector"]["matchLabels"]["app.kubernetes.io/instance"], "grid");
+
+    let chart = Chart::of(&[r#"antiAffinity="preferred""#]);
+    let affinity = &chart.pod()["spec"]["affinity"]["podAntiAffinity"];
+    assert!(affinity["requiredDuringSchedulingIgnoredDuringExecution"].is_null());
+    let term = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    assert!(selects(&term["labelSelector"]["matchLabels"], &chart.pod()["metadata"]["labels"]), "{term}");
+
+    // Where they share one all the same, owners of a key do not.
+    let chart = Chart::of(&[r#"antiAffinity="none""#]);
+    assert!(chart.pod()["spec"]["affinity"].is_null());
+    assert!(chart.arguments().contains(&"--machine=$(NODE_NAME)"), "{:?}", chart.arguments());
+    let node = json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
+    assert!(chart.container()["env"].as_array().unwrap().contains(&node));
+}
+
+#[test]
+fn members_have_no_rights_and_no_token() {
+    for values in VALUES {
+        let chart = Chart::of(values);
+        let kinds = chart.objects.iter().map(|object| object["kind"].as_str().unwrap());
+        assert!(!kinds.clone().any(|kind| kind.contains("Role")), "{:?}", kinds.collect::<Vec<_>>());
+        assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], false);
+        for account in chart.all("ServiceAccount") {
+            assert_eq!(account["automountServiceAccountToken"], false);
+            assert_eq!(account["metadata"]["name"], chart.pod()["spec"]["serviceAccountName"]);
+        }
+    }
+    let chart = Chart::of(&[]);
+    assert_eq!(chart.pod()["spec"]["securityContext"]["runAsNonRoot"], true);
+    let own = &chart.container()["securityContext"];
+    assert_eq!(
+        (&own["readOnlyRootFilesystem"], &own["allowPrivilegeEscalation"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(own["capabilities"]["drop"], json!(["ALL"]));
+}
+
+#[test]
+fn a_member_has_the_time_to_hand_over() {
+    let chart = Chart::of(&[]);
+    let grace = chart.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().expect("seconds");
+    let before = chart.container()["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("seconds");
+    assert!(grace > before + DRAIN_TIME_MAX.as_secs() + LEAVE_TIMEOUT.as_secs(), "{grace} s");
+    let budget = &chart.only("PodDisruptionBudget")["spec"];
+    assert_eq!(budget["maxUnavailable"], 1);
+    assert_eq!(chart.only("StatefulSet")["spec"]["updateStrategy"]["type"], "RollingUpdate");
+    // Servers that have all ended wait for each other: one that has to be ready before the next is made would wait for ever.
+    let management = |values: &[&str]| {
+        Chart::of(values).only("StatefulSet")["spec"]["podManagementPolicy"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(management(&[]), "OrderedReady");
+    assert_eq!(management(&[r#"persistence={"enabled": true}"#]), "Parallel");
+}
+
+#[test]
+fn probes_ask_in_the_way_that_is_answered() {
+    let probes = |values: &[&str]| {
+        let container = Chart::of(values).container().clone();
+        ["startupProbe", "livenessProbe", "readinessProbe"].map(|name| container[name].clone())
+    };
+    let [startup, liveness, readiness] = probes(&[]);
+    // Who waits for others is alive, and is not ended for it.
+    assert_eq!(
+        (&startup["httpGet"]["path"], &liveness["httpGet"]["path"]),
+        (&json!("/health/live"), &json!("/health/live"))
+    );
+    assert_eq!(readiness["httpGet"]["path"], "/health/ready");
+    let [startup, liveness, _] = probes(&[TLS]);
+    // Before it serves nobody is answered within TLS: only after that liveness is asked.
+    assert_eq!(startup["httpGet"]["path"], "/health/started");
+    assert_eq!(
+        (&startup["httpGet"]["scheme"], &liveness["httpGet"]["scheme"]),
+        (&json!("HTTPS"), &json!("HTTPS"))
+    );
+    let seconds = |probe: &Value| {
+        probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap()
+    };
+    assert!(seconds(&startup) >= 600, "{startup}");
+    // The kubelet has no certificate to show.
+    let needed = r#"tls={"secretName": "t", "clients": {"secretName": "c", "required": true}}"#;
+    for probe in probes(&[needed]) {
+        assert!(probe["httpGet"].is_null() && probe["tcpSocket"]["port"] == "hotrod", "{probe}");
+    }
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused() {
+    for (value, told) in [
+        (r#"antiAfinity="none""#, "antiAfinity"),
+        (r#"antiAffinity="hard""#, "antiAffinity"),
+        ("replicas=-1", "replicas"),
+        (r#"replicas="three""#, "replicas"),
+        (r#"persistence={"size": 5}"#, "size"),
+        (r#"tls={"clients": {"secretName": "c"}}"#, "tls.clients.secretName needs tls.secretName"),
+        (r#"tls={"secretName": "t", "clients": {"required": true}}"#, "tls.clients.required needs"),
+    ] {
+        let made = helm(&["template", "grid"], &[value]);
+        let complaint = text(&made.stderr);
+        assert!(!made.status.success() && complaint.contains(told), "{value}: {complaint}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Helm and our program that reads manifests as Kubernetes' types, in `target/interop`, fetched and compiled when they are
+//! first needed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
+
+/// What both are made of, below `interop/helm`.
+const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
+
+/// A directory with `helm` and `manifests`.
+#[derive(Clone, Debug)]
+pub struct Helm {
+    root: PathBuf,
+    directory: PathBuf,
+}
+
+impl Helm {
+    /// Fetches and compiles what is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If Go is missing or fails.
+    pub fn prepare() -> Result<Self, JarError> {
+        let tree = JavaTree::open()?;
+        let (project, directory) = (tree.root.join("interop/helm"), tree.directory.join("helm"));
+        let read = |name: &&str| {
+            let path = project.join(name);
+            fs::read_to_string(&path).map_err(in_file(&path))
+        };
+        let wanted = SOURCES.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
+        fetch_once(&wanted, &directory, || {
+            fs::create_dir_all(&directory).map_err(in_file(&directory))?;
+            let mut build = Command::new("go");
+            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o"]).arg(&directory);
+            build.args(["helm.sh/helm/v3/cmd/helm", "./manifests"]).current_dir(&project);
+            finish(build, "Go 1.26 or later, for Helm")
+        })?;
+        Ok(Self { root: tree.root.clone(), directory })
+    }
+
+    /// The chart of `consort server`.
+    pub fn chart(&self) -> PathBuf {
+        self.root.join("charts/consort")
+    }
+
+    /// A command that runs Helm, which knows no cluster and keeps what it keeps in the same directory.
+    pub fn command(&self) -> Command {
+        let mut helm = Command::new(self.directory.join("helm"));
+        let home = |name: &str| -> PathBuf { Path::new(&self.directory).join(name) };
+        helm.env("HELM_CACHE_HOME", home("cache")).env("HELM_CONFIG_HOME", home("config"));
+        helm.env("HELM_DATA_HOME", home("data")).env("KUBECONFIG", home("no-cluster"));
+        helm
+    }
+
+    /// A command that reads manifests in YAML as Kubernetes' own types and writes a list of them in JSON; kinds that are not
+    /// Kubernetes' own are its arguments.
+    pub fn manifests(&self) -> Command {
+        Command::new(self.directory.join("manifests"))
+    }
+}
