@@ -227,9 +227,11 @@ mod tests {
             error("<config>\n  <TCP bind_port=\"1\"\n       bind_adr=\"x\"/>\n</config>"),
             "my.xml:3:8: unknown attribute `bind_adr` of TCP; did you mean `bind_addr`?"
         );
+    "tls.cipher_suites",
         assert_eq!(
             error("<config><TCP/><pbcast.GMS frobnicate=\"1\"/></config>"),
             "my.xml:1:27: unknown attribute `frobnicate` of GMS"
+    "tls.protocols",
         );
     }
 

@@ -33,6 +33,11 @@ macro_rules! attributes {
     ($($name:literal => |$config:ident, $text:ident| $body:expr;)+) => {
         /// Every attribute that the edge reads.
         const ATTRIBUTES: &[(&str, Set)] = &[$(($name, |$config, $text| {
+/// Names with commas between them.
+fn names(text: &str) -> Vec<String> {
+    text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
             $body;
             Ok(())
         })),+];
@@ -91,6 +96,8 @@ attributes! {
         "want" => ClientAuth::Want,
         "need" => ClientAuth::Need,
         _ => return Err(format!("`{t}` is none of none, want, need")),
+    "tls.protocols" => |c, t| c.tls.protocols = names(t);
+    "tls.cipher_suites" => |c, t| c.tls.cipher_suites = names(t);
     };
 }
 

@@ -31,6 +31,10 @@ pub struct TlsConfig {
     pub client_auth: ClientAuth,
     /// The name a server's certificate must carry; its address, if absent.
     pub server_name: Option<String>,
+    /// The versions of TLS that are spoken, by Java's names; 1.2 and 1.3, if none is named.
+    pub protocols: Vec<String>,
+    /// The cipher suites, by Java's names; all that there are, if none is named.
+    pub cipher_suites: Vec<String>,
 }
 
 /// Whether a connecting member has to show a certificate.

@@ -1,9 +1,12 @@
 //! TLS for TCP (facts 4.5): the same bytes within a TLS stream, with certificates on either side.
 
+use std::io;
+use std::net::SocketAddr;
+
 #[cfg(feature = "tls")]
-pub(crate) use with_rustls::Tls;
+pub(crate) use with_rustls::{Tls, reason};
 #[cfg(not(feature = "tls"))]
-pub(crate) use without::Tls;
+pub(crate) use without::{Tls, reason};
 
 /// TLS could not be set up. Nothing has been opened.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +16,7 @@ pub enum TlsError {
     #[error("tls.enabled is set, but this program was built without the feature \"tls\"")]
     NotBuilt,
     /// A file is needed and not named.
-    #[error("tls needs {0}")]
+    #[error("tls.enabled needs {0}, the path of a PEM file with our certificate and its private key")]
     Missing(&'static str),
     /// What is named does not do.
     #[cfg(feature = "tls")]
@@ -22,6 +25,20 @@ pub enum TlsError {
     /// A name that no certificate has.
     #[error("tls.server_name: {0}")]
     Name(String),
+}
+
+/// Two ends do not agree on TLS. Nothing of the members' own has gone over the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("no TLS between this member ({own}) and {peer}: {reason}")]
+pub(crate) struct HandshakeError {
+    own: SocketAddr,
+    peer: SocketAddr,
+    reason: String,
+}
+
+/// Whether this is why a connection could not be opened.
+pub(crate) fn is_handshake(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<HandshakeError>())
 }
 
 #[cfg(not(feature = "tls"))]
@@ -52,6 +69,11 @@ mod without {
             match self {}
         }
     }
+
+    /// Nothing fails for reasons of TLS.
+    pub(crate) fn reason(_error: &io::Error) -> Option<String> {
+        None
+    }
 }
 
 #[cfg(feature = "tls")]
@@ -59,12 +81,13 @@ mod with_rustls {
     use std::io;
     use std::net::SocketAddr;
 
-    use consort_tls::{ClientCertificates, Identity, Roots};
+    use consort_tls::{ClientCertificates, Identity, Roots, Spoken};
     use rustls::pki_types::ServerName;
+    use rustls::{AlertDescription, CertificateError, Error};
     use tokio::net::TcpStream;
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-    use super::TlsError;
+    use super::{HandshakeError, TlsError};
     use crate::config::{ClientAuth, TlsConfig};
     use crate::tcp::stream::Stream;
 
@@ -85,14 +108,15 @@ mod with_rustls {
             let keystore = config.keystore_path.as_deref().ok_or(TlsError::Missing("tls.keystore_path"))?;
             let identity = Identity::from_files(keystore, keystore)?;
             let roots = Roots::from_file(config.truststore_path.as_deref().unwrap_or(keystore))?;
+            let spoken = Spoken::by_names(&config.protocols, &config.cipher_suites)?;
             let clients = match config.client_auth {
                 ClientAuth::None => ClientCertificates::NotAsked,
                 ClientAuth::Want => ClientCertificates::Asked(roots.clone()),
                 ClientAuth::Need => ClientCertificates::Needed(roots.clone()),
             };
-            let server = consort_tls::server(identity.clone(), clients)?;
+            let server = consort_tls::server_that_speaks(&spoken, identity.clone(), clients)?;
             // We always show our certificate: whether it is asked for is the other side's setting.
-            let client = consort_tls::client(roots, Some(identity))?;
+            let client = consort_tls::client_that_speaks(&spoken, roots, Some(identity))?;
             let server_name = config
                 .server_name
                 .clone()
@@ -107,13 +131,52 @@ mod with_rustls {
 
         pub(crate) async fn connect(self, to: SocketAddr, stream: TcpStream) -> io::Result<Stream> {
             let name = self.server_name.unwrap_or_else(|| ServerName::from(to.ip()));
-            let stream = self.connector.connect(name, stream).await?;
+            let own = stream.local_addr()?;
+            let stream = self.connector.connect(name, stream).await.map_err(|error| told(own, to, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
 
         pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<Stream> {
-            let stream = self.acceptor.accept(stream).await?;
+            let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
+            let stream = self.acceptor.accept(stream).await.map_err(|error| told(own, peer, &error))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
+    }
+
+    /// The error with both ends in it, and with what is to be done about it where that is known.
+    fn told(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
+        let reason = reason(error).unwrap_or_else(|| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                format!("it ends the connection ({error}); is tls.enabled set there?")
+            }
+            _ => error.to_string(),
+        });
+        io::Error::new(error.kind(), HandshakeError { own, peer, reason })
+    }
+
+    /// What is wrong between two ends, if this is an error of TLS.
+    pub(crate) fn reason(error: &io::Error) -> Option<String> {
+        let error = error.get_ref()?.downcast_ref::<Error>()?;
+        let hint = match error {
+            Error::InvalidMessage(_) => "what it sends is not TLS: is tls.enabled set there?",
+            Error::NoCertificatesPresented => "tls.client_auth is need here",
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "nobody in our tls.truststore_path vouches for it"
+            }
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => {
+                "set tls.server_name to a name that members' certificates have, or give them their addresses"
+            }
+            Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+                "it does not know who vouches for our certificate: look at its tls.truststore_path"
+            }
+            Error::AlertReceived(AlertDescription::CertificateRequired) => {
+                "its tls.client_auth is need, and it has seen no certificate of ours"
+            }
+            Error::AlertReceived(_) => "it refuses this connection; its log says more",
+            _ => return Some(error.to_string()),
+        };
+        Some(format!("{error} ({hint})"))
     }
 }

@@ -3,10 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod spoken;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
+pub use spoken::Spoken;
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -22,6 +25,16 @@ pub enum TlsError {
          (openssl pkcs12 -in store.p12 -out store.pem -nodes)"
     )]
     NotPem(String),
+    /// A version or cipher suite that is not there.
+    #[error("{what}: `{name}` is not spoken here, only {spoken}")]
+    NotSpoken {
+        /// Where it is named.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// Those that are there.
+        spoken: String,
+    },
     /// A file cannot be read.
     #[error("{path}: {reason}")]
     File {
@@ -55,9 +68,11 @@ impl Identity {
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let chain = certificates(chain.as_ref())?;
         let path = key.as_ref();
-        check_ending(path)?;
-        let failed = |reason: String| TlsError::File { path: path.display().to_string(), reason };
-        let key = PrivateKeyDer::from_pem_file(path).map_err(|error| failed(error.to_string()))?;
+        let pem = pem(path)?;
+        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+            rustls::pki_types::pem::Error::NoItemsFound => failed(path, no_key(&pem)),
+            error => failed(path, error.to_string()),
+        })?;
         Ok(Self { chain, key })
     }
 
@@ -120,20 +135,29 @@ pub enum ClientCertificates {
     Needed(Roots),
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
 /// A server's settings.
 ///
 /// # Errors
 ///
 /// If certificate and key do not fit each other.
 pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = provider();
+    server_that_speaks(&Spoken::default(), identity, clients)
+}
+
+/// The same of one that speaks this and nothing else.
+///
+/// # Errors
+///
+/// If certificate and key do not fit each other, or no suite is of a version that is spoken.
+pub fn server_that_speaks(
+    spoken: &Spoken,
+    identity: Identity,
+    clients: ClientCertificates,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = spoken.provider();
     let verifier = |roots: Roots| WebPkiClientVerifier::builder_with_provider(roots.0, provider.clone());
     let config = ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_safe_default_protocol_versions().map_err(unfit)?;
+    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
     let config = match clients {
         ClientCertificates::NotAsked => config.with_no_client_auth(),
         ClientCertificates::Asked(roots) => {
@@ -152,8 +176,21 @@ pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<Ser
 ///
 /// If certificate and key do not fit each other.
 pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
-    let config = ClientConfig::builder_with_provider(provider());
-    let config = config.with_safe_default_protocol_versions().map_err(unfit)?;
+    client_that_speaks(&Spoken::default(), roots, identity)
+}
+
+/// The same of one that speaks this and nothing else.
+///
+/// # Errors
+///
+/// If certificate and key do not fit each other, or no suite is of a version that is spoken.
+pub fn client_that_speaks(
+    spoken: &Spoken,
+    roots: Roots,
+    identity: Option<Identity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let config = ClientConfig::builder_with_provider(spoken.provider());
+    let config = config.with_protocol_versions(spoken.versions()).map_err(unfit)?;
     let config = config.with_root_certificates(roots.0);
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
@@ -162,21 +199,48 @@ pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConf
     Ok(Arc::new(config))
 }
 
-fn check_ending(path: &Path) -> Result<(), TlsError> {
+fn failed(path: &Path, reason: String) -> TlsError {
+    TlsError::File { path: path.display().to_string(), reason }
+}
+
+/// The bytes of a file that should be PEM.
+fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let not_pem = || TlsError::NotPem(path.display().to_string());
     if ["p12", "pfx", "jks", "pkcs12"].contains(&ending.to_ascii_lowercase().as_str()) {
-        return Err(TlsError::NotPem(path.display().to_string()));
+        return Err(not_pem());
     }
-    Ok(())
+    let bytes = std::fs::read(path).map_err(|error| failed(path, error.to_string()))?;
+    if is_java_store(&bytes) { Err(not_pem()) } else { Ok(bytes) }
+}
+
+/// JKS begins with a number of its own, PKCS12 with a sequence in DER whose first part is the version, 3.
+fn is_java_store(bytes: &[u8]) -> bool {
+    let length = match bytes.get(1) {
+        Some(&byte) if byte > 0x80 => usize::from(byte - 0x80),
+        _ => 0,
+    };
+    bytes.starts_with(&[0xfe, 0xed, 0xfe, 0xed])
+        || (bytes.first() == Some(&0x30)
+            && bytes.get(2 + length..).is_some_and(|rest| rest.starts_with(&[2, 1, 3])))
+}
+
+/// Why a file has no key.
+fn no_key(pem: &[u8]) -> String {
+    let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
+    if is_encrypted {
+        "its private key is encrypted, and is read only if it is not (openssl pkey -in FILE -out PLAIN)"
+            .into()
+    } else {
+        "no private key in it".into()
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    check_ending(path)?;
-    let failed = |reason: String| TlsError::File { path: path.display().to_string(), reason };
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| failed(error.to_string()))?;
-    if certificates.is_empty() { Err(failed("no certificate in it".into())) } else { Ok(certificates) }
+    let certificates = CertificateDer::pem_slice_iter(&pem(path)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| failed(path, error.to_string()))?;
+    if certificates.is_empty() { Err(failed(path, "no certificate in it".into())) } else { Ok(certificates) }
 }
 
 #[cfg(test)]
@@ -190,5 +254,23 @@ mod tests {
         assert!(told("not-there.pem").starts_with("not-there.pem: "));
         let roots = Roots::from_file("Cargo.toml").unwrap_err().to_string();
         assert_eq!(roots, "Cargo.toml: no certificate in it");
+    }
+
+    #[test]
+    fn javas_stores_are_known_by_what_is_in_them() {
+        assert!(is_java_store(&[0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30]));
+        assert!(is_java_store(&[0x30, 0x80, 2, 1, 3, 0x30]));
+        assert!(is_java_store(&[0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2]));
+        // A certificate in DER, and what is hardly there.
+        assert!(!is_java_store(&[0x30, 0x82, 0x0a, 0x10, 0x30, 0x82]));
+        assert!(!is_java_store(b"-----BEGIN"));
+        assert!(!is_java_store(&[0x30]));
+        assert!(!is_java_store(&[0x30, 0xff, 2, 1, 3]));
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_or_encrypted_is_told() {
+        assert_eq!(no_key(b"-----BEGIN CERTIFICATE-----"), "no private key in it");
+        assert!(no_key(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").contains("is encrypted"));
     }
 }

@@ -32,12 +32,17 @@ pub enum Frame {
 
 /// A length word that no frame can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("frame of {length} bytes, at most {max} are read")]
+#[error("frame of {length} bytes, at most {max} are read{}", hint(*.length))]
 pub struct BadLength {
     /// What the word says.
     pub length: i32,
     /// The most that is read.
     pub max: usize,
+}
+
+/// A member that speaks TLS answers one that does not with an alert, which begins so.
+const fn hint(length: i32) -> &'static str {
+    if length >> 16 == 0x1503 { " (an alert of TLS: tls.enabled is set there, and not here)" } else { "" }
 }
 
 /// Takes the next frame off the buffer, if it is there in full.
@@ -144,6 +149,11 @@ impl Framed {
                 *spare = own;
             }
         }
+    }
+
+    /// Who is at the other end, for people.
+    pub(crate) fn peer(&self) -> String {
+        self.stream.peer()
     }
 
     /// Something waits to be written, or a held-back rest to be pushed out.
@@ -263,5 +273,11 @@ mod tests {
             let (seen, error) = frames(&length.to_be_bytes());
             assert_eq!((seen.len(), error), (0, Some(BadLength { length, max: 100 })));
         }
+    }
+
+    #[test]
+    fn an_alert_of_tls_is_told() {
+        let (_, error) = frames(b"\x15\x03\x03\x00\x02\x02\x46");
+        assert!(error.unwrap().to_string().contains("tls.enabled"));
     }
 }

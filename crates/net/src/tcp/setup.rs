@@ -7,6 +7,9 @@ use consort_group::{PhysAddr, Version};
 
 const COOKIE: &[u8; 4] = b"bela";
 
+/// What TLS begins with: a record of the handshake.
+const TLS_HANDSHAKE: u8 = 22;
+
 /// Length of an IPv4 address on the wire, with its length byte and port; IPv6 has a scope id in addition.
 const V4_LEN: u16 = 7;
 const V6_LEN: u16 = 23;
@@ -17,6 +20,9 @@ pub enum SetupError {
     /// It does not start as a member's connection does.
     #[error("wrong cookie")]
     Cookie,
+    /// It starts as TLS does.
+    #[error("it begins with TLS, and tls.enabled is not set here")]
+    Tls,
     /// Another version.
     #[error("version {0} does not match")]
     Version(Version),
@@ -29,6 +35,7 @@ impl SetupError {
     pub(crate) fn cause(self) -> &'static str {
         match self {
             Self::Cookie => "wrong_cookie",
+            Self::Tls => "unexpected_tls",
             Self::Version(_) => "wrong_version",
             Self::Address => "wrong_setup_address",
         }
@@ -69,7 +76,7 @@ pub fn decode(
 ) -> Result<Option<(PhysAddr, usize)>, SetupError> {
     let seen = bytes.len().min(COOKIE.len());
     if bytes[..seen] != COOKIE[..seen] {
-        return Err(SetupError::Cookie);
+        return Err(if bytes[0] == TLS_HANDSHAKE { SetupError::Tls } else { SetupError::Cookie });
     }
     let Some(version) = bytes.get(4..6).and_then(|field| field.try_into().ok()).map(u16::from_be_bytes)
     else {
@@ -144,6 +151,7 @@ mod tests {
     fn what_is_wrong_is_noticed_at_once() {
         assert_eq!(decode(b"G", |_| true), Err(SetupError::Cookie));
         assert_eq!(decode(b"belx", |_| true), Err(SetupError::Cookie));
+        assert_eq!(decode(b"\x16\x03\x01", |_| true), Err(SetupError::Tls));
         let old = Version::new(5, 4, 0);
         let bytes = encode(old, phys("10.0.0.1:1"));
         let check = |version| Version::V5_5_7.is_compatible(version);

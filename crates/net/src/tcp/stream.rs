@@ -90,6 +90,16 @@ impl Stream {
         }
     }
 
+    /// Who is at the other end, for people.
+    pub(crate) fn peer(&self) -> String {
+        let tcp = match self {
+            Self::Plain(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |peer| peer.to_string())
+    }
+
     /// Reads into the buffer's spare room.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         // The futures are cancel safe: dropped while pending, they have read nothing and left their waker behind.

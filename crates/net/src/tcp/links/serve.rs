@@ -16,6 +16,7 @@ use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
 use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
+use crate::tls;
 
 /// Connections accepted in one go. The rest waits for the next cycle, so that timers are not starved.
 const ACCEPTS_PER_CYCLE: usize = 64;
@@ -117,7 +118,8 @@ impl Links {
         let (ours, is_any) = (self.settings.version, self.settings.accept_any_version);
         match setup::decode(&framed.input, |version| is_any || ours.is_compatible(version)) {
             Err(error) => {
-                self.complaints.count(now, error.cause(), || format!("connection closed: {error}"));
+                let closed = || format!("connection from {} closed: {error}", framed.peer());
+                self.complaints.count(now, error.cause(), closed);
                 self.slots.release(index);
             }
             Ok(Some((peer, length))) => {
@@ -200,7 +202,12 @@ impl Links {
                 let framed = Box::new(Framed::new(stream, attempt.queue));
                 self.converse(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
             }
-            Poll::Ready(Err(error)) => self.fail(now, index, attempt, &error.to_string(), sink),
+            Poll::Ready(Err(error)) => {
+                if tls::is_handshake(&error) {
+                    self.complaints.count(now, "tls_connect_failed", || error.to_string());
+                }
+                self.fail(now, index, attempt, &error.to_string(), sink);
+            }
         }
     }
 
@@ -310,6 +317,12 @@ impl Links {
                     *used = now;
                 }
                 Poll::Ready(Err(error)) => {
+                    // With TLS 1.3 a side that connects hears only now that its certificate does not do.
+                    if let Some(reason) = tls::reason(&error) {
+                        let own = self.own;
+                        let told = || format!("no TLS between this member ({own}) and {peer}: {reason}");
+                        self.complaints.count(now, "tls_refused", told);
+                    }
                     tracing::debug!(%peer, %error, "connection broke");
                     return Reading::Ended;
                 }

@@ -1,0 +1,303 @@
+//! Members over TCP within TLS, with certificates on both sides, and who does not get in.
+
+mod cluster;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cluster::log::Log;
+use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
+use consort_channel::{Channel, Message, Silent};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What vouches for members, and the directory with what it has written.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    directory: PathBuf,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("consort-members-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(directory.join("ca.pem"), certificate.pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), directory }
+    }
+
+    fn roots(&self) -> PathBuf {
+        self.directory.join("ca.pem")
+    }
+
+    /// A member's certificate and key in one file; it is good for these names and addresses.
+    fn certify(&self, name: &str, hosts: &[&str]) -> PathBuf {
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        let params = CertificateParams::new(hosts).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let path = self.directory.join(format!("{name}.pem"));
+        std::fs::write(&path, certificate.pem() + &key.serialize_pem()).unwrap();
+        path
+    }
+
+    /// A member's attributes: its certificate is for this host, and it believes this authority.
+    fn member(&self, name: &str) -> String {
+        let (own, roots) = (self.certify(name, &["127.0.0.1"]), self.roots());
+        format!(
+            "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
+            own.display(),
+            roots.display()
+        )
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A port range and cluster of which each member has a transport of its own.
+struct Place {
+    base: Cluster,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { base: Cluster::new("tcp.xml") }
+    }
+
+    fn cluster(&self, attributes: &str) -> Cluster {
+        let Cluster { name, config, text, variables } = &self.base;
+        let same = Cluster { name: name.clone(), config, text: text.clone(), variables: variables.clone() };
+        same.transport("TCP", &format!("port_range=\"8\" {attributes}"))
+    }
+
+    async fn join(&self, name: &str, attributes: &str, inbox: Arc<Inbox>) -> Channel {
+        self.cluster(attributes).join(name, inbox).await
+    }
+}
+
+/// Everybody gets what everybody sends, of these sizes.
+async fn multicasts(channels: &[Channel], inboxes: &[Arc<Inbox>], sizes: &[usize]) {
+    for channel in channels {
+        for (nth, &size) in sizes.iter().enumerate() {
+            channel.send(Message::bytes(None, vec![nth as u8; size])).await.unwrap();
+        }
+    }
+    for inbox in inboxes {
+        for channel in channels {
+            let received = inbox.from(channel.address(), sizes.len()).await;
+            for (nth, (bytes, &size)) in received.iter().zip(sizes).enumerate() {
+                assert!(bytes.len() == size && bytes.iter().all(|&byte| byte == nth as u8), "{nth}");
+            }
+        }
+    }
+}
+
+async fn close(channels: Vec<Channel>) {
+    for channel in channels {
+        channel.close().await;
+    }
+}
+
+const SIZES: [usize; 7] = [1, 100, 1_000, 16_384, 16_385, 100_000, 1_000_000];
+
+#[tokio::test]
+async fn members_with_certificates_of_one_authority_exchange_messages_of_all_sizes() {
+    let (authority, place) = (Authority::new("sizes"), Place::new());
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let inboxes: Vec<Arc<Inbox>> = (0..3).map(|_| Arc::default()).collect();
+    let mut channels = Vec::new();
+    for (name, inbox) in ["A", "B", "C"].iter().zip(&inboxes) {
+        channels.push(place.join(name, &authority.member(name), inbox.clone()).await);
+    }
+    one_view(&channels.iter().collect::<Vec<_>>()).await;
+    multicasts(&channels, &inboxes, &SIZES).await;
+    close(channels).await;
+    assert_eq!(log.take(), "", "nothing is complained of");
+}
+
+/// Versions and suites that are named are those that are spoken.
+#[tokio::test]
+async fn versions_of_tls_are_chosen() {
+    for (nth, spoken) in [
+        r#"tls.protocols="TLSv1.2""#,
+        r#"tls.protocols="TLSv1.3" tls.cipher_suites="TLS_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256""#,
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (authority, place) = (Authority::new(&format!("versions-{nth}")), Place::new());
+        let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
+        let mut channels = Vec::new();
+        for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
+            let attributes = format!("{} {spoken}", authority.member(name));
+            channels.push(place.join(name, &attributes, inbox.clone()).await);
+        }
+        one_view(&channels.iter().collect::<Vec<_>>()).await;
+        multicasts(&channels, &inboxes, &[1, 100_000]).await;
+        close(channels).await;
+    }
+}
+
+/// A name of the members' own in place of their addresses.
+#[tokio::test]
+async fn certificates_may_have_one_name_for_all_members() {
+    let (authority, place) = (Authority::new("names"), Place::new());
+    let own = authority.certify("all", &["members.example"]);
+    let attributes = format!(
+        "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\" \
+         tls.server_name=\"members.example\"",
+        own.display(),
+        authority.roots().display()
+    );
+    let a = place.join("A", &attributes, Arc::default()).await;
+    let b = place.join("B", &attributes, Arc::default()).await;
+    one_view(&[&a, &b]).await;
+    close(vec![a, b]).await;
+}
+
+/// Two members are a cluster; somebody else tries to join it, and is alone. Returns what the log says.
+async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel>) {
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let place = Place::new();
+    let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
+    let a = place.join("A", &authority.member("A"), inboxes[0].clone()).await;
+    let b = place.join("B", &authority.member("B"), inboxes[1].clone()).await;
+    one_view(&[&a, &b]).await;
+    let _ = log.take();
+    let intruder = place.cluster(intruder).join("X", Silent).await;
+    assert_eq!(members(&intruder, 1).await.len(), 1);
+    let members = [a, b];
+    multicasts(&members, &inboxes, &[1, 100_000]).await;
+    for member in &members {
+        assert_eq!(member.view().expect("a view").len(), 2, "{}", member.view_text());
+    }
+    let said = log.take();
+    let [a, b] = members;
+    // Both sides are named, whoever tells.
+    let addresses = [a.physical_address(), intruder.physical_address()].map(|phys| phys.to_string());
+    assert!(said.contains(&addresses[0]), "{addresses:?}: {said}");
+    (said, vec![a, b, intruder])
+}
+
+#[tokio::test]
+async fn a_member_without_tls_does_not_get_in() {
+    let authority = Authority::new("plain");
+    let (said, channels) = kept_out(&authority, "").await;
+    assert!(said.contains("what it sends is not TLS: is tls.enabled set there?"), "{said}");
+    assert!(said.contains("an alert of TLS: tls.enabled is set there, and not here"), "{said}");
+    close(channels).await;
+}
+
+#[tokio::test]
+async fn a_member_of_another_authority_does_not_get_in() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let (said, channels) = kept_out(&authority, &other.member("X")).await;
+    assert!(said.contains("nobody in our tls.truststore_path vouches for it"), "{said}");
+    close(channels).await;
+}
+
+/// It believes ours, and we do not believe it: with TLS 1.3 it hears of that only after it has begun to write.
+#[tokio::test]
+async fn a_member_that_only_believes_us_does_not_get_in() {
+    let (authority, other) = (Authority::new("believed"), Authority::new("believing"));
+    let own = other.certify("X", &["127.0.0.1"]);
+    let attributes = format!(
+        "tls.enabled=\"true\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
+        own.display(),
+        authority.roots().display()
+    );
+    let (said, channels) = kept_out(&authority, &attributes).await;
+    assert!(said.contains("nobody in our tls.truststore_path vouches for it"), "{said}");
+    assert!(said.contains("it does not know who vouches for our certificate"), "{said}");
+    close(channels).await;
+}
+
+/// A member that speaks no TLS is reached by one that does.
+#[tokio::test]
+async fn a_member_without_tls_tells_of_one_that_begins_it() {
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let (authority, place) = (Authority::new("begins"), Place::new());
+    let a = place.cluster("").join("A", Silent).await;
+    let b = place.cluster(&authority.member("B")).join("B", Silent).await;
+    assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
+    let said = log.take();
+    assert!(said.contains("it begins with TLS, and tls.enabled is not set here"), "{said}");
+    assert!(said.contains("is tls.enabled set there?"), "{said}");
+    close(vec![a, b]).await;
+}
+
+/// What a program without a certificate of its own gets from a member: its setup bytes are the first that it sends.
+async fn stranger(member: &Channel, authority: &Authority) -> std::io::Result<usize> {
+    let client =
+        consort_tls::client(consort_tls::Roots::from_file(authority.roots()).unwrap(), None).unwrap();
+    let stream = TcpStream::connect(member.physical_address().socket_addr()).await.unwrap();
+    let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+    let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
+    let mut stream = timeout(PATIENCE, connected).await.expect("it hears")?;
+    // No member's: who is let in is told to go because of it.
+    stream.write_all(b"nobody").await?;
+    let mut buffer = [0; 100];
+    timeout(PATIENCE, stream.read(&mut buffer)).await.expect("it hears")
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
+    let (authority, place) = (Authority::new("none"), Place::new());
+    let needed = authority.member("A");
+    let (log, _guard) = Log::begin("consort_net=warn");
+    let a = place.join("A", &needed, Arc::default()).await;
+    let error = stranger(&a, &authority).await.expect_err("it is turned away").to_string();
+    assert!(error.contains("CertificateRequired"), "{error}");
+    let said = log.take();
+    assert!(said.contains("tls.client_auth is need here"), "{said}");
+    a.close().await;
+
+    // Where none is needed the handshake is no obstacle, only what comes after it.
+    for auth in ["none", "want"] {
+        let place = Place::new();
+        let attributes = needed.replace("\"need\"", &format!("\"{auth}\""));
+        let a = place.join("A", &attributes, Arc::default()).await;
+        let _ = stranger(&a, &authority).await;
+        let said = log.take();
+        assert!(said.contains("wrong cookie") && !said.contains("no TLS"), "{auth}: {said}");
+        a.close().await;
+    }
+}
+
+/// What a member says that cannot begin.
+async fn refused(attributes: &str) -> String {
+    let cluster = Place::new().cluster(attributes);
+    let connecting = cluster.builder("A").connect(&cluster.name);
+    timeout(PATIENCE, connecting).await.expect("in time").err().expect("an error").to_string()
+}
+
+#[tokio::test]
+async fn files_that_do_not_do_are_told_before_anything_is_opened() {
+    let authority = Authority::new("files");
+    let named = |path: &str| format!("tls.enabled=\"true\" tls.keystore_path=\"{path}\"");
+    let error = refused("tls.enabled=\"true\"").await;
+    assert!(error.contains("tls.enabled needs tls.keystore_path, the path of a PEM file"), "{error}");
+    let error = refused(&named("members.p12")).await;
+    assert!(error.contains("members.p12 looks like a PKCS12 or JKS store; give a PEM file"), "{error}");
+    // Also under a name that says nothing.
+    let store = authority.directory.join("keystore");
+    std::fs::write(&store, [0x30, 0x82, 0x0a, 0x10, 2, 1, 3, 0x30, 0x82]).unwrap();
+    let error = refused(&named(&store.display().to_string())).await;
+    assert!(error.contains("keystore looks like a PKCS12 or JKS store"), "{error}");
+    let error = refused(&named("not-there.pem")).await;
+    assert!(error.contains("not-there.pem: No such file"), "{error}");
+    let error = refused(&named(&authority.roots().display().to_string())).await;
+    assert!(error.contains("ca.pem: no private key in it"), "{error}");
+    let error = refused(&format!("{} tls.protocols=\"SSLv3\"", authority.member("A"))).await;
+    assert!(error.contains("`SSLv3` is not spoken here, only TLSv1.3, TLSv1.2"), "{error}");
+}
