@@ -63,3 +63,56 @@ async fn send(channel: Channel, count: u32) {
         }
     }
 }
+
+/// The attributes of a transport that is asked over TCP.
+fn diag(port: u16, more: &str) -> String {
+    format!(
+        "diag.enabled=\"true\" diag.enable_udp=\"false\" diag.enable_tcp=\"true\" diag.port=\"{port}\" {more}"
+    )
+}
+
+#[tokio::test]
+async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
+    let port = 32_000 + (std::process::id() % 1_000) as u16;
+    for (bind_addr, answers, is_silent) in [
+        ("diag.bind_addr=\"127.0.0.2\"", "127.0.0.2", "127.0.0.1"),
+        // A member that is on the loopback only is not for others to ask.
+        ("", "127.0.0.1", "127.0.0.3"),
+    ] {
+        let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, bind_addr));
+        let a = cluster.join("A", Silent).await;
+        let asked = |host: &'static str| tokio::net::TcpStream::connect((host, port));
+        assert!(asked(answers).await.is_ok(), "{answers}");
+        assert!(asked(is_silent).await.is_err(), "{is_silent}");
+        a.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
+    let port = 33_000 + (std::process::id() % 1_000) as u16;
+    for (attributes, is_told) in [
+        ("diag.bind_addr=\"0.0.0.0\"", true),
+        ("diag.bind_addr=\"0.0.0.0\" diag.passcode=\"secret\"", false),
+        ("diag.bind_addr=\"loopback\"", false),
+        ("", false),
+    ] {
+        let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
+        let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, attributes));
+        let a = cluster.join("A", Silent).await;
+        a.close().await;
+        let said = log.take();
+        assert_eq!(said.contains("without diag.passcode"), is_told, "{attributes}: {said}");
+        assert!(!is_told || said.contains(&format!("TCP 0.0.0.0:{port}")), "{said}");
+    }
+}
+
+/// Off unless the stack says otherwise.
+#[tokio::test]
+async fn a_member_answers_nobody_unless_it_is_told_to() {
+    let port = 34_000 + (std::process::id() % 1_000) as u16;
+    let attributes = format!("diag.enable_tcp=\"true\" diag.port=\"{port}\"");
+    let a = Cluster::new("tcp.xml").transport("TCP", &attributes).join("A", Silent).await;
+    assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err());
+    a.close().await;
+}

@@ -196,6 +196,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "ucast_receiver_threads",
     "ucast_recv_buf_size",
     "ucast_send_buf_size",
+    "diag.bind_addr",
     "version",
     "who_has_cache_timeout",
 ];

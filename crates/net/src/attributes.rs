@@ -6,7 +6,7 @@ use std::time::Duration;
 use consort_group::config::{Bytes, Property, ProtocolConfig};
 use consort_group::protocols::registry::ValueError;
 
-use crate::bind_addr::IpVersion;
+use crate::bind_addr::{BindAddr, IpVersion};
 use crate::config::{ClientAuth, EdgeKind, TransportConfig};
 
 /// Sets one field from a text; the error is for people.
@@ -20,6 +20,10 @@ fn ip(text: &str) -> Result<IpAddr, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not an IP address"))
 }
 
+fn selectors(text: &str) -> Result<BindAddr, String> {
+    text.parse().map_err(|error: crate::BindAddrError| error.to_string())
+}
+
 fn size(text: &str) -> Result<usize, String> {
     Ok(parse::<Bytes>(text)?.0 as usize)
 }
@@ -29,15 +33,15 @@ fn buffer(text: &str) -> Result<Option<usize>, String> {
     Ok(Some(size(text)?).filter(|&size| size > 0))
 }
 
-macro_rules! attributes {
-    ($($name:literal => |$config:ident, $text:ident| $body:expr;)+) => {
-        /// Every attribute that the edge reads.
-        const ATTRIBUTES: &[(&str, Set)] = &[$(($name, |$config, $text| {
 /// Names with commas between them.
 fn names(text: &str) -> Vec<String> {
     text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
+macro_rules! attributes {
+    ($($name:literal => |$config:ident, $text:ident| $body:expr;)+) => {
+        /// Every attribute that the edge reads.
+        const ATTRIBUTES: &[(&str, Set)] = &[$(($name, |$config, $text| {
             $body;
             Ok(())
         })),+];
@@ -45,7 +49,7 @@ fn names(text: &str) -> Vec<String> {
 }
 
 attributes! {
-    "bind_addr" => |c, t| c.bind_addr = t.parse().map_err(|e: crate::BindAddrError| e.to_string())?;
+    "bind_addr" => |c, t| c.bind_addr = selectors(t)?;
     "ip_version" => |c, t| c.ip_version = match t {
         "4" => IpVersion::V4,
         "6" => IpVersion::V6,
@@ -82,6 +86,7 @@ attributes! {
     "diag.enabled" => |c, t| c.diag.enabled = parse(t)?;
     "diag.enable_udp" => |c, t| c.diag.enable_udp = parse(t)?;
     "diag.enable_tcp" => |c, t| c.diag.enable_tcp = parse(t)?;
+    "diag.bind_addr" => |c, t| c.diag.bind_addr = Some(selectors(t)?).filter(|_| !t.trim().is_empty());
     "diag.mcast_addr" => |c, t| c.diag.mcast_addr = ip(t)?;
     "diag.port" => |c, t| c.diag.port = parse(t)?;
     "diag.port_range" => |c, t| c.diag.port_range = parse(t)?;
@@ -91,13 +96,13 @@ attributes! {
     "tls.keystore_path" => |c, t| c.tls.keystore_path = parse(t)?;
     "tls.truststore_path" => |c, t| c.tls.truststore_path = parse(t)?;
     "tls.server_name" => |c, t| c.tls.server_name = parse(t)?;
+    "tls.protocols" => |c, t| c.tls.protocols = names(t);
+    "tls.cipher_suites" => |c, t| c.tls.cipher_suites = names(t);
     "tls.client_auth" => |c, t| c.tls.client_auth = match t.to_lowercase().as_str() {
         "none" => ClientAuth::None,
         "want" => ClientAuth::Want,
         "need" => ClientAuth::Need,
         _ => return Err(format!("`{t}` is none of none, want, need")),
-    "tls.protocols" => |c, t| c.tls.protocols = names(t);
-    "tls.cipher_suites" => |c, t| c.tls.cipher_suites = names(t);
     };
 }
 

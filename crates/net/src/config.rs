@@ -58,6 +58,8 @@ pub struct DiagConfig {
     pub enable_udp: bool,
     /// Whether to listen on a TCP port.
     pub enable_tcp: bool,
+    /// Which of the host's addresses to listen on over TCP, and whose interface to hear the group on; all, if absent.
+    pub bind_addr: Option<BindAddr>,
     /// The multicast group.
     pub mcast_addr: IpAddr,
     /// The port, of both.
@@ -76,6 +78,7 @@ impl Default for DiagConfig {
             enabled: false,
             enable_udp: true,
             enable_tcp: false,
+            bind_addr: None,
             mcast_addr: DefaultGroups::PROBE.v4,
             port: 7500,
             port_range: 50,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_group::PhysAddr;
-use consort_net::{Command, DefaultGroups, DiagConfig, Submitter};
+use consort_net::{Command, DefaultGroups, DiagConfig, IpVersion, Submitter};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -57,10 +57,28 @@ pub(crate) fn start(
         return None;
     }
     let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from) };
-    let udp = config.enable_udp.then(|| udp_socket(&config, own)).and_then(|socket| complain("UDP", socket));
-    let tcp = config.enable_tcp.then(|| tcp_socket(&config, own)).and_then(|socket| complain("TCP", socket));
+    let chosen = match chosen(&config, own) {
+        Ok(chosen) => chosen,
+        Err(why) => {
+            tracing::warn!("probe is off: diag.bind_addr: {why}");
+            return None;
+        }
+    };
+    let udp = config.enable_udp.then(|| udp_socket(&config, own, chosen));
+    let udp = udp.and_then(|socket| complain("UDP", socket));
+    let tcp = config.enable_tcp.then(|| tcp_socket(&config, own, chosen));
+    let tcp = tcp.and_then(|socket| complain("TCP", socket));
     if udp.is_none() && tcp.is_none() {
         return None;
+    }
+    let is_udp_open = udp.is_some() && !chosen.is_some_and(|ip| ip.is_loopback());
+    if config.passcode.is_none()
+        && let Some(open) = open_to_others(&config, is_udp_open, tcp.as_ref())
+    {
+        tracing::warn!(
+            "probe listens on {open} without diag.passcode: whoever reaches that can read this member and change it \
+             (diag.passcode, diag.bind_addr=\"loopback\", or diag.enabled=\"false\")"
+        );
     }
     Some(Responder(tokio::spawn(async move {
         tokio::join!(serve_udp(udp, asked.clone()), serve_tcp(tcp, asked));
@@ -71,15 +89,45 @@ fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-fn udp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<UdpSocket> {
+/// The one address that `diag.bind_addr` finds, of our own family; `None`: all. Who is reached on the loopback only is
+/// not for the network to ask either.
+fn chosen(config: &DiagConfig, own: PhysAddr) -> Result<Option<IpAddr>, String> {
+    let Some(selectors) = &config.bind_addr else { return Ok(own.ip.filter(IpAddr::is_loopback)) };
+    let version = if own.ip.is_some_and(|ip| ip.is_ipv6()) { IpVersion::V6 } else { IpVersion::V4 };
+    let found = selectors.choose_of_host(version).map_err(|error| error.to_string())?;
+    Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
+}
+
+/// Where others than this host's own programs reach us, for people.
+fn open_to_others(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
+    let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
+    let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
+    let udp = is_udp.then(|| format!("multicasts to port {}{heard_on}", config.port));
+    let tcp = tcp.and_then(|tcp| tcp.local_addr().ok()).filter(|own| !own.ip().is_loopback());
+    let all: Vec<String> = udp.into_iter().chain(tcp.map(|own| format!("TCP {own}"))).collect();
+    (!all.is_empty()).then(|| all.join(" and "))
+}
+
+fn udp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io::Result<UdpSocket> {
     let group = DefaultGroups::PROBE.choose(config.mcast_addr, own.ip);
     let domain = if group.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SocketAddr::new(group, config.port).into())?;
+    // What other programs have joined on other interfaces is not for us.
+    #[cfg(target_os = "linux")]
+    if group.is_ipv4() {
+        socket.set_multicast_all_v4(false)?;
+    }
     let mut joined = Err(io::Error::other("no interface"));
     for interface in if_addrs::get_if_addrs()? {
+        let is_it = |chosen: IpAddr| {
+            chosen == interface.ip() || (chosen.is_loopback() && interface.ip().is_loopback())
+        };
+        if !chosen.is_none_or(is_it) {
+            continue;
+        }
         let done = match (group, interface.ip()) {
             (IpAddr::V4(group), IpAddr::V4(ip)) => socket.join_multicast_v4(&group, &ip),
             (IpAddr::V6(group), IpAddr::V6(_)) => {
@@ -95,15 +143,15 @@ fn udp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-fn tcp_socket(config: &DiagConfig, own: PhysAddr) -> io::Result<TcpListener> {
-    let any = if own.ip.is_some_and(|ip| ip.is_ipv6()) {
+fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io::Result<TcpListener> {
+    let ip = chosen.unwrap_or(if own.ip.is_some_and(|ip| ip.is_ipv6()) {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {
         IpAddr::from(Ipv4Addr::UNSPECIFIED)
-    };
+    });
     let mut last = io::Error::other("no port");
     for port in config.port..=config.port.saturating_add(config.port_range) {
-        match std::net::TcpListener::bind((any, port)) {
+        match std::net::TcpListener::bind((ip, port)) {
             Ok(listener) => {
                 listener.set_nonblocking(true)?;
                 return TcpListener::from_std(listener);
