@@ -4,9 +4,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use consort_conf::{ConfigError, Variables};
+use consort_conf::{ConfigError, Ignored, Variables};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry::{self, Resolver};
+use consort_group::protocols::{Gms, MembershipPolicy};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
@@ -27,6 +28,7 @@ pub struct ChannelBuilder {
     receiver: Arc<dyn Receiver>,
     handlers: UpHandlers,
     inserted: Vec<(String, Box<dyn Protocol>)>,
+    policy: Option<Arc<dyn MembershipPolicy>>,
 }
 
 impl Channel {
@@ -47,15 +49,11 @@ impl Channel {
     /// As [`Channel::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
-        for ignored in &stack.ignored {
-            tracing::debug!(
-                protocol = ignored.protocol,
-                attribute = ignored.attribute,
-                file = stack.config.file(ignored.position),
-                place = %ignored.position,
-                is_deprecated = ignored.is_deprecated,
-                "has no effect here"
-            );
+        if let Some(missed) = Ignored::line(&stack.ignored, &stack.config, true) {
+            tracing::warn!("set, and without effect here: {missed}");
+        }
+        if let Some(unused) = Ignored::line(&stack.ignored, &stack.config, false) {
+            tracing::info!("known, and without effect here: {unused}");
         }
         Ok(Self::from_config(stack.config))
     }
@@ -69,6 +67,7 @@ impl Channel {
             receiver: Arc::new(Silent),
             handlers: UpHandlers::default(),
             inserted: Vec::new(),
+            policy: None,
         }
     }
 }
@@ -112,6 +111,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// Who is in new views, and in which order: the first is the coordinator. Default: [`crate::DefaultPolicy`], as in JGroups.
+    /// Every member of a cluster has to have the same policy, those of JGroups too (`membership_change_policy`).
+    #[must_use]
+    pub fn membership_policy(mut self, policy: impl MembershipPolicy + 'static) -> Self {
+        self.policy = Some(Arc::new(policy));
+        self
+    }
+
     pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
         std::mem::replace(&mut self.receiver, Arc::new(Silent))
     }
@@ -122,9 +129,9 @@ impl ChannelBuilder {
     ///
     /// [`ConnectError`]; nothing is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
-        let config = self.config;
+        let (config, membership) = (self.config, self.policy);
         // Host names may have to be looked up, which blocks.
-        let made = tokio::task::spawn_blocking(move || make(&config)).await;
+        let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
         let Made { edge, version, diag, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
@@ -183,7 +190,7 @@ struct Made {
     policy: DeliveryPolicy,
 }
 
-fn make(config: &StackConfig) -> Result<Made, ConnectError> {
+fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> Result<Made, ConnectError> {
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
     let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
@@ -197,6 +204,13 @@ fn make(config: &StackConfig) -> Result<Made, ConnectError> {
         let layer = registry::layer(protocol, &mut names)
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
+    }
+    if let Some(policy) = membership {
+        // The layer as it was made has checked what it is told.
+        let gms = config.protocols.iter().position(|protocol| protocol.short_name() == "GMS");
+        let at = gms.ok_or_else(|| ConnectError::NoSuchLayer("GMS".to_owned()))?;
+        let told = registry::properties(&config.protocols[at]).map_err(fail)?;
+        layers[at] = Box::new(Gms::with_policy(told, policy));
     }
     Ok(Made { edge, version, diag, layers, policy })
 }
@@ -258,7 +272,7 @@ mod tests {
 
     fn made(transport: &str, bind: &str) -> Result<Made, ConnectError> {
         let text = format!("<config>\n{transport}\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
-        make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config)
+        make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
 
     /// What FD_SOCK2 listens on beside a transport.

@@ -33,6 +33,7 @@ pub mod rpc;
 pub use builder::ChannelBuilder;
 pub use channel::{Channel, WeakChannel};
 pub use consort_group::protocols::flow::HOLD_LIMIT;
+pub use consort_group::protocols::{DefaultPolicy, MembershipPolicy};
 pub use consort_group::{
     Address, Flags, Message, MessageBatch, Object, Payload, PhysAddr, Primitive, StateError, Transient, View,
     ViewId,

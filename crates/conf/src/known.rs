@@ -21,6 +21,44 @@ pub struct Ignored {
     pub is_deprecated: bool,
 }
 
+/// What members of JGroups' kind would do otherwise than asked, were nobody told that an attribute has no effect.
+const MISSED: &[&str] = &[
+    "after_creation_hook",
+    "diag.bind_interfaces",
+    "receive_interfaces",
+    "receive_on_all_interfaces",
+    "tls.provider",
+    "tls.sni_matchers",
+];
+
+/// JGroups' own membership-change policy, which is ours, too.
+const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
+
+impl Ignored {
+    /// Whether what was asked for is missing, so that somebody should know: other attributes set the size of what is not
+    /// here, such as thread pools.
+    pub fn is_missed(&self) -> bool {
+        MISSED.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
+    }
+
+    /// What to do instead, if there is something.
+    pub fn instead(&self) -> Option<&'static str> {
+        (self.attribute == "membership_change_policy")
+            .then_some("classes of Java's are not run: ChannelBuilder::membership_policy sets a policy")
+    }
+
+    /// Those that are missed, or those that are not, as one line: `TCP.linger (tcp.xml:3:5), …`.
+    pub fn line(all: &[Self], stack: &StackConfig, is_missed: bool) -> Option<String> {
+        let told = all.iter().filter(|one| one.is_missed() == is_missed).map(|one| {
+            let place = format!("{}:{}", stack.file(one.position), one.position);
+            let instead = one.instead().map(|instead| format!("; {instead}")).unwrap_or_default();
+            format!("{}.{} ({place}{instead})", one.protocol, one.attribute)
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+}
+
 /// Attributes of a protocol by name; `true`: deprecated.
 type Names = BTreeMap<&'static str, bool>;
 
@@ -94,7 +132,8 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
                 let fault = Fault::UnknownAttribute { protocol, attribute, nearest };
                 return Err(ConfigError::at(stack, *position, fault));
             };
-            if !is_used(name, attribute) {
+            let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
+            if !is_used(name, attribute) && !is_ours {
                 ignored.push(Ignored {
                     protocol: name.to_owned(),
                     attribute: attribute.to_owned(),
@@ -157,6 +196,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "bundler_type",
     "conn_expire_time",
     "control_queue_bytes",
+    "diag.bind_addr",
     "diag.enable_tcp",
     "diag.enable_udp",
     "diag.enabled",
@@ -187,23 +227,24 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "send_queue_bytes",
     "sock_conn_timeout",
     "tcp_nodelay",
+    "tls.cipher_suites",
     "tls.client_auth",
     "tls.enabled",
     "tls.keystore_path",
+    "tls.protocols",
     "tls.server_name",
     "tls.truststore_path",
     "tos",
     "ucast_receiver_threads",
     "ucast_recv_buf_size",
     "ucast_send_buf_size",
-    "diag.bind_addr",
     "version",
     "who_has_cache_timeout",
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::registry;
+    use super::{Ignored, registry};
     use crate::{ConfigError, Variables, parse_stack};
 
     fn error(text: &str) -> String {
@@ -228,11 +269,9 @@ mod tests {
             error("<config>\n  <TCP bind_port=\"1\"\n       bind_adr=\"x\"/>\n</config>"),
             "my.xml:3:8: unknown attribute `bind_adr` of TCP; did you mean `bind_addr`?"
         );
-    "tls.cipher_suites",
         assert_eq!(
             error("<config><TCP/><pbcast.GMS frobnicate=\"1\"/></config>"),
             "my.xml:1:27: unknown attribute `frobnicate` of GMS"
-    "tls.protocols",
         );
     }
 
@@ -276,6 +315,26 @@ mod tests {
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
         let names: Vec<&str> = stack.ignored.iter().map(|ignored| ignored.attribute.as_str()).collect();
         assert_eq!(names, ["thread_pool.max_threads"]);
+    }
+
+    #[test]
+    fn what_is_missed_is_told_apart_from_what_is_not() {
+        let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\"/>\n\
+                    <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
+        let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
+        let line = |is_missed| Ignored::line(&stack.ignored, &stack.config, is_missed).unwrap();
+        assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
+        let missed = line(true);
+        assert!(missed.starts_with("TCP.tls.sni_matchers (my.xml:1:44), "), "{missed}");
+        assert!(missed.contains("GMS.membership_change_policy (my.xml:2:13; classes of Java's"), "{missed}");
+        assert!(missed.contains("ChannelBuilder::membership_policy"), "{missed}");
+    }
+
+    #[test]
+    fn jgroups_own_membership_policy_is_ours() {
+        let text = "<config><TCP/><pbcast.GMS \
+                    membership_change_policy=\"org.jgroups.protocols.pbcast.GMS$DefaultMembershipPolicy\"/></config>";
+        assert_eq!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored, []);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use consort_conf::Ignored;
 use consort_group::Version;
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
 use consort_net::{EdgeKind, Interface, TransportConfig};
@@ -20,8 +21,8 @@ use crate::join::Join;
 pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Findings) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
-    let stack = match consort_conf::load_stack(&join.config, &variables) {
-        Ok(stack) => stack.config,
+    let (stack, ignored) = match consort_conf::load_stack(&join.config, &variables) {
+        Ok(stack) => (stack.config, stack.ignored),
         Err(error) => {
             findings.bad(checked, error.to_string(), remedy(&error.to_string()));
             return Ok(());
@@ -44,6 +45,16 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
         }
     };
     findings.good(checked, names.join(", "));
+    if let Some(missed) = Ignored::line(&ignored, &stack, true) {
+        findings.warning(
+            "attributes without effect",
+            missed,
+            "take them out, or do what is said about them: nothing here does what they ask for",
+        );
+    }
+    if let Some(unused) = Ignored::line(&ignored, &stack, false) {
+        findings.good("attributes of JGroups' without use here", unused);
+    }
     if transport.kind == EdgeKind::SharedLoopback {
         findings.good("transport", "within this process only: its members are all in one program");
         return Ok(());

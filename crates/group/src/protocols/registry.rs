@@ -223,6 +223,16 @@ pub fn layer(
     Some((entry.make)(&mut Making { config, resolver }))
 }
 
+/// A layer's own settings, for who makes it himself.
+///
+/// # Errors
+///
+/// If a value does not fit its attribute.
+pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
+    let mut nowhere = |_: &str| Ok(Vec::new());
+    Making { config, resolver: &mut nowhere }.properties()
+}
+
 /// The number under which a protocol files its headers.
 pub fn id(name: &str) -> Option<ProtocolId> {
     let config =

@@ -1,0 +1,79 @@
+//! Who is in a view is the application's to say.
+
+mod cluster;
+
+use cluster::{Cluster, join, one_view};
+use consort_channel::{Address, Channel, DefaultPolicy, MembershipPolicy};
+
+/// Who joins comes right after the coordinator, before those who have been there for longer.
+struct NewestSecond;
+
+impl MembershipPolicy for NewestSecond {
+    fn next(
+        &self,
+        current: &[Address],
+        joiners: &[Address],
+        leavers: &[Address],
+        suspects: &[Address],
+    ) -> Vec<Address> {
+        let mut members = DefaultPolicy.next(current, &[], leavers, suspects);
+        for joiner in joiners {
+            if !members.contains(joiner) {
+                members.insert(members.len().min(1), joiner.clone());
+            }
+        }
+        members
+    }
+
+    fn merge(&self, subgroups: &[Vec<Address>]) -> Vec<Address> {
+        DefaultPolicy.merge(subgroups)
+    }
+}
+
+async fn member(cluster: &Cluster, name: &str) -> Channel {
+    join(&cluster.name, cluster.builder(name).membership_policy(NewestSecond)).await
+}
+
+fn ends(channel: &Channel, order: &str) -> bool {
+    channel.view_text().ends_with(order)
+}
+
+#[tokio::test]
+async fn a_policy_of_the_applications_says_who_comes_next() {
+    let cluster = Cluster::new("tcp.xml");
+    let a = member(&cluster, "A").await;
+    let b = member(&cluster, "B").await;
+    let c = member(&cluster, "C").await;
+    one_view(&[&a, &b, &c]).await;
+    for channel in [&a, &b, &c] {
+        assert!(ends(channel, "(3) [A, C, B]"), "{}", channel.view_text());
+    }
+    let d = member(&cluster, "D").await;
+    one_view(&[&a, &b, &c, &d]).await;
+    assert!(ends(&b, "(4) [A, D, C, B]"), "{}", b.view_text());
+    // The last that has come leads when the first goes.
+    a.close().await;
+    one_view(&[&b, &c, &d]).await;
+    assert!(ends(&b, "(3) [D, C, B]"), "{}", b.view_text());
+    for channel in [b, c, d] {
+        channel.close().await;
+    }
+}
+
+/// Other settings of GMS are those of the file also then, and without GMS there is nobody to tell.
+#[tokio::test]
+async fn a_policy_needs_gms_and_leaves_its_settings() {
+    let gms = "<pbcast.GMS print_local_addr=\"true\" join_timeout=\"2s\"/>";
+    let other = "<pbcast.GMS join_timeout=\"777ms\"/>";
+    let cluster = Cluster::new("tcp.xml").edited(&[(gms, other)]);
+    let a = member(&cluster, "A").await;
+    let told = a.with_stack(|stack, _| stack.attribute("GMS", "join_timeout")).await.expect("open");
+    assert!(told.as_deref().is_some_and(|told| told.contains("777")), "{told:?}");
+    a.close().await;
+
+    let text = "<config><TCP bind_addr=\"127.0.0.1\" bind_port=\"0\"/></config>";
+    let stack = consort_conf::parse_stack("my.xml", text, &consort_conf::Variables::new()).unwrap();
+    let builder = Channel::from_config(stack.config).membership_policy(NewestSecond);
+    let error = builder.connect("nobody").await.err().expect("an error").to_string();
+    assert!(error.contains("GMS"), "{error}");
+}
