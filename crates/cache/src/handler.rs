@@ -458,6 +458,27 @@ impl UpHandler for GridHandler {
         parked.into_values().for_each(Waker::wake);
     }
 
+    /// A cache's messages to other members are its calls; what they are like is not measured.
+    fn probe(&self, key: &str) -> Option<String> {
+        match key {
+            "rpcs" | "stats" => {
+                let Traffic { messages_sent, bytes_sent, messages_received, bytes_received } =
+                    self.state().traffic;
+                Some(format!(
+                    "messages_sent={messages_sent}, bytes_sent={bytes_sent}, \
+                     messages_received={messages_received}, bytes_received={bytes_received}"
+                ))
+            }
+            "requests" | "reqtable-info" => Some(self.waiters().len().to_string()),
+            "rpcs-reset" | "rtt-reset" => Some("caches' counters only grow".to_owned()),
+            "rpcs-details" | "rtt" => Some("round trips of caches are not measured".to_owned()),
+            "rpcs-enable-details" | "rpcs-disable-details" | "enable-rpcstats" | "disable-rpcstats" => {
+                Some("there are no details of caches".to_owned())
+            }
+            _ => None,
+        }
+    }
+
     fn closed(&self) {
         let mut state = self.state();
         let node = state.node.take();
@@ -487,5 +508,24 @@ fn end(cache: Option<Arc<OpenCache>>, store: Option<Backed>, standing: Standing)
     match store {
         Some(store) => store.close(then),
         None => then(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_with_caches_answers_probes_keys_for_calls() {
+        let handler = GridHandler::new(1);
+        let told = handler.probe("rpcs").expect("an answer");
+        assert_eq!(told, "messages_sent=0, bytes_sent=0, messages_received=0, bytes_received=0");
+        assert_eq!(handler.probe("requests").as_deref(), Some("0"));
+        for key in
+            ["rpcs-reset", "rpcs-details", "rpcs-enable-details", "rpcs-disable-details", "stats", "rtt"]
+        {
+            assert!(handler.probe(key).is_some(), "{key}");
+        }
+        assert_eq!(handler.probe("jmx"), None, "that is the stack's");
     }
 }

@@ -20,6 +20,11 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
     pub(crate) fn insert(&mut self, number: u64, waker: Waker, is_write: bool) {
         self.waiters.insert(number, Waiter::Waiting { waker, is_write });
     }

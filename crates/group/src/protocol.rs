@@ -130,6 +130,11 @@ pub trait Protocol: Send {
         None
     }
 
+    /// The names of its operations.
+    fn operations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Runs an operation by name, as probe's `op=` does. `None`: there is no such operation.
     fn operation(&mut self, _cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         None

@@ -430,6 +430,12 @@ impl Stack {
         Some(slot.trace.set(value))
     }
 
+    /// The names of a layer's operations; `None` if there is no such layer.
+    pub fn operations(&self, layer: &str) -> Option<&'static [&'static str]> {
+        let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
+        Some(slot.protocol.operations())
+    }
+
     /// Runs a layer's operation. `None`: no such layer or operation.
     pub fn operation(
         &mut self,

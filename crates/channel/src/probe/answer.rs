@@ -5,30 +5,11 @@ use std::fmt::Write as _;
 use consort_group::{Answer, Query, Stack, Time};
 use regex_lite::Regex;
 
+use super::{keys, layers};
 use crate::up_handler::UpHandlers;
 
 /// Bytes of an answer after which further keys are not looked at: a request can name the same key a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
-
-/// The keys that a member knows by themselves.
-const KEYS: &[&str] = &[
-    "keys",
-    "member-addrs",
-    "uuids",
-    "props",
-    "print-protocols",
-    "pp",
-    "jmx",
-    "op",
-    "invoke",
-    "dump-digest",
-    "drops",
-    "rpcs",
-    "rpcs-details",
-    "rpcs-enable-details",
-    "rpcs-disable-details",
-    "rpcs-reset",
-];
 
 /// Answers requests from what the stack and the up handlers tell.
 #[derive(Clone, Default)]
@@ -65,7 +46,11 @@ impl Answerer {
             if text.len() > ANSWER_LEN_MAX {
                 break;
             }
-            for (key, value) in self.values(stack, now, key) {
+            let mut values = self.values(stack, now, key);
+            if values.is_empty() {
+                values.push((key.to_owned(), keys::unanswered(key)));
+            }
+            for (key, value) in values {
                 let _ = write!(text, "{key}={value}\r\n");
             }
         }
@@ -79,7 +64,7 @@ impl Answerer {
         }
         let (word, rest) = key.split_once('=').unwrap_or((key, ""));
         match word {
-            "keys" => one(KEYS.join("\n")),
+            "keys" => one(keys::all(&self.handlers)),
             "member-addrs" => one(member_addrs(stack)),
             "uuids" => one(uuids(stack)),
             "print-protocols" | "pp" => {
@@ -94,6 +79,16 @@ impl Answerer {
             "props" => attributes(stack, rest, None).into_iter().collect(),
             "jmx" => attribute_request(stack, rest),
             "op" | "invoke" => one(operation(stack, now, rest)),
+            "ops" => layers::operations(stack, rest),
+            "metrics" => layers::metrics(stack),
+            "reset-stats" => {
+                let layers = layers::reset(stack, now);
+                let calls = self.handlers.probe("rpcs-reset").map(|told| format!("; calls: {told}"));
+                one(layers + &calls.unwrap_or_default())
+            }
+            "threads" => one(layers::threads()),
+            "insert-protocol" => one(layers::insert(stack, now, rest)),
+            "remove-protocol" => one(layers::remove(stack, now, rest)),
             "dump-digest" => match stack.ask(&Query::Digest) {
                 Some(Answer::Digest(digest)) => {
                     let book = &stack.shared().book;
@@ -213,14 +208,61 @@ mod tests {
         Stack::new(setup, layers)
     }
 
+    fn answer(stack: &mut Stack, request: &str) -> String {
+        Answerer::default().answer(stack, Time::ZERO, request).unwrap()
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_told_so() {
+        let mut stack = stack();
+        let told = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
+        assert!(told.contains("frobnicate=no such key and no such protocol"), "{told}");
+        assert!(told.contains("jmx=FROB=no such key and no such protocol"), "{told}");
+        assert!(told.contains("dump=not here: no threads"), "{told}");
+        assert!(told.contains("rpcs=this member counts no calls"), "{told}");
+        assert!(
+            told.contains("\ndrops") && !told.contains("\nrpcs-details"),
+            "only what is answered: {told}"
+        );
+    }
+
+    #[test]
+    fn operations_and_numbers_of_layers_are_listed() {
+        let mut stack = stack();
+        let told = answer(&mut stack, "ops");
+        assert!(told.contains("GMS={printPreviousViews, suspect}"), "{told}");
+        assert!(!told.contains("STABLE"), "it has none: {told}");
+        assert!(answer(&mut stack, "ops=STABLE").contains("STABLE={}"));
+        let told = answer(&mut stack, "metrics");
+        assert!(told.contains("num_views=0") && !told.contains("is_coordinator"), "{told}");
+    }
+
+    #[test]
+    fn layers_that_others_need_not_have_come_and_go() {
+        let mut stack = stack();
+        let told = answer(&mut stack, "insert-protocol=DELIVERY_TIME=above=GMS");
+        assert!(told.contains("inserted above GMS"), "{told}");
+        assert!(answer(&mut stack, "pp").contains("DELIVERY_TIME\nGMS"));
+        assert!(answer(&mut stack, "reset-stats").contains("reset: DELIVERY_TIME."));
+        let again = answer(&mut stack, "insert-protocol=DELIVERY_TIME=below=GMS");
+        assert!(again.contains("is there already"), "{again}");
+        assert!(answer(&mut stack, "remove-protocol=DELIVERY_TIME").contains("=removed"));
+        assert!(!answer(&mut stack, "pp").contains("DELIVERY_TIME"));
+        for refused in ["remove-protocol=GMS", "insert-protocol=STATE_TRANSFER=above=GMS", "remove-protocol="]
+        {
+            assert!(answer(&mut stack, refused).contains("stays as it is while a member runs"), "{refused}");
+        }
+        for wrong in ["RED", "RED=beside=GMS", "RED=below=TCP", "RED=above=ROOF", "RED=above=GMS=x"] {
+            assert!(!answer(&mut stack, &format!("insert-protocol={wrong}")).contains("inserted"), "{wrong}");
+        }
+    }
+
     #[test]
     fn a_request_that_names_a_key_a_thousand_times_gets_a_bounded_answer() {
         let mut stack = stack();
-        let answer =
-            |stack: &mut Stack, request: &str| Answerer::default().answer(stack, Time::ZERO, request);
-        let one = answer(&mut stack, "props").unwrap().len();
+        let one = answer(&mut stack, "props").len();
         assert!(one > 500, "{one}");
-        let all = answer(&mut stack, &"props ".repeat(1_660)).unwrap().len();
+        let all = answer(&mut stack, &"props ".repeat(1_660)).len();
         assert!(all <= ANSWER_LEN_MAX + one, "{all}");
     }
 }

@@ -4,6 +4,8 @@
 //! TCP; with a passcode, those that do not know it get no answer.
 
 mod answer;
+mod keys;
+mod layers;
 mod passcode;
 mod serve;
 

@@ -435,20 +435,24 @@ impl UpHandler for Inner {
                 let counters = self.stats.counters();
                 Some(counters.map(|(name, count)| format!("{name}={count}")).join(", "))
             }
-            "rpcs-details" => Some(self.details()),
-            "rpcs-enable-details" => {
+            "rpcs-details" | "rtt" => Some(self.details()),
+            "stats" => {
+                let counters = self.stats.counters().map(|(name, count)| format!("{name}={count}"));
+                Some(format!("{}; round trips: {}", counters.join(", "), self.details()))
+            }
+            "rpcs-enable-details" | "enable-rpcstats" => {
                 self.stats.set_details(true);
                 Some("details are on".to_owned())
             }
-            "rpcs-disable-details" => {
+            "rpcs-disable-details" | "disable-rpcstats" => {
                 self.stats.set_details(false);
                 Some("details are off".to_owned())
             }
-            "rpcs-reset" => {
+            "rpcs-reset" | "rtt-reset" => {
                 self.stats.reset();
                 Some("forgotten".to_owned())
             }
-            "requests" => Some(self.correlator.len().to_string()),
+            "requests" | "reqtable-info" => Some(self.correlator.len().to_string()),
             _ => None,
         }
     }

@@ -110,6 +110,10 @@ impl Protocol for DeliveryTime {
         out.put("delivery_max_us", summary.max.as_micros());
     }
 
+    fn operations(&self) -> &'static [&'static str] {
+        &["resetStats"]
+    }
+
     fn operation(&mut self, _cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         (name == "resetStats").then(|| {
             self.summary = Summary::default();

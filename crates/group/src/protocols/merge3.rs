@@ -278,6 +278,10 @@ impl Protocol for Merge3 {
         out.put("num_merge_events", self.merges);
     }
 
+    fn operations(&self) -> &'static [&'static str] {
+        &["sendInfo", "checkInconsistencies"]
+    }
+
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         match name {
             "sendInfo" => self.announce(cx),

@@ -131,6 +131,10 @@ impl Protocol for Discard {
     }
 
     /// `ignore` with members' names adds them, `ignoreNobody` forgets them.
+    fn operations(&self) -> &'static [&'static str] {
+        &["ignore", "ignoreNobody"]
+    }
+
     fn operation(&mut self, _cx: &mut Cx<'_>, name: &str, args: &[&str]) -> Option<Result<String, String>> {
         match name {
             "ignore" => self.ignored.extend(args.iter().map(|&name| name.to_owned())),

@@ -428,6 +428,10 @@ impl Protocol for FlowControl {
         self.granting.probe(out);
     }
 
+    fn operations(&self) -> &'static [&'static str] {
+        &["unblock"]
+    }
+
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         // JGroups' way out for an operator who sees senders stuck.
         if name != "unblock" {

@@ -294,6 +294,10 @@ impl Protocol for Gms {
         out.put("prev_views", self.previous_views.iter().map(|view| format!("{view}\n")).collect::<String>());
     }
 
+    fn operations(&self) -> &'static [&'static str] {
+        &["printPreviousViews", "suspect"]
+    }
+
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         match name {
             "printPreviousViews" => {

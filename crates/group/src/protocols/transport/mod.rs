@@ -422,6 +422,10 @@ impl Protocol for Transport {
         }
     }
 
+    fn operations(&self) -> &'static [&'static str] {
+        &["bundler"]
+    }
+
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, args: &[&str]) -> Option<Result<String, String>> {
         if name != "bundler" {
             return None;
