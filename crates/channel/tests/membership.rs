@@ -74,6 +74,6 @@ async fn a_policy_needs_gms_and_leaves_its_settings() {
     let text = "<config><TCP bind_addr=\"127.0.0.1\" bind_port=\"0\"/></config>";
     let stack = consort_conf::parse_stack("my.xml", text, &consort_conf::Variables::new()).unwrap();
     let builder = Channel::from_config(stack.config).membership_policy(NewestSecond);
-    let error = builder.connect("nobody").await.err().expect("an error").to_string();
+    let error = builder.connect("nobody").await.expect_err("an error").to_string();
     assert!(error.contains("GMS"), "{error}");
 }

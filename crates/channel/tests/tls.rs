@@ -278,7 +278,7 @@ async fn who_shows_no_certificate_is_turned_away_where_one_is_needed() {
 async fn refused(attributes: &str) -> String {
     let cluster = Place::new().cluster(attributes);
     let connecting = cluster.builder("A").connect(&cluster.name);
-    timeout(PATIENCE, connecting).await.expect("in time").err().expect("an error").to_string()
+    timeout(PATIENCE, connecting).await.expect("in time").expect_err("an error").to_string()
 }
 
 #[tokio::test]
