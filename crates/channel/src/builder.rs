@@ -293,6 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn attributes_without_effect_are_two_lines_of_the_log() {
+        let path = std::env::temp_dir().join(format!("consort-ignored-{}.xml", std::process::id()));
+        let text = "<config>\n<TCP thread_pool.max_threads=\"9\" log_details=\"true\" tls.sni_matchers=\"x\"/>\n\
+                    <GMS membership_change_policy=\"org.example.Mine\"/></config>";
+        std::fs::write(&path, text).unwrap();
+        let (log, _guard) = crate::log::Log::begin("consort_channel=info");
+        Channel::from_file(path.to_str().unwrap()).unwrap();
+        let said = log.take();
+        std::fs::remove_file(&path).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{said}");
+        assert!(
+            lines[0].contains("TCP.tls.sni_matchers (") && lines[0].contains("membership_policy"),
+            "{said}"
+        );
+        assert!(
+            lines[1].contains("TCP.thread_pool.max_threads (") && lines[1].contains("log_details"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn fd_sock2_selects_addresses_of_the_transports_ip_version() {
         let six = r#"<TCP bind_addr="::1" bind_port="0" ip_version="6"/>"#;
         assert_eq!(listening(six, "loopback").unwrap(), "::1");

@@ -1,6 +1,7 @@
 //! The jar that the tests of this process use.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use consort_jgroups::Jar;
@@ -27,4 +28,11 @@ pub(crate) fn directory() -> PathBuf {
 /// The class path of the Java member.
 pub(crate) fn classpath() -> String {
     jar().classpath()
+}
+
+/// One of our Java programs.
+pub fn java_program(class: &str) -> Command {
+    let mut command = Command::new("java");
+    command.args(["-cp", &classpath(), class]);
+    command
 }

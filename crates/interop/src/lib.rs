@@ -14,6 +14,7 @@ mod setting;
 mod tool;
 
 pub use consort_jgroups::Network;
+pub use jgroups::java_program;
 pub use member::{Kind, Member};
 pub use network::{in_network, in_own_network};
 pub use setting::Setting;
