@@ -205,8 +205,9 @@ impl Caches {
         manager: CacheManager,
         endpoint: ServerAddress,
         data: Option<&Data>,
+        telemetry: Arc<Telemetry>,
     ) -> Result<Self, AdminError> {
-        let opening = Self::open_all(manager.clone(), endpoint, data);
+        let opening = Self::open_all(manager.clone(), endpoint, data, telemetry);
         waiting::told(&manager, &OWN, opening).await
     }
 
@@ -214,6 +215,7 @@ impl Caches {
         manager: CacheManager,
         endpoint: ServerAddress,
         data: Option<&Data>,
+        telemetry: Arc<Telemetry>,
     ) -> Result<Self, AdminError> {
         // Definitions come and go by hand: what was acknowledged is safe also from a power failure.
         let of = |name| (name, opening(&manager, everywhere(name)));
@@ -236,7 +238,7 @@ impl Caches {
             data: data.cloned(),
             removing: tokio::sync::Mutex::default(),
             counters,
-            telemetry: Arc::default(),
+            telemetry,
             definitions,
             schemas,
             servers,

@@ -35,24 +35,29 @@ type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
 /// The answer to a request that had to wait, and when it has begun.
 type Answered = (Asked, Response, std::time::Instant);
 
+/// Somebody who has come, and what there is for it.
+pub(crate) struct Arrival {
+    pub(crate) stream: TcpStream,
+    pub(crate) tally: Tally,
+    pub(crate) security: Arc<Security>,
+    /// There as soon as the server serves.
+    pub(crate) caches: watch::Receiver<Option<Arc<Caches>>>,
+    pub(crate) threshold: Threshold,
+}
+
 /// Serves a client until it goes, or says what cannot be read, or the server ends. Until it steps over the threshold its client
-/// is not known.
-pub(crate) async fn serve(
-    stream: TcpStream,
-    caches: Arc<Caches>,
-    security: Arc<Security>,
-    threshold: Threshold,
-    mut ending: watch::Receiver<bool>,
-) {
-    let (peer, known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
-    let tally = Tally::of_next(&caches.telemetry);
+/// is not known. Before the server serves, clients wait, and who speaks HTTP is told so.
+pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
+    let Arrival { stream, tally, security, mut caches, threshold } = arrival;
+    let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
     let opened = before(known_by, &mut ending, security.open(stream)).await;
     let Some((mut stream, certificate)) = opened else { return };
     let (mut from, to) = stream.split();
     let mut input = BytesMut::new();
     let Some(first) = before(known_by, &mut ending, first_byte(&mut from, &mut input)).await else { return };
+    let served = caches.borrow().clone();
     if http::begins_with(first) {
-        let (caches, security) = (&*caches, &*security);
+        let (caches, security) = (served.as_deref(), &*security);
         let visitor = Visitor { caches, security, peer, certificate, from, to, input, is_known: false };
         // What few connections need does not make the state of all of them larger.
         if let Err(error) = Box::pin(visitor.serve(known_by, &mut ending)).await {
@@ -60,6 +65,13 @@ pub(crate) async fn serve(
         }
         return;
     }
+    let caches = if let Some(served) = served {
+        served
+    } else {
+        let Some(opened) = opening(&mut caches, &mut ending).await else { return };
+        known_by = Instant::now() + security.patience;
+        opened
+    };
     tally.received(input.len());
     let admission = |of: &Arc<_>| Admission::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
@@ -88,6 +100,17 @@ async fn before<T>(
 ) -> Option<T> {
     tokio::select! {
         met = timeout_at(deadline, met) => met.ok()?.ok(),
+        () = ended(ending) => None,
+    }
+}
+
+/// Waits for the caches; nothing if the server ends before they are there.
+async fn opening(
+    caches: &mut watch::Receiver<Option<Arc<Caches>>>,
+    ending: &mut watch::Receiver<bool>,
+) -> Option<Arc<Caches>> {
+    tokio::select! {
+        opened = caches.wait_for(Option::is_some) => opened.ok()?.clone(),
         () = ended(ending) => None,
     }
 }

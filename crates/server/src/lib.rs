@@ -38,6 +38,7 @@ mod counter_listeners;
 mod counters;
 mod data;
 mod definition;
+mod door;
 mod filter;
 #[doc(hidden)]
 pub mod foreign;

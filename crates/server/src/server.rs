@@ -10,22 +10,19 @@ use consort_cache::{CacheManager, NotHandedOver};
 use consort_hotrod::ServerAddress;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_MAX, DRAIN_TIME_MAX};
 use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
-use crate::http::early::Early;
+use crate::door::Door;
 use crate::listening::listen;
 use crate::security::tls::TlsSettings;
 use crate::security::{
     Security, SecurityError, Settings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
-use crate::strangers::{Serving, Strangers};
-use crate::{changes, connection, transactions};
+use crate::strangers::Strangers;
+use crate::telemetry::Telemetry;
+use crate::{changes, transactions};
 
 /// A server could not start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -205,27 +202,27 @@ impl ServerBuilder {
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
         let alone_after = self.alone_after;
         let data = self.data.map(|directory| Data { directory, alone_after });
-        let mut early = Early::default();
+        let telemetry = Arc::new(Telemetry::default());
+        let mut door = Door::new(listener, security.clone(), telemetry.clone(), strangers);
         let caches = tokio::select! {
-            caches = Caches::open(manager, endpoint, data.as_ref()) => caches,
-            never = early.attend(&listener, security.tls.is_some()) => match never {},
+            caches = Caches::open(manager, endpoint, data.as_ref(), telemetry) => caches,
+            // Who comes meanwhile is met, and clients wait.
+            never = door.attend() => match never {},
         };
         let caches = caches.map_err(|error| match error {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
         })?;
-        Ok(Server { listener, address, caches: Arc::new(caches), security, strangers, early })
+        Ok(Server { address, caches: Arc::new(caches), security, door })
     }
 }
 
 /// A server that listens.
 pub struct Server {
-    listener: TcpListener,
     address: SocketAddr,
     caches: Arc<Caches>,
     security: Arc<Security>,
-    strangers: Strangers,
-    early: Early,
+    door: Door,
 }
 
 impl Server {
@@ -261,73 +258,21 @@ impl Server {
     ///
     /// [`NotHandedOver`], if others may not have everything.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), NotHandedOver> {
-        let Self { listener, caches, security, mut strangers, early, .. } = self;
-        let (ends, ending) = watch::channel(false);
-        let mut connections = JoinSet::new();
+        let Self { caches, mut door, .. } = self;
         // Like the connections it ends with this, also if this is dropped.
         let mut following = JoinSet::new();
         following.spawn({
             let caches = caches.clone();
             async move { tokio::join!(caches.follow(), changes::tell(&caches), transactions::reap(&caches)) }
         });
-        let meet = |strangers: &mut Strangers, stream: TcpStream| {
-            // Answers are written together as they are; waiting for more of them would only cost time.
-            let _ = stream.set_nodelay(true);
-            let (caches, security, ending) = (caches.clone(), security.clone(), ending.clone());
-            strangers
-                .meet(|threshold| Box::pin(connection::serve(stream, caches, security, threshold, ending)));
-        };
-        early.into_guests().for_each(|guest| meet(&mut strangers, guest));
-        tokio::pin!(end);
-        for turn in 1.. {
-            tokio::select! {
-                () = &mut end => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) if connections.len() + strangers.len() < CONNECTIONS_MAX => {
-                        meet(&mut strangers, stream);
-                    }
-                    Ok(_) => {
-                        caches.telemetry.turned_away.one();
-                        tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections");
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "a client cannot be accepted");
-                        // Out of descriptors, as a rule: that passes as others go.
-                        tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
-                    }
-                },
-                Some(serving) = strangers.next() => go_on(&mut connections, serving),
-                Some(_) = connections.join_next() => {}
-            }
-            if turn % ACCEPTED_AT_ONCE == 0 {
-                tokio::task::yield_now().await;
-            }
+        door.open(caches.clone());
+        tokio::select! {
+            () = end => {}
+            never = door.attend() => match never {},
         }
-        drop(listener);
-        let _ = ends.send(true);
-        let drained = async {
-            loop {
-                tokio::select! {
-                    Some(serving) = strangers.next() => go_on(&mut connections, serving),
-                    Some(_) = connections.join_next() => {}
-                    else => break,
-                }
-            }
-        };
-        if timeout(DRAIN_TIME_MAX, drained).await.is_err() {
-            tracing::warn!("{} clients have not taken their answers", connections.len());
-        }
-        strangers.shutdown().await;
-        connections.shutdown().await;
+        door.close().await;
         following.shutdown().await;
         // Requests that were given up may have the caches for a moment more.
         caches.end().await
-    }
-}
-
-/// Goes on with a connection whose client is known, if there is one.
-fn go_on(connections: &mut JoinSet<()>, serving: Option<Serving>) {
-    if let Some(serving) = serving {
-        connections.spawn(serving);
     }
 }

@@ -4,7 +4,7 @@
 //! may see how things are, unless the server's owner has it otherwise.
 
 mod credentials;
-pub(crate) mod early;
+mod early;
 mod exposition;
 mod head;
 mod health;
@@ -74,7 +74,8 @@ fn only_read() -> Reply {
 
 /// A client that speaks HTTP.
 pub(crate) struct Visitor<'a> {
-    pub(crate) caches: &'a Caches,
+    /// Nothing before the server serves.
+    pub(crate) caches: Option<&'a Caches>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
     /// The name in the certificate that it has shown.
@@ -140,14 +141,21 @@ impl Visitor<'_> {
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
-        self.caches.telemetry.http_requests.one();
-        let reply = self.answer(&head).await;
-        // Who guesses has to connect again for each guess.
-        let is_last = head.is_last || reply.code == Code::Unauthorized && head.authorization.is_some();
+        let (reply, is_last) = match self.caches {
+            Some(caches) => {
+                caches.telemetry.http_requests.one();
+                let reply = self.answer(caches, &head).await;
+                // Who guesses has to connect again for each guess.
+                let is_guess = reply.code == Code::Unauthorized && head.authorization.is_some();
+                (reply, head.is_last || is_guess)
+            }
+            // The next one may be told more.
+            None => (early::reply(&head), true),
+        };
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), is_last)))
     }
 
-    async fn answer(&mut self, head: &Head) -> Reply {
+    async fn answer(&mut self, caches: &Caches, head: &Head) -> Reply {
         let Some(resource) = Resource::at(&head.path) else { return unknown() };
         if head.method == Method::Other {
             return only_read();
@@ -157,27 +165,27 @@ impl Visitor<'_> {
             Resource::Detail => false,
             Resource::Metrics => self.security.metrics_are_open,
         };
-        if !is_open && let Err(refusal) = self.permit(head).await {
+        if !is_open && let Err(refusal) = self.permit(caches, head).await {
             return refusal;
         }
         match resource {
             // A server that serves has started.
             Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
-            Resource::Ready => match Health::of_all(self.caches) {
+            Resource::Ready => match Health::of_all(caches) {
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
             },
-            Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(self.caches).name()),
-            Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(self.caches)),
+            Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(caches).name()),
+            Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(caches)),
             Resource::Metrics => {
-                let (content_type, told) = metrics::told(self.caches, self.security, &head.accept);
+                let (content_type, told) = metrics::told(caches, self.security, &head.accept);
                 Reply::new(Code::Ok, content_type, told)
             }
         }
     }
 
     /// Whether its client may see how things are, or else what it is told.
-    async fn permit(&mut self, head: &Head) -> Result<(), Reply> {
+    async fn permit(&mut self, caches: &Caches, head: &Head) -> Result<(), Reply> {
         let Some(authenticator) = &self.security.authenticator else { return Ok(()) };
         let offered = authenticator.mechanisms();
         let unauthorized = |text: &str| match credentials::challenge(&offered) {
@@ -212,7 +220,7 @@ impl Visitor<'_> {
             }
             Ok(Step::Challenge(_)) => Err(unauthorized("this cannot be shown in HTTP")),
             Err(rejection) => {
-                self.caches.telemetry.rejections.one();
+                caches.telemetry.rejections.one();
                 authenticator.note(&rejection, self.peer);
                 Err(unauthorized(&rejection.to_string()))
             }
