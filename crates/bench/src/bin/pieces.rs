@@ -54,8 +54,8 @@ async fn main() -> anyhow::Result<()> {
     let size = bytes.min(VALUE_BYTES_MAX);
     let count = bytes.div_ceil(size);
 
-    let begin = Instant::now();
     gets(&cache, |count| count < WARM_GETS).await?;
+    let begin = Instant::now();
     let alone = gets(&cache, |_| begin.elapsed().as_secs_f64() < arguments.time).await?;
     let writing = beside(&cache, count * size, {
         let cache = cache.clone();
