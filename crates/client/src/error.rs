@@ -99,6 +99,12 @@ pub enum ClientError {
         /// What it says: the user, the operation, and what is missing.
         message: String,
     },
+    /// Others changed the key again and again ([`crate::Cache::compute`]). Nothing was changed.
+    #[error("the key was changed by others in each of {attempts} attempts")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// The network's or a server's: a walk was interrupted, and what is left of it cannot be told any more. What came
     /// before was right.
     #[error("a walk through cache {cache} was interrupted and cannot go on elsewhere")]

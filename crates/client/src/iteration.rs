@@ -34,7 +34,8 @@ const BATCH: usize = 1_024;
 type Decoding<T> = dyn Fn(Item) -> Result<T, ClientError> + Send;
 type Meeting = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
-/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::entries_with_metadata`] and [`Cache::keys`].
+/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`]
+/// and [`Cache::values`].
 ///
 /// Entries come from several servers at once, in no order. One that is there from the first poll to the end comes exactly
 /// once, also if servers die, join or leave meanwhile; one that comes or goes meanwhile may come. For that, the keys of
@@ -379,6 +380,25 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         });
         walk.settings().with_metadata = true;
         walk
+    }
+
+    /// All values, as [`Cache::entries`]. Keys come with them, since it is by their keys that none comes twice.
+    pub fn values(&self) -> Walk<V>
+    where
+        VE: Decode<V>,
+    {
+        let values = self.values.clone();
+        self.walk(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
+    }
+
+    /// Whether there are no entries.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`], if servers cannot tell.
+    pub async fn is_empty(&self) -> Result<bool, ClientError> {
+        let mut walk = self.walk(|_| Ok(())).batch(1);
+        Ok(walk.next().await.transpose()?.is_none())
     }
 
     /// All keys. Values stay where they are, unless a filter is asked for: servers apply one thing at a time.

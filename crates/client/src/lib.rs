@@ -96,6 +96,7 @@ mod bulk;
 mod cache;
 mod client;
 mod clock;
+mod compute;
 mod connection;
 mod counter;
 mod counter_events;

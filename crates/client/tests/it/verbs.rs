@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_client::{
     CacheOptions, Client, ClientError, ConnectError, Flags, Lifetime, ProtocolVersion, RawCache,
     ServerAddress,
@@ -50,6 +51,21 @@ pub(crate) async fn single_keys(cache: &RawCache) {
     assert!(cache.replace(key, two).await.unwrap());
     assert_eq!(cache.swap(key, one).await.unwrap().as_deref(), Some(two));
     assert_eq!(cache.size().await.unwrap(), 1);
+
+    assert!(!cache.replace_if_value(key, two, two).await.unwrap(), "it has another one");
+    assert!(cache.replace_if_value(key, one, two).await.unwrap());
+    assert!(!cache.remove_if_value(key, one).await.unwrap(), "it has another one");
+    let longer = |value: Option<&Bytes>| value.map(|value| [&value[..], b"!"].concat().into());
+    assert_eq!(cache.compute(key, longer).await.unwrap().as_deref(), Some(&b"two!"[..]));
+    assert_eq!(cache.compute(key, |_| None).await.unwrap(), None);
+    assert!(cache.is_empty().await.unwrap());
+    assert_eq!(cache.compute(key, longer).await.unwrap(), None);
+    let first = |value: Option<&Bytes>| value.is_none().then(|| Bytes::from_static(b"one"));
+    assert_eq!(cache.compute(key, first).await.unwrap().as_deref(), Some(one));
+    assert!(cache.remove_if_value(key, one).await.unwrap());
+    assert!(cache.put_if_absent(key, one).await.unwrap());
+    assert!(!cache.is_empty().await.unwrap());
+    assert_eq!(cache.values().next().await.unwrap().unwrap(), one);
 
     let entry = cache.get_with_metadata(key).await.unwrap().unwrap();
     assert_eq!((&entry.value[..], entry.lifetime, entry.created), (one, Lifetime::FOREVER, None));
