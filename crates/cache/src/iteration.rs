@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use consort_grid::{
     CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRefs, IterationError, IterationId, Next,
-    Publication, Segment, TransformFn, What, Write,
+    Publication, Segment, What, Write,
 };
 use futures_core::Stream;
 
@@ -21,7 +21,8 @@ use consort_encoding::Decode;
 /// Keys removed at the same time by [`Cache::clear`]: enough to fill messages, few beside a member's own operations.
 const CLEAR_AT_ONCE: usize = 256;
 
-/// What is to be gone through, and how. From [`Cache::entries`] and [`Cache::keys`].
+/// What is to be gone through, and how. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and
+/// [`Cache::reduce`].
 #[must_use = "nothing is asked before it is polled"]
 pub struct Walk<T> {
     handler: Arc<GridHandler>,
@@ -67,7 +68,7 @@ impl<T> Walk<T> {
     }
 
     /// Only what this transform lets through, as it makes it: see [`Cache::register_transform`]. Where it makes values of
-    /// another type, the entries are to be had from a handle with that type.
+    /// another type, the entries are to be had from a handle with that type. Of [`Cache::reduce`] it is another reduction.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.publication.transform =
             Some(consort_grid::Transform { name: name.into(), arguments: arguments.into() });
@@ -232,6 +233,23 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.walk(What::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
+    /// All values, as [`Cache::entries`]. Keys come with them, since it is by their keys that none comes twice.
+    pub fn values(&self) -> Walk<V>
+    where
+        VE: Decode<V>,
+    {
+        let values = self.value_encoding();
+        self.walk(What::Entries, move |item| Ok(values.decode(item.value)?))
+    }
+
+    /// What a reduction makes of all entries, in parts, which the reader joins: owners apply it to what they have, and no
+    /// entry travels. [`Cache::register_reduction`] makes it known. Of each segment in which it makes something there is a
+    /// part, or a few where there are many entries. An entry that is there from the first poll to the end is in exactly one
+    /// part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one or none.
+    pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> Walk<Bytes> {
+        self.walk(What::Reduced, |item| Ok(item.value)).transform(name, arguments)
+    }
+
     /// How many entries there are: each owner counts its own. What comes or goes meanwhile may be counted.
     ///
     /// # Errors
@@ -290,18 +308,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             }
         }
         self.remove_keys(keys).await
-    }
-
-    /// Makes a function known that [`Walk::transform`] has owners apply to each entry: what it makes of the entry, or
-    /// nothing if the entry is not wanted. Every member must register it, under the same name, before somebody uses it.
-    /// It gets keys and values as their bytes, is called under a segment's lock, must be quick and must not use the cache.
-    pub fn register_transform(
-        &self,
-        name: &str,
-        transform: impl Fn(&[u8], &consort_grid::Entry, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
-    ) {
-        let transform: Arc<TransformFn> = Arc::new(transform);
-        self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
     }
 }
 

@@ -65,6 +65,7 @@ mod compute;
 mod error;
 mod file;
 mod file_persistence;
+mod functions;
 mod handler;
 mod iteration;
 mod lanes;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Counters, Location, MemoryBound, MergeFn, Node, Progress, Stored, TRANSFER_BUDGET, Topology, TransformFn,
+    Counters, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
+use consort_group::Time;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use crate::backed::Backed;
 use crate::cache::{Cache, RawCache};
 use crate::error::{ManagerError, NotHandedOver, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
+use crate::functions::Functions;
 use crate::handler::{GridHandler, Traffic};
 use crate::manager_events::ManagerEvents;
 use crate::options::CacheOptions;
@@ -110,6 +111,13 @@ struct Member {
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
+}
+
+impl CacheManager {
+    /// What the grid's clock shows.
+    pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
+        self.member.handler.clock()
+    }
 }
 
 impl fmt::Debug for CacheManager {
@@ -283,8 +291,8 @@ impl CacheManager {
 
     /// A cache with these settings, those that only this member is to know among them.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
-        let (persistence, transforms) = (None, Vec::new());
-        CacheBuilder { manager: self, settings, persistence, transforms, patience: OPEN_TIMEOUT }
+        let (persistence, functions) = (None, Functions::default());
+        CacheBuilder { manager: self, settings, persistence, functions, patience: OPEN_TIMEOUT }
     }
 
     /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
@@ -407,16 +415,13 @@ impl Drop for Opening {
     }
 }
 
-/// Functions that owners apply to entries, and their names.
-type Transforms = Vec<(String, Arc<TransformFn>)>;
-
 /// A cache that is being opened. One that is open here already stays as it was opened.
 #[must_use]
 pub struct CacheBuilder<'a> {
-    manager: &'a CacheManager,
+    pub(crate) manager: &'a CacheManager,
     settings: CacheSettings,
     persistence: Option<Persistence>,
-    transforms: Transforms,
+    pub(crate) functions: Functions,
     patience: Duration,
 }
 
@@ -436,21 +441,6 @@ impl CacheBuilder<'_> {
     /// What keeps it on this member beyond memory.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
-        self
-    }
-
-    /// Makes a function known for [`crate::Walk::transform`] before this member is asked for anything, as
-    /// [`Cache::register_transform`] does later. It is given entries as they travel.
-    pub fn transform(
-        mut self,
-        name: &str,
-        transform: impl Fn(&[u8], Stored, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
-    ) -> Self {
-        let now = self.manager.member.handler.clock();
-        let transform = move |key: &[u8], entry: &consort_grid::Entry, arguments: &[u8]| {
-            transform(key, Stored::of(entry.clone(), now()), arguments)
-        };
-        self.transforms.push((name.to_owned(), Arc::new(transform)));
         self
     }
 
@@ -503,23 +493,17 @@ impl CacheBuilder<'_> {
         let member = &self.manager.member;
         let opened = match member.begin(&config, memory, persistence.is_some())? {
             Begun::Before(opened) => {
-                member.handler.with_node(|node, _| register(node, opened.id, self.transforms));
+                member.handler.with_node(|node, _| self.functions.register(node, opened.id));
                 opened
             }
             Begun::Now(opening) => {
-                member.open(config, capacity, persistence, self.transforms, &opening).await?;
+                member.open(config, capacity, persistence, self.functions, &opening).await?;
                 opening.done()
             }
         };
         member.until_open(&opened, self.patience).await?;
         let options = CacheOptions { lifetime, flags, ..CacheOptions::default() };
         Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
-    }
-}
-
-fn register(node: &mut Node, cache: CacheId, transforms: Transforms) {
-    for (name, transform) in transforms {
-        node.register_transform(cache, &name, transform);
     }
 }
 
@@ -561,7 +545,7 @@ impl Member {
         config: CacheConfig,
         capacity: Capacity,
         persistence: Option<Persistence>,
-        transforms: Transforms,
+        functions: Functions,
         opening: &Opening,
     ) -> Result<(), OpenError> {
         let Some(opened) = &opening.opened else { return Err(OpenError::Closed) };
@@ -579,7 +563,7 @@ impl Member {
         }
         let begun = self.handler.with_node(|node: &mut Node, now| {
             node.open_backed(now, config, member, container, backing)?;
-            register(node, id, transforms);
+            functions.register(node, id);
             Ok(())
         });
         let error = match begun {

@@ -128,6 +128,42 @@ async fn s004_18_a_transform_runs_on_the_owners() {
 }
 
 #[tokio::test]
+async fn owners_reduce_what_they_have_and_values_come_alone() {
+    let managers = Cluster::loopback("reductions").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    fill(&caches, 300).await;
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
+    let failed = soon("next", caches[0].reduce("smallest", "").next()).await.expect("an error");
+    assert!(failed.unwrap_err().to_string().ends_with("has no transform smallest"));
+    for cache in &caches {
+        cache.register_reduction("largest", move |made, _, entry, below| {
+            let value = number(&entry.value);
+            if value < number(below) && (made.is_empty() || value > number(made)) {
+                *made = value.to_be_bytes().into();
+            }
+        });
+    }
+    let before = managers[0].traffic().bytes_received;
+    let mut parts = caches[0].reduce("largest", Bytes::copy_from_slice(&200_u32.to_be_bytes()));
+    let mut largest = 0;
+    while let Some(part) = soon("next", parts.next()).await {
+        largest = largest.max(number(&part.expect("a part")));
+    }
+    assert_eq!(largest, 199);
+    let received = managers[0].traffic().bytes_received - before;
+    assert!(received < 20_000, "{received} bytes: parts, and no entries");
+
+    let mut values = BTreeSet::new();
+    let mut walk = caches[1].values();
+    while let Some(value) = soon("next", walk.next()).await {
+        assert!(values.insert(number(&value.expect("a value"))));
+    }
+    assert_eq!(values, (0..300).collect());
+    close(managers).await;
+}
+
+#[tokio::test]
 async fn a_cleared_cache_is_empty_for_everybody() {
     let managers = Cluster::loopback("cleared").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;

@@ -191,6 +191,20 @@ pub enum OpenError {
         /// Its value there.
         theirs: Arc<str>,
     },
+    /// The member that would let it in speaks another version of the grid's wire.
+    #[error(
+        "cache {cache}: {member} speaks version {theirs} of the grid's wire, and this member version {ours}"
+    )]
+    OtherVersion {
+        /// The cache.
+        cache: Arc<str>,
+        /// The coordinator of the members that are here.
+        member: Address,
+        /// Its version.
+        theirs: u8,
+        /// The version of this member.
+        ours: u8,
+    },
     /// The store here is of a cache with another setting. It is not touched.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
     StoredDifferently {

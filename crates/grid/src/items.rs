@@ -31,6 +31,14 @@ pub struct ItemRef<'a> {
     pub version: Version,
 }
 
+impl ItemRef<'_> {
+    /// A copy.
+    pub(crate) fn to_item(self) -> Item {
+        let copy = Bytes::copy_from_slice;
+        Item { key: copy(self.key), value: copy(self.value), version: self.version }
+    }
+}
+
 /// An item of an entry on this member.
 #[derive(Clone)]
 pub(crate) enum Held {
@@ -125,6 +133,17 @@ impl Items {
         match self.0 {
             Form::Here(_) => self,
             Form::Came { .. } => Self(Form::Here(self.into_iter().map(Held::Apart).collect())),
+        }
+    }
+
+    /// Adds some at the end.
+    pub(crate) fn append(&mut self, more: Vec<Item>) {
+        if more.is_empty() {
+            return;
+        }
+        *self = std::mem::take(self).made();
+        if let Form::Here(items) = &mut self.0 {
+            items.extend(more.into_iter().map(Held::Apart));
         }
     }
 

@@ -35,9 +35,13 @@ pub enum What {
     Keys,
     /// Nothing: entries are counted.
     Count,
+    /// What a reduction makes of many of them, which [`Publication::transform`] names. Items are parts of the whole, at least
+    /// one for each segment of which it has made something, and have no keys. Each entry that is there throughout is in one of
+    /// them, whatever the guarantee; with [`Guarantee::AtMostOnce`], in one at most.
+    Reduced,
 }
 
-/// A function that owners apply to each entry, by the name under which all members have registered it.
+/// A function that owners apply to their entries, by the name under which all members have registered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transform {
     /// Its name.
@@ -50,6 +54,10 @@ pub struct Transform {
 /// wanted. It is called under a segment's lock: it must be quick and must not use the cache.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
+/// A reduction: adds a key, an entry and its arguments to what it has made of others, which is empty at first. What stays
+/// empty is not sent. It is called as a [`TransformFn`] is.
+pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
+
 /// A question to all owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
@@ -57,7 +65,7 @@ pub struct Publication {
     pub what: What,
     /// How surely.
     pub guarantee: Guarantee,
-    /// Filters and maps where the entries are.
+    /// Filters and maps where the entries are, or reduces, if that is what comes of them.
     pub transform: Option<Transform>,
     /// Only these segments; `None` = all.
     pub segments: Option<Arc<[Segment]>>,
@@ -106,7 +114,7 @@ pub enum Next {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IterationError {
-    /// A member does not know the transform.
+    /// A member does not know the transform, or the reduction.
     #[error("{member} has no transform {name}")]
     UnknownTransform {
         /// Who.

@@ -25,7 +25,8 @@ pub(super) struct Gathering {
 
 impl Gathering {
     pub(super) fn begin(cx: &mut Cx, view: &View) -> Self {
-        let missing = view.members().iter().cloned().collect();
+        let is_foreign = |member: &&Address| cx.foreigners.contains_key(*member);
+        let missing = view.members().iter().filter(|member| !is_foreign(member)).cloned().collect();
         let gathering = Self { ballot: cx.leads.clone(), missing, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
         gathering
@@ -53,6 +54,11 @@ impl Gathering {
             self.asked = cx.now;
             self.ask(cx);
         }
+    }
+
+    /// Who will not answer is not waited for. Returns whether it was the last.
+    pub(super) fn skip(&mut self, member: &Address) -> bool {
+        self.missing.remove(member) && self.missing.is_empty()
     }
 
     /// Takes an answer. Returns whether it was the last.

@@ -100,6 +100,28 @@ impl Coordinator {
         self.role = Role::Gathering(Gathering::begin(cx, view));
     }
 
+    /// A member speaks another version: it has nothing of these caches, and will not answer.
+    pub(crate) fn go_on_without(&mut self, cx: &mut Cx, foreigner: &Address) {
+        let Some(view) = &self.view else { return };
+        match &mut self.role {
+            Role::Gathering(gathering) => {
+                let is_complete = gathering.skip(foreigner);
+                if is_complete {
+                    (self.led, self.restoring) = gathering.finish(cx, view);
+                    self.role = Role::Leading;
+                    self.finish_restored(cx);
+                }
+            }
+            Role::Leading => {
+                let is_complete = self.new.as_mut().is_some_and(|new| new.skip(foreigner));
+                if is_complete {
+                    self.new = None;
+                }
+            }
+            Role::Member => {}
+        }
+    }
+
     /// Somebody tells the coordinator something. `topology` is what it has installed.
     pub(crate) fn handle(
         &mut self,

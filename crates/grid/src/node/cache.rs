@@ -16,7 +16,7 @@ use super::transfer::Transfer;
 use crate::command::{Body, Call, Command, ToCoordinator};
 use crate::merge::Past;
 use crate::planted::Planted;
-use crate::publication::{IterationId, TransformFn};
+use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology};
 
 /// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
@@ -41,6 +41,7 @@ pub(crate) struct Cache {
     pub(crate) is_leaving: bool,
     pub(crate) iterations: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
+    pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
@@ -105,6 +106,7 @@ impl Cache {
             is_leaving: false,
             iterations: BTreeMap::new(),
             transforms: BTreeMap::new(),
+            reductions: BTreeMap::new(),
             persistence: None,
             listeners: Listeners::default(),
             questions: Questions::default(),

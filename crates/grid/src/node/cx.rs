@@ -22,6 +22,8 @@ pub(crate) struct Cx {
     pub(crate) coordinator: Option<Address>,
     /// The ballot under which topologies are installed here.
     pub(crate) promised: Option<Ballot>,
+    /// Members that speak another version of the wire, and which. Bounded by the view.
+    pub(crate) foreigners: BTreeMap<Address, u8>,
     /// Caches that this member has ever been a member of. One is kept when it is closed: others may not have heard of that.
     pub(crate) memberships: BTreeSet<CacheId>,
     /// The ballot under which this member leads, or asks whether it may.
@@ -78,6 +80,7 @@ impl Cx {
             local,
             coordinator: None,
             promised: None,
+            foreigners: BTreeMap::new(),
             memberships: BTreeSet::new(),
             calls: Calls::default(),
             watermarks: Watermarks::default(),

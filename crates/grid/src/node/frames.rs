@@ -13,12 +13,18 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If it cannot be read; the commands before the place were handled.
+    /// If it cannot be read; the commands before the place were handled. That its member speaks another version is told with the
+    /// first of its frames.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
-        let result = self.read_frame(from, frame);
-        if result.is_err() {
-            self.cx.counters.malformed += 1;
+        let mut result = self.read_frame(from, frame);
+        match result {
+            Ok(()) => {}
+            // It is told once.
+            Err(FrameError::OtherVersion { theirs, .. }) if !self.meet_foreigner(from, theirs) => {
+                result = Ok(());
+            }
+            Err(_) => self.cx.counters.malformed += 1,
         }
         self.work();
         result

@@ -16,7 +16,7 @@ use super::caller::RESEND_AFTER;
 use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Body, Fetch, Fetched, PartEnd};
-use crate::items::Items;
+use crate::items::{Item, ItemRef, Items};
 use crate::operation::OperationError;
 use crate::planted::Planted;
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
@@ -43,6 +43,8 @@ pub(crate) struct Iteration {
     given: BTreeMap<Segment, Given>,
     /// Entries counted so far of segments that are not complete.
     partial: BTreeMap<Segment, u64>,
+    /// What a reduction has made so far of segments that are not complete.
+    reduced: BTreeMap<Segment, Vec<Item>>,
     next_nth: u32,
     count: u64,
     failed: Option<IterationError>,
@@ -109,6 +111,7 @@ impl Iteration {
             taken: None,
             given: BTreeMap::new(),
             partial: BTreeMap::new(),
+            reduced: BTreeMap::new(),
             next_nth: 0,
             count: 0,
             failed: None,
@@ -140,6 +143,7 @@ impl Iteration {
         for segment in segments {
             let is_begun = begun == Some(segment);
             self.partial.remove(&segment);
+            self.reduced.remove(&segment);
             match self.publication.guarantee {
                 Guarantee::AtMostOnce if is_begun => continue,
                 Guarantee::ExactlyOnce => {
@@ -443,6 +447,8 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;
     let is_counted = iteration.publication.what == What::Count;
     let mut kept = if iteration.publication.whole { items } else { items.made() };
+    let is_reduced = iteration.publication.what == What::Reduced;
+    let mut completed = Vec::new();
     let mut length = 0;
     let mut refused = Vec::new();
     let begun_with = iteration.lanes[at].cursor.and(iteration.lanes[at].segments.front().copied());
@@ -464,7 +470,15 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
                 let counted = iteration.partial.remove(&segment).unwrap_or(0) + u64::from(part.count);
                 iteration.count += if is_counted { counted } else { fresh as u64 };
                 iteration.given.remove(&segment);
+                completed.append(&mut iteration.reduced.remove(&segment).unwrap_or_default());
                 iteration.lanes[at].segments.pop_front();
+            }
+            // If its giver is lost, another one begins it anew.
+            PartEnd::More if is_reduced => {
+                let made = kept.iter().take(length).skip(from_here).map(ItemRef::to_item);
+                iteration.reduced.entry(segment).or_default().extend(made);
+                length = from_here;
+                break;
             }
             PartEnd::More if is_counted => {
                 *iteration.partial.entry(segment).or_default() += u64::from(part.count);
@@ -485,6 +499,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
         }
     }
     kept.truncate(length);
+    kept.append(completed);
     let lane = &mut iteration.lanes[at];
     lane.cursor = cursor.filter(|_| !lane.segments.is_empty());
     lane.state = LaneState::Ready(kept);

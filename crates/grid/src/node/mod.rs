@@ -17,6 +17,7 @@ mod calls;
 mod cx;
 mod entries;
 mod expiry;
+mod foreigners;
 mod frames;
 mod handover;
 mod idle;
@@ -48,7 +49,7 @@ use crate::coordinator::Coordinator;
 use crate::event::ListenerId;
 use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
-use crate::publication::{IterationId, TransformFn};
+use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{
     Backing, Ballot, CacheConfig, CacheMember, CacheMode, Capacity, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, Topology,
@@ -181,6 +182,13 @@ impl Node {
         }
     }
 
+    /// Makes a reduction known here, as [`Node::register_transform`] does a transform.
+    pub fn register_reduction(&mut self, cache: CacheId, name: &str, reduction: Arc<ReduceFn>) {
+        if let Some(cache) = self.caches.get_mut(&cache) {
+            cache.reductions.insert(name.into(), reduction);
+        }
+    }
+
     /// Makes a merge policy known here. All members must know it before they open a cache that names it.
     pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
         self.cx.merges.insert(name.into(), merge);
@@ -239,6 +247,9 @@ impl Node {
         if cache.is_local() {
             let first = cache.first_topology(&self.cx);
             cache.install(&mut self.cx, first);
+        }
+        if let Some(error) = self.foreign_coordinator(&cache) {
+            return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
         self.caches.insert(id, cache);
@@ -337,6 +348,7 @@ impl Node {
         };
         // What members that are away have finished must stay finished when they come back.
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
+        self.cx.foreigners.retain(|member, _| view.contains(member));
         self.cx.keep_outbox(|member| view.contains(member));
         self.coordinator.handle_view(&mut self.cx, view);
         for cache in self.caches.values() {

@@ -2,8 +2,9 @@
 //! container. An owner keeps nothing between two requests: where to go on is in the request, so there is nothing to be
 //! left behind by readers that vanish.
 
-use bytes::Bytes;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use consort_group::Address;
 
 use super::activation::{Found, LOAD_KEYS, Waiting};
@@ -15,7 +16,7 @@ use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::operation::OperationError;
 use crate::planted::Planted;
-use crate::publication::What;
+use crate::publication::{ReduceFn, Transform, TransformFn, What};
 use crate::{SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
@@ -30,6 +31,13 @@ const KEY_ROOM: u64 = 32;
 
 /// Entries that are looked at for one answer, whatever is filtered: nobody waits behind a longer walk.
 const LOOKS_MAX: usize = 16_384;
+
+/// What is made of entries, with its arguments.
+enum Function {
+    Nothing,
+    Transform(Arc<TransformFn>, Bytes),
+    Reduction(Arc<ReduceFn>, Bytes),
+}
 
 impl Cache {
     pub(super) fn handle_fetch(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch) {
@@ -67,7 +75,7 @@ impl Cache {
     fn room(&self, fetch: &Fetch) -> usize {
         let each = match fetch.what {
             What::Count => return 0,
-            What::Keys => KEY_ROOM,
+            What::Keys | What::Reduced => KEY_ROOM,
             What::Entries => {
                 let all = self.container.bytes() / self.container.len().max(1);
                 all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
@@ -83,6 +91,20 @@ impl Cache {
         self.send(cx, from, Body::Fetched(fetched));
     }
 
+    /// What a request wants made of entries; nothing if that is not known here.
+    fn function(&self, what: What, transform: Option<Transform>) -> Option<Function> {
+        match (what, transform) {
+            (What::Reduced, None) => None,
+            (What::Reduced, Some(Transform { name, arguments })) => {
+                self.reductions.get(&name).map(|function| Function::Reduction(function.clone(), arguments))
+            }
+            (_, None) => Some(Function::Nothing),
+            (_, Some(Transform { name, arguments })) => {
+                self.transforms.get(&name).map(|function| Function::Transform(function.clone(), arguments))
+            }
+        }
+    }
+
     /// What a request gives here, up to the first value that is `missing`. The items go into the answer.
     pub(super) fn fetch(
         &self,
@@ -94,19 +116,14 @@ impl Cache {
     ) -> Fetched {
         let Fetch { iteration, nth, segments, cursor, items_max, what, transform } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
-        let function = match &transform {
-            None => None,
-            Some(transform) => match self.transforms.get(&transform.name) {
-                Some(function) => Some((function.clone(), transform.arguments.clone())),
-                None => {
-                    fetched.is_unknown = true;
-                    return fetched;
-                }
-            },
+        let Some(function) = self.function(what, transform) else {
+            fetched.is_unknown = true;
+            return fetched;
         };
         let mut cursor = cursor.map(|(slot, before)| Cursor { slot: slot as u32, before });
         let (mut bytes, mut looks) = (0, 0);
-        let may_miss = self.container.passive_len() > 0 && (function.is_some() || what == What::Entries);
+        let needs_value = what == What::Entries || !matches!(function, Function::Nothing);
+        let may_miss = self.container.passive_len() > 0 && needs_value;
         let mut stops_at = None;
         for segment in segments {
             let is_read = self.topology().is_some_and(|topology| {
@@ -123,6 +140,7 @@ impl Cache {
             let mut at = cursor.take().unwrap_or(Cursor::START);
             let before = answer.mark();
             let mut count = 0;
+            let mut reduced = Vec::new();
             let end = loop {
                 let room = (items_max as usize).saturating_sub(answer.len());
                 if room == 0 || bytes >= FETCH_BYTES || looks >= LOOKS_MAX {
@@ -147,15 +165,19 @@ impl Cache {
                     }
                     let (key, version) = (visited.key(), visited.version());
                     let value = match (&function, what, loaded_value) {
-                        (Some((function, arguments)), _, loaded) => {
+                        (Function::Reduction(function, arguments), _, loaded) => {
+                            let entry = loaded.unwrap_or_else(|| visited.entry());
+                            return function(&mut reduced, key, &entry, arguments);
+                        }
+                        (Function::Transform(function, arguments), _, loaded) => {
                             match function(key, &loaded.unwrap_or_else(|| visited.entry()), arguments) {
                                 Some(made) => Value::Made(made),
                                 None => return,
                             }
                         }
-                        (None, What::Entries, Some(loaded)) => Value::Made(loaded.value),
-                        (None, What::Entries, None) => Value::Of(visited),
-                        (None, ..) => Value::None,
+                        (Function::Nothing, What::Entries, Some(loaded)) => Value::Made(loaded.value),
+                        (Function::Nothing, What::Entries, None) => Value::Of(visited),
+                        (Function::Nothing, ..) => Value::None,
                     };
                     bytes += key.len() + value.len();
                     count += 1;
@@ -187,6 +209,11 @@ impl Cache {
                     }
                 }
             };
+            if !reduced.is_empty() && end != PartEnd::Refused {
+                bytes += reduced.len();
+                count = 1;
+                answer.push(&[], Value::Made(reduced.into()), Version::NONE);
+            }
             fetched.parts.push(Part { segment, count, end });
             if end == PartEnd::More {
                 break;

@@ -236,6 +236,7 @@ wire_enum!(OpenError {
     2 = Different { cache, setting, ours, theirs },
     3 = OtherData { cache, ours, theirs },
     4 = StoredDifferently { cache, setting, ours, theirs },
+    5 = OtherVersion { cache, member, theirs, ours },
 });
 
 wire_struct!(Lifetime { lifespan, max_idle });
@@ -273,7 +274,7 @@ wire_struct!(Side { since, nth, owners, partings });
 wire_struct!(Past { seen, marks, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused, segment_bytes });
-wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count });
+wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced });
 wire_struct!(Transform { name, arguments });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });

@@ -10,11 +10,18 @@ use super::{FrameError, Result, Wire};
 use crate::command::{Body, CacheId, Command};
 
 /// How a frame begins: what it is, and the version of its form.
-const PREFIX: [u8; 2] = [0xc9, 1];
+const PREFIX: [u8; 2] = [MAGIC, VERSION];
+const MAGIC: u8 = 0xc9;
 
-/// Whether a message's payload begins as a frame does.
+/// The version of everything behind it. Members with others have no cache together.
+pub(crate) const VERSION: u8 = 1;
+
+/// The versions that there may be one day: a member says so if it meets one.
+const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;
+
+/// Whether a message's payload begins as a frame does, be it of this version or of another.
 pub fn is_frame(payload: &[u8]) -> bool {
-    payload.starts_with(&PREFIX)
+    matches!(payload, [MAGIC, version, ..] if VERSIONS.contains(version))
 }
 
 /// Prefix and the number below which everything of the sender's is finished.
@@ -136,11 +143,15 @@ pub(crate) struct FrameReader {
 
 impl FrameReader {
     pub(crate) fn new(mut bytes: Bytes) -> Result<Self> {
-        need(&bytes, "frame", HEAD)?;
+        need(&bytes, "frame", 2)?;
         let found = [bytes[0], bytes[1]];
         if found != PREFIX {
-            return Err(FrameError::Foreign { found, expected: PREFIX });
+            return Err(match is_frame(&bytes) {
+                true => FrameError::OtherVersion { theirs: bytes[1], ours: VERSION },
+                false => FrameError::Foreign { found, expected: PREFIX },
+            });
         }
+        need(&bytes, "frame", HEAD)?;
         bytes.advance(2);
         let finished = bytes.get_u64();
         Ok(Self { bytes, finished, unknown: 0 })
@@ -241,6 +252,12 @@ mod tests {
     fn other_bytes_are_foreign_and_cut_ones_short() {
         let foreign = FrameReader::new(Bytes::from_static(b"GET / HTTP/1.1")).err();
         assert!(matches!(foreign, Some(FrameError::Foreign { found: [b'G', b'E'], .. })));
+        for version in [0, 2, 31, 32] {
+            let error = FrameReader::new(Bytes::from(vec![MAGIC, version])).err().unwrap();
+            let is_version =
+                matches!(error, FrameError::OtherVersion { theirs, ours: 1 } if theirs == version);
+            assert_eq!(is_version, VERSIONS.contains(&version), "{error}");
+        }
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"key"));
         let whole = writer.next(0).unwrap();

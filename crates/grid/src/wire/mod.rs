@@ -11,6 +11,6 @@ mod primitives;
 
 pub(crate) use commands::FetchedItems;
 pub use frame::is_frame;
-pub(crate) use frame::{FrameReader, FrameWriter, LongCommand};
+pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
 pub use primitives::FrameError;
 pub(crate) use primitives::{Result, Wire, read_number, wire_enum, wire_struct};

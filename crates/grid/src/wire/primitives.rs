@@ -30,7 +30,15 @@ pub enum FrameError {
         /// What it says.
         value: u64,
     },
-    /// Not a frame, or of a version that this member does not know.
+    /// A frame of another version of this wire: its member and this one can have no cache together.
+    #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
+    OtherVersion {
+        /// Its version.
+        theirs: u8,
+        /// The version of this member.
+        ours: u8,
+    },
+    /// Not a frame.
     #[error("frame begins with {found:02x?} instead of {expected:02x?}")]
     Foreign {
         /// The first two bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clients::TIMEOUT;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, address};
 use crate::faults::Faults;
 use crate::seeds::every_seed;
 use bytes::Bytes;
@@ -238,6 +238,113 @@ fn entries_are_counted_where_they_are() {
     let id = begin(&mut cluster, 1, Publication { what: What::Count, ..Publication::default() });
     let (found, count) = drain(&mut cluster, 1, id);
     assert_eq!((found.len(), count), (0, 400));
+}
+
+/// Makes the reduction known that [`total`] reads: how many keys there are, and the sum of their numbers.
+fn register_sum(cluster: &mut Cluster) {
+    let cache = cluster.cache();
+    for n in 0..cluster.members.len() {
+        let sum = |made: &mut Vec<u8>, key: &[u8], _: &consort_grid::Entry, _: &[u8]| {
+            let number: u64 = std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
+            let (count, sum) = parts_of(made);
+            *made = [count + 1, sum + number].map(u64::to_be_bytes).concat();
+        };
+        cluster.with(n, |node, _| node.register_reduction(cache, "sum", Arc::new(sum)));
+    }
+}
+
+fn parts_of(made: &[u8]) -> (u64, u64) {
+    let number =
+        |at: usize| made.get(at..at + 8).map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+    (number(0), number(8))
+}
+
+fn summing(guarantee: Guarantee) -> Publication {
+    let transform = Some(consort_grid::Transform { name: "sum".into(), arguments: Bytes::new() });
+    Publication { what: What::Reduced, transform, guarantee, ..Publication::default() }
+}
+
+/// What has come of a reduction, and in how many parts. `meanwhile` happens when something is waited for.
+fn total(
+    cluster: &mut Cluster,
+    n: usize,
+    id: IterationId,
+    mut meanwhile: impl FnMut(&mut Cluster),
+) -> ((u64, u64), usize) {
+    let (mut total, mut parts) = ((0, 0), 0);
+    loop {
+        match next(cluster, n, id) {
+            Next::Items(items) => {
+                for item in items {
+                    assert!(item.key.is_empty());
+                    let (count, sum) = parts_of(&item.value);
+                    total = (total.0 + count, total.1 + sum);
+                    parts += 1;
+                }
+            }
+            Next::Nothing => {
+                cluster.run(Duration::from_millis(1));
+                meanwhile(cluster);
+            }
+            Next::End { .. } => return (total, parts),
+        }
+    }
+}
+
+#[test]
+fn entries_are_reduced_where_they_are_once_each_whoever_leaves_or_crashes() {
+    every_seed(30, |seed, _| {
+        let mut cluster = populated(seed, 3 + (seed % 3) as usize, 300);
+        register_sum(&mut cluster);
+        let id = begin(&mut cluster, 0, summing(Guarantee::ExactlyOnce));
+        let mut faults = 1;
+        let (total, parts) = total(&mut cluster, 0, id, |cluster| {
+            if faults > 0 && cluster.is_settled() {
+                faults -= 1;
+                if seed.is_multiple_of(2) {
+                    cluster.crash(1);
+                    cluster.announce(false);
+                } else {
+                    cluster.leave(1);
+                }
+            }
+        });
+        assert_eq!(total, (300, (0..300).sum()));
+        assert_eq!(parts, 16, "one of each segment");
+    });
+}
+
+#[test]
+fn a_segment_with_many_entries_is_reduced_in_parts_and_begun_anew_where_its_owner_is_lost() {
+    let mode = CacheMode::Distributed { owners: 2 };
+    let config = CacheConfig { segments: 1, mode, ..CacheConfig::new("iterated") };
+    let keys: u64 = 20_000;
+    for is_lost in [false, true] {
+        let mut cluster = Cluster::settled(8, config.clone(), 3);
+        for n in 0..keys {
+            cluster.submit((n % 3) as usize, key(n), put("steady"), TIMEOUT);
+        }
+        cluster.run(Duration::from_secs(1));
+        register_sum(&mut cluster);
+        let reader = (0..3).find(|&n| cluster.members[n].as_ref().unwrap().container.is_empty());
+        let reader = reader.expect("one owns nothing");
+        let owner = cluster.with(reader, |node, _| {
+            let topology = node.topology(CacheConfig::new("iterated").id()).unwrap().clone();
+            topology.read_owners().primary(consort_grid::Segment(0)).unwrap().clone()
+        });
+        let owner = (0..3).find(|&n| Some(address(n)) == owner).unwrap();
+        let id = begin(&mut cluster, reader, summing(Guarantee::default()));
+        let mut answers = 0;
+        let (total, parts) = total(&mut cluster, reader, id, |cluster| {
+            answers += 1;
+            if is_lost && answers == 3 {
+                cluster.crash(owner);
+                cluster.announce(false);
+            }
+        });
+        assert_eq!(total, (keys, (0..keys).sum()), "lost: {is_lost}");
+        assert_eq!(parts, 2);
+    }
 }
 
 /// S004-18.

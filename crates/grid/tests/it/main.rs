@@ -17,4 +17,5 @@ mod progress;
 mod restart;
 mod seeds;
 mod swarm;
+mod versions;
 mod votes;
