@@ -129,6 +129,11 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
         "<infinispan><cache-container><replicated-cache name=\"c\"><encoding><value media-type=\"application/json\"/>\
          </encoding><transaction mode=\"FULL_XA\" locking=\"OPTIMISTIC\"/></replicated-cache></cache-container></infinispan>",
         "<?xml version=\"1.0\"?><local-cache/>",
+        r#"{"distributed-cache": {"mode": "ASYNC", "memory": {"max-size": "15MiB", "when-full": "EXCEPTION"}}}"#,
+        "<replicated-cache configuration=\"org.infinispan.REPL_SYNC\"><memory max-count=\"7\"/><expiration lifespan=\"10s\" \
+         max-idle=\"1\"/><partition-handling when-split=\"ALLOW_READ_WRITES\" merge-policy=\"REMOVE_ALL\"/></replicated-cache>",
+        "localCache:\n  persistence:\n    passivation: true\n    fileStore:\n      purge: true\n      data:\n        \
+         syncWrites: true\n      writeBehind:\n        modificationQueueSize: 9\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }

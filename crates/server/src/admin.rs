@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
 use crate::answer::{Answer, Refusal};
-use crate::caches::{AdminError, Caches};
+use crate::caches::{AdminError, Caches, IfThere};
 use crate::definition::{self, DefinitionError};
 use crate::register::Keeping;
 use crate::schemas;
@@ -27,11 +27,18 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
     let params = Params(params);
     let result = match task {
         "@@cache@names" => caches.names().await.map(|names| serde_json::json!(names).to_string()),
-        "@@cache@create" => create(caches, &params, false).await,
-        "@@cache@getorcreate" => create(caches, &params, true).await,
+        "@@cache@create" => create(caches, &params, IfThere::Refused).await,
+        "@@cache@getorcreate" => create(caches, &params, IfThere::Taken).await,
         "@@cache@remove" => {
             let name = params.get("name").unwrap_or_default();
             caches.remove(&name).await.map(|()| String::new())
+        }
+        "@@cache@reindex" | "@@cache@updateindexschema" => {
+            let name = params.get("name").unwrap_or_default();
+            let found = caches.find(&name).await;
+            found.and_then(|found| {
+                Err(if found.is_some() { AdminError::NotIndexed(name) } else { AdminError::None(name) })
+            })
         }
         MAKE_AVAILABLE => {
             let name = params.get("name").filter(|name| !name.is_empty());
@@ -62,7 +69,7 @@ async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, 
     schemas::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
-async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<String, AdminError> {
+async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Result<String, AdminError> {
     let name = params.get("name").unwrap_or_default();
     let mut keeping = Keeping::Lasting;
     for flag in params.get("flags").unwrap_or_default().split(',').map(str::trim) {
@@ -70,7 +77,8 @@ async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<Str
             // What lasts is what is not said to be volatile; older clients say it.
             "" | "PERMANENT" => {}
             "VOLATILE" => keeping = Keeping::Passing,
-            // An update would have to change a cache.
+            // No cache is changed: there is nothing to update in one that is as it should be.
+            "UPDATE" => if_there = IfThere::TakenIfSame,
             flag => return Err(DefinitionError::Unsupported(format!("flag {flag}")).into()),
         }
     }
@@ -78,5 +86,5 @@ async fn create(caches: &Caches, params: &Params, may_exist: bool) -> Result<Str
         Some(text) => definition::from_text(&name, &text)?,
         None => definition::from_template(&name, params.get("template").as_deref())?,
     };
-    caches.create(&definition, may_exist, keeping).await.map(|()| String::new())
+    caches.create(&definition, if_there, keeping).await.map(|()| String::new())
 }

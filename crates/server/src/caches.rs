@@ -83,6 +83,24 @@ pub(crate) enum AdminError {
     NoData,
     #[error("cache configuration: persistence: the definition of a volatile cache ends with the last server")]
     VolatileStore,
+    #[error(
+        "cache configuration: flag UPDATE: cache '{0}' is there and is different; it is removed and made again"
+    )]
+    Different(String),
+    /// As Infinispan says it.
+    #[error("Indexing was not enabled on cache {0}")]
+    NotIndexed(String),
+}
+
+/// What becomes of the wish for a cache whose name is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IfThere {
+    /// It is refused.
+    Refused,
+    /// The cache is the one that was wanted, whatever it is like.
+    Taken,
+    /// The same if it is like the one that is wanted.
+    TakenIfSame,
 }
 
 /// A cache that clients use.
@@ -350,11 +368,11 @@ impl Caches {
         }
     }
 
-    /// Makes a cache on all servers; whether it is new.
+    /// Makes a cache on all servers.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
-        may_exist: bool,
+        if_there: IfThere,
         keeping: Keeping,
     ) -> Result<(), AdminError> {
         let name = &*definition.config.name;
@@ -374,10 +392,14 @@ impl Caches {
         let value = Bytes::from(definition::to_stored(definition, place.as_deref()));
         let key = Bytes::copy_from_slice(name.as_bytes());
         let is_new = self.definitions.add(&key, value.clone(), keeping).await?;
-        if !is_new && !may_exist {
-            return Err(AdminError::Exists(name.to_owned()));
-        }
         if !is_new {
+            match if_there {
+                IfThere::Refused => return Err(AdminError::Exists(name.to_owned())),
+                IfThere::TakenIfSame if !self.is_like(definition).await? => {
+                    return Err(AdminError::Different(name.to_owned()));
+                }
+                IfThere::Taken | IfThere::TakenIfSame => {}
+            }
             return self.find(name).await.map(drop);
         }
         let opened = self.serve(name, &value).await;
@@ -388,6 +410,13 @@ impl Caches {
             }
         }
         opened.map(drop)
+    }
+
+    /// Whether the cache of this name is as it is defined here.
+    async fn is_like(&self, definition: &Definition) -> Result<bool, AdminError> {
+        let name = &*definition.config.name;
+        let Some(text) = self.definitions.newest(name.as_bytes()).await? else { return Ok(false) };
+        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 == *definition)
     }
 
     /// Removes a cache from all servers, here at once.

@@ -166,3 +166,29 @@ async fn a_store_that_could_not_outlive_the_servers_is_refused() {
     assert!(why.contains("ends with the last server"), "{why}");
     assert_eq!(data.caches(), 0);
 }
+
+#[tokio::test]
+async fn a_cache_is_updated_to_what_it_is_and_to_nothing_else() {
+    let (_server, mut client) = Running::with_cache("updated", "c").await;
+    let update = ("flags", "UPDATE");
+    let same = r#"{"distributed-cache": {"owners": 2, "statistics": true}}"#;
+    assert_eq!(created(&mut client, &[("configuration", same), update]).await.0, Status::Success);
+    let other = "<distributed-cache><memory max-count=\"7\"/></distributed-cache>";
+    let (status, why) = created(&mut client, &[("configuration", other), update]).await;
+    assert_eq!(status, Status::ServerError);
+    assert!(why.contains("cache 'c' is there and is different"), "{why}");
+    assert_eq!(client.ask("", exec("@@cache@remove", "c")).await.status, Status::Success);
+    assert_eq!(created(&mut client, &[("configuration", other), update]).await.0, Status::Success);
+}
+
+#[tokio::test]
+async fn a_cache_without_indexes_is_told_as_infinispan_tells_it() {
+    let (_server, mut client) = Running::with_cache("not-indexed", "c").await;
+    for task in ["@@cache@reindex", "@@cache@updateindexschema"] {
+        let refused = client.ask("", exec(task, "c")).await;
+        let told = (refused.status, error(&refused));
+        assert_eq!(told, (Status::ServerError, "Indexing was not enabled on cache c"), "{task}");
+        let missing = client.ask("", exec(task, "d")).await;
+        assert_eq!(error(&missing), "there is no cache 'd'", "{task}");
+    }
+}
