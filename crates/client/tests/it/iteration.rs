@@ -38,6 +38,9 @@ async fn every_entry_comes_once_in_every_version() {
         let found = all(cache.entries()).await;
         assert_eq!(found.len(), 2_000);
         assert_eq!(found.into_iter().collect::<BTreeMap<_, _>>(), entries);
+        let mut values = all(cache.values()).await;
+        values.sort_unstable();
+        assert!(values.iter().eq(entries.values()));
         client.close().await;
     }
 }
