@@ -56,11 +56,16 @@ impl<T> Drop for Kept<T> {
 }
 
 impl<T: Weighed + Clone + Send + 'static> Kept<T> {
-    /// One that begins.
+    /// One that begins, and that nobody reads yet.
     pub(crate) fn begin(wish: Wish<T>) -> Arc<Self> {
+        Self::for_readers(Arc::new(Fan::new()), wish)
+    }
+
+    /// One that begins. Those who are to hear what servers tell at once are readers already: servers may be quicker than
+    /// whoever begins it.
+    fn for_readers(fan: Arc<Fan<T>>, wish: Wish<T>) -> Arc<Self> {
         let (begins, begun) = watch::channel(None);
         let (client, patience) = (wish.listened.client.clone(), wish.timeout);
-        let fan = Arc::new(Fan::new());
         let keeper = Keeper { wish: Arc::new(wish), fan: fan.clone(), begun: Arc::new(begins) };
         let task = client.spawn(keeper.keep());
         Arc::new(Self { fan, begun, patience, task })
@@ -91,7 +96,9 @@ impl<T: Weighed + Clone + Send + 'static> Hearing<T> {
     /// Begins, with a listener of its own. When this returns, nothing that happens later is missed without a gap.
     pub(crate) async fn begin(wish: Wish<T>, events_max: usize) -> Result<Self, ClientError> {
         let client = wish.listened.client.clone();
-        Self::of(client, Kept::begin(wish), events_max).await
+        let fan = Arc::new(Fan::new());
+        let queue = fan.add(events_max);
+        Self { client, queue, kept: Kept::for_readers(fan, wish) }.begun().await
     }
 
     /// The same with a listener that others may have, too.
@@ -100,16 +107,20 @@ impl<T: Weighed + Clone + Send + 'static> Hearing<T> {
         kept: Arc<Kept<T>>,
         events_max: usize,
     ) -> Result<Self, ClientError> {
-        let (mut begun, patience) = (kept.begun.clone(), kept.patience);
         let queue = kept.fan.add(events_max);
-        let hearing = Self { client, queue, kept };
+        Self { client, queue, kept }.begun().await
+    }
+
+    /// This one, once its listener is at some server.
+    async fn begun(self) -> Result<Self, ClientError> {
+        let (mut begun, patience) = (self.kept.begun.clone(), self.kept.patience);
         let outcome = match timeout(patience, begun.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => outcome.clone(),
             Ok(Err(_)) => Some(Err(ClientError::Closed)),
             Err(_) => None,
         };
         match outcome {
-            Some(Ok(())) => Ok(hearing),
+            Some(Ok(())) => Ok(self),
             Some(Err(error)) => Err(error),
             None => Err(ClientError::TimedOut { after: patience, may_be_done: false }),
         }

@@ -142,6 +142,19 @@ async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
     assert_eq!(key, "b2");
 }
 
+/// The server answers at once, and on another thread than the one that begins to listen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_there_is_told_however_soon_it_comes() {
+    let (_server, client) = Running::with_cache("event-soon", "c").await;
+    let cache = client.cache::<String, u32>("c");
+    cache.put("there", &1).await.unwrap();
+    for _ in 0..2_000 {
+        let mut events = cache.listen().with_state().start().await.unwrap();
+        assert_eq!(entry(&mut events).await, of(EventKind::Existing, "there"));
+        assert_eq!(next(&mut events).await, Event::Complete);
+    }
+}
+
 #[tokio::test]
 async fn listeners_that_servers_refuse_do_not_begin() {
     let (_server, client) = Running::with_cache("events-refused", "c").await;
