@@ -3,10 +3,10 @@
 'use strict';
 
 const assert = require('node:assert/strict');
-const infinispan = require('infinispan');
+const { connector, until } = require('./connect');
 
-const PATIENCE_MS = 60_000;
 const [servers, version, count, user, password, mechanism, trusted] = process.argv.slice(2);
+const connect = connector({ servers, version, count, user, password, mechanism, trusted });
 const suffix = `js-${version}-${mechanism ?? 'open'}`;
 let checks = 0;
 
@@ -15,36 +15,8 @@ function check(found, expected, what) {
   assert.deepEqual(found, expected, what);
 }
 
-function settings(more) {
-  const all = { version, topologyUpdates: Number(count) > 1, ...more };
-  if (user) {
-    all.authentication = { enabled: true, saslMechanism: mechanism, userName: user, password };
-  }
-  if (trusted && trusted !== '-') {
-    all.ssl = { enabled: true, secureProtocol: 'TLS_client_method', trustCerts: [trusted], sniHostName: 'localhost' };
-  }
-  return all;
-}
-
-function addresses() {
-  return servers.split(';').map((address) => {
-    const [host, port] = address.split(':');
-    return { host, port: Number(port) };
-  });
-}
-
 // Whether this version has what came with that one.
 const speaks = (since) => version === 'auto' || Number(version) >= since;
-
-const connect = (more) => infinispan.client(addresses(), settings(more));
-
-async function until(what, isSo) {
-  const end = Date.now() + PATIENCE_MS;
-  while (!(await isSo())) {
-    assert.ok(Date.now() < end, `never: ${what}`);
-    await new Promise((done) => setTimeout(done, 10));
-  }
-}
 
 // From 4.0 on it comes with its metadata.
 const previous = (found) => found?.value ?? found;

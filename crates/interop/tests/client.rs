@@ -1,8 +1,12 @@
 //! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
 
+#[path = "../../client/tests/it/acknowledged.rs"]
+mod acknowledged;
 #[path = "../../client/tests/it/certificates.rs"]
 #[expect(dead_code, reason = "others show certificates and tokens, too")]
 mod certificates;
+#[path = "client/cluster.rs"]
+mod cluster;
 #[path = "client/large.rs"]
 mod large;
 #[path = "client/list.rs"]

@@ -20,6 +20,8 @@ mod node;
 mod owners;
 #[path = "hotrod/releases.rs"]
 mod releases;
+#[path = "hotrod/writes.rs"]
+mod writes;
 
 use owners::Owners;
 
@@ -127,7 +129,10 @@ struct Talking {
 
 impl Talking {
     async fn start(program: &'static str, arguments: Vec<String>) -> Self {
-        let mut command = command(program, arguments).await;
+        Self::begin(command(program, arguments).await)
+    }
+
+    fn begin(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut running = command.spawn().unwrap();
         let (says, said) = mpsc::channel(1_000);

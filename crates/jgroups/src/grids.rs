@@ -54,13 +54,14 @@ pub(crate) fn prepare(tree: &JavaTree) -> Result<(), JarError> {
     for grid in JavaGrid::ALL {
         grid.fetch(tree)?;
     }
-    let sources = tree.root.join("interop/java/src/main/java");
-    let mut compile = Command::new("javac");
-    compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(classpath(&tree.directory));
-    compile.arg("-sourcepath").arg(&sources);
-    compile.arg("-d").arg(tree.directory.join("classes-grid"));
-    compile.arg(sources.join("consort/grid/Member.java"));
-    finish(compile, JDK)
+    let (project, classes) = (tree.root.join("interop/java"), tree.directory.join("classes-grid"));
+    tree.compile_once(&project, &classes, || {
+        let sources = project.join("src/main/java");
+        let mut compile = Command::new("javac");
+        compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(classpath(&tree.directory));
+        compile.arg("-sourcepath").arg(&sources).arg("-d").arg(&classes);
+        finish(compile.arg(sources.join("consort/grid/Member.java")), JDK)
+    })
 }
 
 fn classpath(directory: &Path) -> String {

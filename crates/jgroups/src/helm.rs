@@ -36,7 +36,7 @@ impl Helm {
             let mut build = Command::new("go");
             build.args(["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o"]).arg(&directory);
             build.args(["helm.sh/helm/v3/cmd/helm", "./manifests"]).current_dir(&project);
-            finish(build, "Go 1.26 or later, for Helm")
+            finish(&mut build, "Go 1.26 or later, for Helm")
         })?;
         Ok(Self { root: tree.root.clone(), directory })
     }

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file};
+use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file, java_files};
 
 /// Why Maven is needed.
 const MAVEN: &str = "Maven, for the Hot Rod client";
 
 /// Our programs that need nothing of the newest client's.
-const OF_ALL_RELEASES: [&str; 7] =
-    ["Maps", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
+const OF_ALL_RELEASES: [&str; 8] =
+    ["Maps", "Writes", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
 
 /// A release of the Java client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
         copy.args(["--quiet", "--batch-mode", "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"]);
         copy.arg(format!("-Dartifact=org.infinispan:{artifact}:{version}"));
         copy.arg(format!("-DoutputDirectory={}", to.display()));
-        finish(copy, MAVEN)?;
+        finish(&mut copy, MAVEN)?;
     }
     Ok(())
 }
@@ -122,17 +122,18 @@ impl HotRodClient {
     pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
-        let sources = tree.root.join("interop/hotrod/src/main/java");
-        let package = sources.join("consort/hotrod");
-        let mut compile = compiler(&libraries, &sources, &classes);
-        if release == HotRodRelease::V16_0 {
-            for entry in fs::read_dir(&package).map_err(in_file(&package))? {
-                compile.arg(entry.map_err(in_file(&package))?.path());
+        let project = tree.root.join("interop/hotrod");
+        tree.compile_once(&project, &classes, || {
+            let sources = project.join("src/main/java");
+            let package = sources.join("consort/hotrod");
+            let mut programs = Vec::new();
+            if release == HotRodRelease::V16_0 {
+                java_files(&package, &mut programs)?;
+            } else {
+                programs.extend(OF_ALL_RELEASES.map(|program| package.join(format!("{program}.java"))));
             }
-        } else {
-            compile.args(OF_ALL_RELEASES.map(|program| package.join(format!("{program}.java"))));
-        }
-        finish(compile, JDK)?;
+            finish(compiler(&libraries, &sources, &classes).args(programs), JDK)
+        })?;
         Ok(Self { libraries, classes })
     }
 
@@ -147,10 +148,12 @@ impl HotRodClient {
         let (libraries, classes) =
             (HotRodRelease::V16_0.fetch(&tree)?, tree.directory.join("classes-served"));
         // It shares its load with the members that are measured.
-        let sources = tree.root.join("interop/java/src/main/java");
-        let mut compile = compiler(&libraries, &sources, &classes);
-        compile.arg(sources.join("consort/served/Load.java"));
-        finish(compile, JDK)?;
+        let project = tree.root.join("interop/java");
+        tree.compile_once(&project, &classes, || {
+            let sources = project.join("src/main/java");
+            let mut compile = compiler(&libraries, &sources, &classes);
+            finish(compile.arg(sources.join("consort/served/Load.java")), JDK)
+        })?;
         Ok(class_path(&classes, &libraries))
     }
 

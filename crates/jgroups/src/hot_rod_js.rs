@@ -6,7 +6,10 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
 
-/// A directory with the client in `node_modules` and our program.
+/// What is run, and what it needs.
+const PROGRAMS: [&str; 3] = ["client.js", "writes.js", "connect.js"];
+
+/// A directory with the client in `node_modules` and our programs.
 #[derive(Clone, Debug)]
 pub struct HotRodJsClient {
     directory: PathBuf,
@@ -29,17 +32,23 @@ impl HotRodJsClient {
             let mut install = Command::new("npm");
             install.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]);
             install.current_dir(&directory);
-            finish(install, "npm, for the Hot Rod client of Node.js")
+            finish(&mut install, "npm, for the Hot Rod client of Node.js")
         })?;
-        let program = project.join("client.js");
-        fs::copy(&program, directory.join("client.js")).map_err(in_file(&program))?;
+        for program in PROGRAMS {
+            let (from, to) = (project.join(program), directory.join(program));
+            let text = fs::read(&from).map_err(in_file(&from))?;
+            // One that is there may be running.
+            if fs::read(&to).ok().as_ref() != Some(&text) {
+                fs::write(&to, text).map_err(in_file(&to))?;
+            }
+        }
         Ok(Self { directory })
     }
 
-    /// A command that runs our program.
-    pub fn command(&self) -> Command {
+    /// A command that runs one of our programs, `client` or `writes`.
+    pub fn command(&self, program: &str) -> Command {
         let mut node = Command::new("node");
-        node.arg(self.directory.join("client.js"));
+        node.arg(self.directory.join(format!("{program}.js")));
         node
     }
 }

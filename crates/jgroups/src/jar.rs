@@ -112,7 +112,22 @@ impl JavaTree {
         let mut fetch = Command::new("mvn");
         fetch.args(["--quiet", "--batch-mode", "dependency:copy-dependencies", "--file"]).arg(project);
         fetch.arg(format!("-DoutputDirectory={}", to.display())).args(settings);
-        finish(fetch, why)
+        finish(&mut fetch, why)
+    }
+
+    /// Compiles programs of a project into a directory of their own, unless what is there was made of the same project and of
+    /// the same sources: others may have loaded it.
+    pub(crate) fn compile_once(
+        &self,
+        project: &Path,
+        classes: &Path,
+        compile: impl FnOnce() -> Result<(), JarError>,
+    ) -> Result<(), JarError> {
+        let mut made_of = vec![project.join("pom.xml")];
+        java_files(&project.join("src/main/java"), &mut made_of)?;
+        let read = |path: &PathBuf| fs::read_to_string(path).map_err(in_file(path));
+        let wanted = made_of.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
+        fetch_once(&wanted, classes, compile)
     }
 
     /// Fetches what a project names into a directory of its own, unless it is there.
@@ -137,18 +152,19 @@ impl Jar {
         if !jar.exists() {
             tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
         }
-        let mut unpack = Command::new("jar");
-        unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(directory);
-        finish(unpack, JDK)?;
-        let mut compile = Command::new("javac");
-        compile.args(["--release", "17", "-cp"]).arg(&jar).arg("-d").arg(directory.join("classes"));
-        for package in PACKAGES {
-            let sources = java.join("src/main/java/consort").join(package);
-            for entry in fs::read_dir(&sources).map_err(in_file(&sources))? {
-                compile.arg(entry.map_err(in_file(&sources))?.path());
+        let classes = directory.join("classes");
+        tree.compile_once(&java, &classes, || {
+            let mut unpack = Command::new("jar");
+            unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(directory);
+            finish(&mut unpack, JDK)?;
+            let mut compile = Command::new("javac");
+            compile.args(["--release", "17", "-cp"]).arg(&jar).arg("-d").arg(&classes);
+            let mut sources = Vec::new();
+            for package in PACKAGES {
+                java_files(&java.join("src/main/java/consort").join(package), &mut sources)?;
             }
-        }
-        finish(compile, JDK)?;
+            finish(compile.args(sources), JDK)
+        })?;
         Ok(Self { directory: tree.directory })
     }
 
@@ -207,7 +223,23 @@ pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
         .ok_or_else(|| JarError::Release(pom.to_owned()))
 }
 
-pub(crate) fn finish(mut command: Command, package: &'static str) -> Result<(), JarError> {
+/// The sources below a directory, in the same order every time.
+pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), JarError> {
+    let entries = fs::read_dir(directory).map_err(in_file(directory))?;
+    let entries = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(in_file(directory))?;
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            java_files(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "java") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn finish(command: &mut Command, package: &'static str) -> Result<(), JarError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,

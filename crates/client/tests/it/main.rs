@@ -1,5 +1,6 @@
 //! The client against servers of this process, over real sockets.
 
+mod acknowledged;
 mod certificates;
 mod counters;
 mod failover;

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 }
 
 /// Two owners of each key, which is bytes.
-const DISTRIBUTED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}}}"#;
+pub(crate) const DISTRIBUTED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}}}"#;
 
 const CACHE: &str = "list";
 
@@ -34,39 +34,44 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
     timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// The whole list.
+/// The whole list, in every version.
 pub(crate) async fn all(at: &str, kind: Kind) {
     let newest = connected(at, None).await;
     for version in VERSIONS {
         println!("list in {}", version.unwrap_or("the newest version"));
         let client = connected(at, version).await;
-        if is_from(version, "2.1") {
-            administration(&client).await;
-        } else {
-            newest.administration().create(CACHE, DISTRIBUTED).await.unwrap();
-        }
-        let cache = client.raw(CACHE);
-        one_key(&cache).await;
-        versions(&cache).await;
-        lifetimes(&newest, &client).await;
-        statistics(&client).await;
-        many_keys(&client.cache(CACHE)).await;
-        if is_from(version, "2.1") {
-            listeners(&client, kind).await;
-            near(&client).await;
-        }
-        if is_from(version, "2.3") {
-            walks(&client, kind, version).await;
-        }
-        if is_from(version, "2.7") {
-            counters(&client, version).await;
-            large::multimaps(&client, DISTRIBUTED, version).await;
-        }
-        large::pieces(&client, CACHE, version).await;
-        newest.administration().remove(CACHE).await.unwrap();
-        assert!(!newest.administration().names().await.unwrap().iter().any(|name| name == CACHE));
+        by(&client, &newest, kind, version).await;
         client.close().await;
     }
+}
+
+/// The whole list by a client that speaks this version; by another one what only newer versions have.
+pub(crate) async fn by(client: &Client, newest: &Client, kind: Kind, version: Option<&str>) {
+    if is_from(version, "2.1") {
+        administration(client).await;
+    } else {
+        newest.administration().create(CACHE, DISTRIBUTED).await.unwrap();
+    }
+    let cache = client.raw(CACHE);
+    one_key(&cache).await;
+    versions(&cache).await;
+    lifetimes(newest, client).await;
+    statistics(client).await;
+    many_keys(&client.cache(CACHE)).await;
+    if is_from(version, "2.1") {
+        listeners(client, kind).await;
+        near(client).await;
+    }
+    if is_from(version, "2.3") {
+        walks(client, kind, version).await;
+    }
+    if is_from(version, "2.7") {
+        counters(client, version).await;
+        large::multimaps(client, DISTRIBUTED, version).await;
+    }
+    large::pieces(client, CACHE, version).await;
+    newest.administration().remove(CACHE).await.unwrap();
+    assert!(!newest.administration().names().await.unwrap().iter().any(|name| name == CACHE));
 }
 
 /// The newest that both sides know, and each by itself.
@@ -93,7 +98,7 @@ pub(crate) fn is_from(version: Option<&str>, since: &str) -> bool {
     version.is_none_or(|version| version >= since)
 }
 
-async fn connected(at: &str, version: Option<&str>) -> Client {
+pub(crate) async fn connected(at: &str, version: Option<&str>) -> Client {
     let uri = match version {
         None => format!("hotrod://{at}"),
         Some(version) => format!("hotrod://{at}?protocol_version={version}"),

@@ -8,13 +8,13 @@ use super::{Running, certificates, succeeds, users};
 /// What it calls the versions that it speaks.
 const VERSIONS: [&str; 8] = ["2.2", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1", "auto"];
 
-async fn prepared() -> HotRodJsClient {
+pub(super) async fn prepared() -> HotRodJsClient {
     let client = tokio::task::spawn_blocking(HotRodJsClient::prepare).await.unwrap();
     client.unwrap_or_else(|why| panic!("Node.js interop: {why}"))
 }
 
 async fn node(client: &HotRodJsClient, arguments: &[&str]) {
-    let mut command = client.command();
+    let mut command = client.command("client");
     command.args(arguments);
     succeeds("client.js", command).await;
 }

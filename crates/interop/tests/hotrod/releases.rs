@@ -21,7 +21,7 @@ const VERSIONS: [&str; 13] = [
     "PROTOCOL_VERSION_40",
 ];
 
-async fn prepared(release: HotRodRelease) -> HotRodClient {
+pub(super) async fn prepared(release: HotRodRelease) -> HotRodClient {
     let client = tokio::task::spawn_blocking(move || HotRodClient::of(release)).await.unwrap();
     client.unwrap_or_else(|why| panic!("Java interop: {why}"))
 }

@@ -1,0 +1,82 @@
+//! Our client with three servers of a cluster, theirs or ours: the same list, however it chooses servers; and writes all the
+//! time while a server is killed and another one is added.
+
+use consort_client::Client;
+use consort_interop::{PATIENCE, Tool, in_own_network};
+
+use crate::acknowledged::Callers;
+use crate::list::{self, Kind, eventually};
+use crate::{infinispan, prepared};
+
+/// The whole list with a client that follows the topology, and with one that does not.
+async fn list(at: &str, kind: Kind) {
+    let newest = Client::connect(&format!("hotrod://{at}")).await.expect("a connection");
+    newest.administration().create("known", list::DISTRIBUTED).await.unwrap();
+    // Servers tell of each other when something is asked of a cache.
+    eventually("all servers are known", async || {
+        newest.raw("known").get(&b"key"[..]).await.unwrap();
+        newest.servers().len() == 3
+    })
+    .await;
+    list::by(&newest, &newest, kind, None).await;
+    // In another version, after which its counters are named: those of before stay defined.
+    let uri = format!("hotrod://{at}?client_intelligence=BASIC&protocol_version=4.0");
+    let basic = Client::connect(&uri).await.expect("a connection");
+    list::by(&basic, &newest, kind, Some("4.0")).await;
+    assert_eq!(basic.servers().len(), 1, "it does not follow");
+}
+
+/// Writes that are acknowledged are there whatever becomes of the servers.
+async fn lose_and_add(at: &str, lose: impl FnOnce(), add: impl FnOnce() -> Tool) {
+    const CACHE: &str = "written";
+    let client = Client::connect(&format!("hotrod://{at}")).await.expect("a connection");
+    client.administration().create(CACHE, list::DISTRIBUTED).await.unwrap();
+    let cache = client.cache::<u64, u64>(CACHE).with_timeout(PATIENCE);
+    let known = async |count: usize| {
+        eventually("the client knows the servers", async || client.servers().len() == count).await;
+    };
+    let callers = Callers::begin(&cache, 32);
+    known(3).await;
+    callers.go_on(2_000).await;
+    lose();
+    known(2).await;
+    callers.go_on(2_000).await;
+    // It takes its time, and the callers go on.
+    let _added = tokio::task::block_in_place(add);
+    known(3).await;
+    callers.go_on(2_000).await;
+    callers.end().await;
+}
+
+#[test]
+fn our_client_is_right_with_three_of_infinispans_servers() {
+    let prepared = prepared();
+    in_own_network("cluster::our_client_is_right_with_three_of_infinispans_servers", async move {
+        let _first = infinispan(&prepared, "A", 11222);
+        let second = infinispan(&prepared, "B", 11322);
+        let _third = infinispan(&prepared, "C", 11422);
+        list("127.0.0.1:11222", Kind::Infinispan).await;
+        lose_and_add("127.0.0.1:11222", || drop(second), || infinispan(&prepared, "D", 11522)).await;
+    });
+}
+
+/// A server of ours in the cluster.
+fn consort(name: &str, port: u16) -> Tool {
+    let (name, port) = (format!("--name={name}"), format!("--port={port}"));
+    let found = ["-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]", "-Djgroups.tcp.port_range=5"];
+    let own = ["server", "--cluster=three", "--bind=127.0.0.1", &name, &port];
+    let mut server = Tool::consort(&[&own[..], &found].concat());
+    server.wait_for(&["Hot Rod"]);
+    server
+}
+
+#[test]
+fn our_client_is_right_with_three_of_our_servers() {
+    in_own_network("cluster::our_client_is_right_with_three_of_our_servers", async move {
+        let _first = consort("A", 11222);
+        let second = consort("B", 11322);
+        let _third = consort("C", 11422);
+        list("127.0.0.1:11222", Kind::Consort).await;
+        lose_and_add("127.0.0.1:11222", || drop(second), || consort("D", 11522)).await;
+    });
+}

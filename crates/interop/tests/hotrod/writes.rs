@@ -1,0 +1,77 @@
+//! Unmodified clients that write all the time while a server is killed and another one is added: whatever was acknowledged
+//! is read, and clients that follow the topology know the servers that there are.
+
+use std::process::Command;
+
+use consort_jgroups::HotRodRelease;
+
+use super::{Running, Talking, node, releases};
+
+/// What a client's program says of itself while it writes.
+fn of(servers: usize, follows: bool) -> String {
+    if follows { format!("written {servers}") } else { "written".to_owned() }
+}
+
+/// A client writes to three servers' cluster, whose second one is killed; then there is a fourth. `program` has the servers
+/// as its argument.
+async fn lose_and_add_a_server(cluster: &str, follows: bool, program: impl FnOnce(&str) -> Command) {
+    let [a, b, c] = Running::three(cluster).await;
+    // Who does not follow needs to know others than the one that is killed.
+    let known = if follows { b.at.clone() } else { [&*a.at, &b.at, &c.at].join(";") };
+    let mut writing = Talking::begin(program(&known));
+    writing.says(&of(3, follows)).await;
+    b.kill().await;
+    a.sees(2).await;
+    writing.says(&of(2, follows)).await;
+    writing.says(&of(2, follows)).await;
+    let d = Running::start(cluster, "D").await;
+    writing.says(&of(3, follows)).await;
+    d.owners.are(3).await;
+    writing.says(&of(3, follows)).await;
+    writing.end().await;
+    for server in [a, c, d] {
+        server.end().await;
+    }
+}
+
+async fn java(release: HotRodRelease, cluster: &str, intelligence: &str) {
+    let client = releases::prepared(release).await;
+    let follows = intelligence != "BASIC";
+    lose_and_add_a_server(cluster, follows, |servers| {
+        let mut command = client.command("Writes");
+        command.args([servers, intelligence, "PROTOCOL_VERSION_AUTO"]);
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_16_0_loses_nothing_that_was_acknowledged() {
+    java(HotRodRelease::V16_0, "hotrod-writes-16-0", "HASH_DISTRIBUTION_AWARE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_loses_nothing_that_was_acknowledged_also_if_it_does_not_follow() {
+    java(HotRodRelease::V16_0, "hotrod-writes-basic", "BASIC").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_15_2_loses_nothing_that_was_acknowledged() {
+    java(HotRodRelease::V15_2, "hotrod-writes-15-2", "HASH_DISTRIBUTION_AWARE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_16_2_loses_nothing_that_was_acknowledged() {
+    java(HotRodRelease::V16_2, "hotrod-writes-16-2", "HASH_DISTRIBUTION_AWARE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_loses_nothing_that_was_acknowledged() {
+    let client = node::prepared().await;
+    lose_and_add_a_server("hotrod-writes-node", true, |servers| {
+        let mut command = client.command("writes");
+        command.args([servers, "auto"]);
+        command
+    })
+    .await;
+}
