@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) struct Served {
     child: Killed,
     port: u16,
+    /// How long it took until clients could connect.
+    pub(super) start: Duration,
 }
 
 impl Served {
@@ -77,6 +79,7 @@ impl Served {
         ready: &'static str,
         port: u16,
     ) -> anyhow::Result<Self> {
+        let begun = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = Killed(child.with_context(|| format!("starting {name}"))?);
         let output = child.0.stdout.take().with_context(|| format!("what {name} says"))?;
@@ -87,10 +90,10 @@ impl Served {
                 let _ = tell.send(line);
             }
         });
-        let (mut said, until) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut said, until) = (Vec::new(), begun + PATIENCE);
         loop {
             match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) if line.contains(ready) => return Ok(Self { child, port }),
+                Ok(line) if line.contains(ready) => return Ok(Self { child, port, start: begun.elapsed() }),
                 Ok(line) => said.push(line),
                 Err(_) => bail!("{name} has not started:\n{}", said.join("\n")),
             }

@@ -15,7 +15,7 @@ use crate::java::{self, Jdk};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
-use crate::sample::Samples;
+use crate::sample::{Runs, Samples};
 use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
 use crate::tools;
@@ -31,6 +31,12 @@ const SOCKET_TARGET: f64 = 1.3;
 
 const P999_TARGET: f64 = 1.0 / 3.0;
 const MEMORY_TARGET: f64 = 0.1;
+
+/// Until clients can connect.
+const START_TARGET_MS: f64 = 100.0;
+
+/// How often our server starts: it is quick, and what it needs is in memory after the first time.
+const STARTS: usize = 5;
 
 /// What a request may take with our client, of what it takes with Java's.
 const CLIENT_TARGET: f64 = 1.0 / 3.0;
@@ -56,14 +62,33 @@ struct Point {
 struct Record {
     java_client: Option<String>,
     redis: Option<String>,
+    /// How long servers took to start, in milliseconds.
+    starts: Starts,
     points: Vec<Point>,
+}
+
+#[derive(Default, Serialize)]
+struct Starts {
+    ours: Vec<f64>,
+    infinispan: Vec<f64>,
+}
+
+impl Starts {
+    fn rows(&self) -> [Row; 2] {
+        let (ours, theirs) = (Runs(self.ours.clone()), Runs(self.infinispan.clone()));
+        let of = || ("server starts".to_owned(), "ms");
+        [
+            Row::alone(of(), &ours, Some(Target::AtMost(START_TARGET_MS))),
+            Row::beside(Rival::Infinispan, of(), &ours, Some(&theirs), None),
+        ]
+    }
 }
 
 /// Servers that stay up, idle, while others have their turn.
 struct Java {
     ours: JavaClient,
     theirs: JavaClient,
-    _infinispan: Served,
+    infinispan: Served,
 }
 
 impl Java {
@@ -76,7 +101,7 @@ impl Java {
         let ours = JavaClient::start((server.directory(), &classpath), &jdk, consort, options)?;
         let theirs = JavaClient::start((server.directory(), &classpath), &jdk, &infinispan, options)?;
         Progress::result(&ours.version);
-        Ok(Self { ours, theirs, _infinispan: infinispan })
+        Ok(Self { ours, theirs, infinispan })
     }
 }
 
@@ -85,10 +110,12 @@ pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
     if version.is_none() {
         eprintln!("bench: redis-server and redis-benchmark are not installed, and not measured");
     }
-    let mut record = Record { java_client: None, redis: version, points: Vec::new() };
+    let mut record =
+        Record { java_client: None, redis: version, starts: Starts::default(), points: Vec::new() };
     let mut outcome = Outcome::default();
     let measured = all(options, &mut record, |record| findings.keep("server", record));
     outcome.failures.extend(measured.err());
+    outcome.rows.extend(record.starts.rows());
     for point in &record.points {
         let pairs = [&point.java, &point.infinispan, &point.sockets, &point.own];
         outcome.errors += pairs.into_iter().map(Pairs::errors).sum::<u64>();
@@ -101,9 +128,13 @@ pub(crate) fn server(options: &Options, findings: &mut Findings<'_>) {
 fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) -> anyhow::Result<()> {
     let most = options.hotrod_callers.iter().max().copied().unwrap_or_default();
     let mut progress = Progress::new(planned(options) * options.hotrod_callers.len() as u32);
+    for _ in 0..STARTS {
+        record.starts.ours.push(Served::consort()?.start.as_secs_f64() * 1e3);
+    }
     let consort = Served::consort()?;
     let mut java = options.needs_java_servers().then(|| Java::start(&consort, options)).transpose()?;
     record.java_client = java.as_ref().map(|java| java.ours.version.clone());
+    record.starts.infinispan.extend(java.as_ref().map(|java| java.infinispan.start.as_secs_f64() * 1e3));
     for &callers in &options.hotrod_callers {
         let mut point = Point { callers, ..Point::default() };
         let measured =
