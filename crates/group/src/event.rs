@@ -145,6 +145,13 @@ pub enum Query<'a> {
     /// Are all members' multicasts sent by one of them? Then a member's may come when it has left, and all cost the
     /// credits of that one.
     IsSentByOne,
+    /// Does something of this sender wait for what comes before it? Layers that ask for it again answer.
+    HasGap {
+        /// Whose messages.
+        sender: &'a Address,
+        /// Its multicasts, or its unicasts to us?
+        is_multicast: bool,
+    },
     /// Bytes of the largest message that leaves a fragmentation layer.
     FragSize,
     /// How much credit of one sender may stay with unfinished business (a message of which pieces are missing)
@@ -162,7 +169,7 @@ pub enum Query<'a> {
 pub enum Answer {
     /// To `Digest` and `DigestOf`.
     Digest(Digest),
-    /// To `IsServer` and `IsSentByOne`.
+    /// To `IsServer`, `IsSentByOne` and `HasGap`.
     Yes(bool),
     /// To `FragSize` and `Withholdable`.
     Number(u64),

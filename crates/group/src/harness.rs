@@ -41,11 +41,12 @@ struct Seen {
     down_events: Vec<Event>,
     controls: Vec<String>,
     digest: Option<Digest>,
+    has_gap: Option<bool>,
     raise: Option<Event>,
     learn: Option<u64>,
 }
 
-/// The layer below: collects what comes down. Answers `Query::Digest` if the test says so.
+/// The layer below: collects what comes down. Answers `Query::Digest` and `Query::HasGap` if the test says so.
 struct Floor(Arc<Mutex<Seen>>);
 
 impl Protocol for Floor {
@@ -84,6 +85,7 @@ impl Protocol for Floor {
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
             Query::Digest | Query::DigestOf(_) => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
+            Query::HasGap { .. } => self.0.lock().unwrap().has_gap.map(Answer::Yes),
             _ => None,
         }
     }
@@ -258,6 +260,12 @@ impl Harness {
     /// What the floor answers when asked for the digest.
     pub(crate) fn answer_digest(&mut self, digest: Digest) -> &mut Self {
         self.seen.lock().unwrap().digest = Some(digest);
+        self
+    }
+
+    /// What the floor answers when asked whether something waits for what comes before it.
+    pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
+        self.seen.lock().unwrap().has_gap = Some(has_gap);
         self
     }
 

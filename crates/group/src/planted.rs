@@ -39,6 +39,8 @@ pub enum Planted {
     CreditForgotten,
     /// UFC and MFC count what comes of members only.
     StrangersNotCounted,
+    /// Who asks for credits is given them, whatever lies before the application.
+    CreditsForAsking,
     /// FD_ALL3 suspects a member for ever.
     SuspicionNotWithdrawn,
     /// SEQUENCER's members broadcast their messages themselves.
@@ -57,7 +59,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -76,6 +78,7 @@ impl Planted {
         Self::LeaverNotPassedOn,
         Self::CreditForgotten,
         Self::StrangersNotCounted,
+        Self::CreditsForAsking,
         Self::SuspicionNotWithdrawn,
         Self::CoordinatorBypassed,
         Self::StrangersHeard,

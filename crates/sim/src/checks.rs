@@ -36,6 +36,7 @@ pub(crate) type Broken = (&'static str, String);
 pub(crate) fn all(world: &World) -> Result<(), Broken> {
     order(world)?;
     content(world)?;
+    memory(world)?;
     views(world)?;
     membership(world)?;
     if world.is_sequenced() {
@@ -49,6 +50,16 @@ pub(crate) fn content(world: &World) -> Result<(), Broken> {
     for node in &world.nodes {
         if let Some(got) = node.log.got.iter().find(|got| !got.is_whole) {
             return Err(("messages arrive whole", format!("{} got {got:?}", node.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Before no application lies more of one sender than flow control lets through, however slow it is.
+fn memory(world: &World) -> Result<(), Broken> {
+    for node in &world.nodes {
+        if let Some(what) = node.backlog.excess() {
+            return Err(("memory is bounded", format!("{}: {what}", node.name)));
         }
     }
     Ok(())

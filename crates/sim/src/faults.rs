@@ -152,7 +152,8 @@ impl Faults {
                 }
             }
             5 if self.mix.slowness => {
-                let slowness = Duration::from_micros(world.rng.below(3_000));
+                // From what keeps up easily to a sixth of what everybody sends.
+                let slowness = Duration::from_micros(world.rng.below(30_000));
                 world.nodes[node].slowness = slowness;
                 world.tell_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
             }

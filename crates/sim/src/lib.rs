@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod beside;
 mod calm;
 mod checks;

@@ -8,6 +8,7 @@ use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
 
+use crate::backlog::Backlog;
 use crate::grid::Member;
 
 /// A message of the simulated application as its receiver sees it.
@@ -54,6 +55,8 @@ pub(crate) struct Node {
     /// From when until when it was stopped.
     pub(crate) pauses: Vec<(Time, Option<Time>)>,
     pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
+    /// What lies before its application.
+    pub(crate) backlog: Backlog,
     /// How long its application takes for a message.
     pub(crate) slowness: Duration,
     /// When its application has worked through what it has been given.
@@ -111,12 +114,14 @@ impl Node {
             seed: rng.next_u64(),
             version,
         };
+        let stack = Stack::new(setup, layers);
+        let backlog = Backlog::above(&stack);
         Ok(Self {
             name,
             place,
             address,
             phys: phys(place),
-            stack: Some(Stack::new(setup, layers)),
+            stack: Some(stack),
             member: None,
             log: Log::default(),
             rate: 1.0,
@@ -124,6 +129,7 @@ impl Node {
             is_paused: false,
             pauses: Vec::new(),
             waiting: Vec::new(),
+            backlog,
             slowness: Duration::ZERO,
             busy_until: now,
             wakes_at: None,

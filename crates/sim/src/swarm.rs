@@ -37,6 +37,8 @@ pub struct Report {
     pub bytes: u64,
     /// Messages that applications got.
     pub delivered: u64,
+    /// The most bytes of one sender that have lain before an application: of those that flow control counts.
+    pub backlog: u64,
     /// How many members there have been.
     pub members: usize,
     /// How long it took from the end of the faults to one view with nothing outstanding.
@@ -160,6 +162,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         packets: world.totals.packets,
         bytes: world.totals.bytes,
         delivered: world.totals.delivered,
+        backlog: world.nodes.iter().map(|node| node.backlog.most()).max().unwrap_or_default(),
         members: world.nodes.len(),
         healed_after,
     })

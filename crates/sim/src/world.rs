@@ -46,6 +46,7 @@ enum Happening {
         src: Address,
         is_multicast: bool,
         credit: u64,
+        is_counted: bool,
     },
     Send {
         node: usize,
@@ -299,7 +300,10 @@ impl World {
                     self.work(node);
                 }
             }
-            Happening::Consumed { node, src, is_multicast, credit } => {
+            Happening::Consumed { node, src, is_multicast, credit, is_counted } => {
+                if is_counted {
+                    self.nodes[node].backlog.consume(&src, is_multicast, credit);
+                }
                 let own = self.nodes[node].clock(self.now);
                 if let Some(stack) = &mut self.nodes[node].stack {
                     stack.handle_consumed(own, &src, is_multicast, credit);
@@ -535,7 +539,8 @@ impl World {
             if self.nodes[node].member.is_some() {
                 let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
                 self.frame_above(node, &src, payload);
-                self.consume(node, src, is_multicast, message.credit);
+                // Whose messages say nothing of when they were sent.
+                self.consume(node, src, is_multicast, message.credit, false);
                 continue;
             }
             let bytes = message.payload_bytes().cloned().unwrap_or_default();
@@ -550,17 +555,38 @@ impl World {
             let nth_view = one.log.views.len();
             let got = Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now, nth_view };
             one.log.got.push(got);
-            self.consume(node, src, is_multicast, message.credit);
+            let is_counted = self.has_counted(sender, node, is_multicast, number);
+            self.consume(node, src, is_multicast, message.credit, is_counted);
         }
     }
 
+    /// Whether flow control has had its sender count this message for this receiver: it does not know of those that are
+    /// not in its view, whom its multicasts reach all the same over UDP or once they are merged, and what waits for
+    /// somebody who leaves that view goes out.
+    fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
+        let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
+            return false;
+        };
+        let dest = (!is_multicast).then(|| receiver.clone());
+        let sent = sender.log.sent.get(&dest).zip(usize::try_from(number).ok());
+        let Some(&sent) = sent.and_then(|(sent, number)| sent.get(number.checked_sub(1)?)) else {
+            return false;
+        };
+        let since = sender.log.views.partition_point(|(at, _)| *at <= sent).saturating_sub(1);
+        sender.log.views[since..].iter().all(|(_, view)| view.contains(receiver))
+    }
+
     /// The application takes its time for a message, and returns its credits.
-    fn consume(&mut self, node: usize, src: Address, is_multicast: bool, credit: u32) {
+    fn consume(&mut self, node: usize, src: Address, is_multicast: bool, credit: u32, is_counted: bool) {
         if credit > 0 {
             let one = &mut self.nodes[node];
+            if is_counted {
+                one.backlog.add(&src, is_multicast, credit.into());
+            }
             one.busy_until = one.busy_until.max(self.now) + one.slowness;
             let at = one.busy_until;
-            self.at(at, Happening::Consumed { node, src, is_multicast, credit: credit.into() });
+            let credit = credit.into();
+            self.at(at, Happening::Consumed { node, src, is_multicast, credit, is_counted });
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Simulated clusters: a few seeds of every stack in every test run; `consort sim` runs as many as you like.
 
-use consort_sim::{Plan, run};
+use std::time::Duration;
+
+use consort_sim::{Mix, Plan, Traffic, run};
 
 fn seeds(stack: &str, members: usize, seeds: std::ops::Range<u64>) {
     let plan = Plan::new(stack, members);
@@ -47,4 +49,22 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(first, second);
     let other = run(&plan, 43).unwrap_or_else(|violation| panic!("{violation}"));
     assert_ne!(first.trace, other.trace);
+}
+
+/// S000-6: in a minute with nothing but slow applications, what lies before one of them of any sender is never more than the credits,
+/// and comes close to them. (Under SEQUENCER they are those of a coordinator, and another one after a merge.)
+#[test]
+fn before_a_slow_application_lie_no_more_than_the_credits() {
+    let slow = Mix { slowness: true, ..Mix::NONE };
+    let traffic = Traffic { interval: Duration::from_millis(5), unicasts: 0.3, size_max: 2_000 };
+    for stack in ["tcp.xml", "udp.xml"] {
+        let mut plan = Plan::new(stack, 4).with_faults(slow).with_traffic(traffic);
+        plan.turmoil = Duration::from_secs(60);
+        let most = (0..4).map(|seed| match run(&plan, seed) {
+            Ok(report) => report.backlog,
+            Err(violation) => panic!("{stack}: {violation}"),
+        });
+        let most = most.max().unwrap_or_default();
+        assert!((90_000..=100_000).contains(&most), "{stack}: {most} bytes of 100,000");
+    }
 }

@@ -7,12 +7,17 @@
 //! waited for `max_block_time`.)
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use crate::{Address, ProbeOut, View};
+use crate::{Address, ProbeOut, Time, View};
 
 /// Senders that are not in the view, and that are counted. A flood of invented ones, or of members that leave, must not
 /// grow the table; who is forgotten may have to wait for `max_block_time`, once.
 pub(super) const STRANGERS_MAX: usize = 1_000;
+
+/// An answer is with its sender within this time: whoever asks again before has asked for the same. (What was asked over
+/// and over while nothing got through arrives together.)
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// A sender as this receiver sees it.
 struct Sender {
@@ -20,6 +25,16 @@ struct Sender {
     left: u64,
     /// Delivered to the application and not consumed yet.
     outstanding: u64,
+    /// It has asked when what it lacks was not known yet, or had just been given.
+    is_owed: bool,
+    /// When it was given what was lost to it.
+    replaced_at: Option<Time>,
+}
+
+impl Sender {
+    const fn new(max: u64) -> Self {
+        Self { left: max, outstanding: 0, is_owed: false, replaced_at: None }
+    }
 }
 
 /// Credits to give back, per sender.
@@ -53,7 +68,7 @@ impl Granting {
         self.bound();
         for member in view.members() {
             if !self.senders.contains_key(member) {
-                self.senders.insert(member.clone(), Sender { left: self.max, outstanding: 0 });
+                self.senders.insert(member.clone(), Sender::new(self.max));
             }
         }
     }
@@ -70,7 +85,7 @@ impl Granting {
             self.bound();
         }
         let max = self.max;
-        self.senders.entry(address.clone()).or_insert(Sender { left: max, outstanding: 0 })
+        self.senders.entry(address.clone()).or_insert_with(|| Sender::new(max))
     }
 
     pub(super) fn delivered(&mut self, sender: &Address, bytes: u64) {
@@ -83,7 +98,8 @@ impl Granting {
         let (max, min) = (self.max, self.min);
         let sender = self.sender(sender);
         sender.outstanding = sender.outstanding.saturating_sub(bytes);
-        sender.left = sender.left.saturating_sub(bytes);
+        // More than the credits together: it has had those of the rest already.
+        sender.left = sender.left.saturating_sub(bytes).max(sender.outstanding.min(max));
         if sender.left > min {
             return None;
         }
@@ -92,14 +108,32 @@ impl Granting {
         Some(granted)
     }
 
-    /// A sender has waited for long and asks. JGroups gives all it asks for; here a sender gets what does not put
-    /// more than `max_credits` before the application, so that waiting long enough is no way around a slow receiver.
-    /// Somebody of whom nothing has come has nothing outstanding.
-    pub(super) fn requested(&mut self, sender: &Address, bytes: u64) -> u64 {
-        let Some(sender) = self.senders.get_mut(sender) else { return bytes.min(self.max) };
-        let granted = bytes.min(self.max.saturating_sub(sender.outstanding));
-        sender.left = (sender.left + granted).min(self.max);
-        granted
+    /// A sender has waited for long and asks for what it lacks. JGroups gives all of it. Here it gets what the application
+    /// has consumed: what lies before that is the application's, so that waiting long enough is no way around a slow
+    /// receiver. The rest was never meant for us, as around a join or a merge, and is lost to the sender unless we give it;
+    /// or it is still on its way, for certain if there is a gap; or we have given it just now. Then the sender is to ask
+    /// again when more is known ([`Self::settled`]).
+    pub(super) fn requested(&mut self, now: Time, sender: &Address, bytes: u64, has_gap: bool) -> u64 {
+        let max = self.max;
+        let sender = self.sender(sender);
+        let consumed = max - std::mem::replace(&mut sender.left, max);
+        let elsewhere = bytes.saturating_sub(consumed + sender.outstanding);
+        let is_answered = sender.replaced_at.is_some_and(|at| now.since(at) < ANSWER_TIME);
+        sender.is_owed = elsewhere > 0 && (has_gap || is_answered);
+        if elsewhere == 0 || sender.is_owed {
+            return consumed.min(bytes);
+        }
+        sender.replaced_at = Some(now);
+        (consumed + elsewhere).min(bytes).min(max)
+    }
+
+    /// The application goes on: whether this sender is owed something and there is no gap any more. Once.
+    pub(super) fn settled(&mut self, sender: &Address, has_gap: impl FnOnce() -> bool) -> bool {
+        let owed = self.senders.get_mut(sender).filter(|sender| sender.is_owed);
+        owed.is_some_and(|sender| {
+            sender.is_owed = has_gap();
+            !sender.is_owed
+        })
     }
 
     /// What each sender has left by our count, and what of its messages the application has not consumed.

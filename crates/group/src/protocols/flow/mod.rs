@@ -78,6 +78,18 @@ const BLOCKED: TimerKey = TimerKey(1);
 /// Asking more often than this is pointless, whatever `max_block_time` says.
 const ASK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// Who may have lost count is asked when it has let us wait this long, if `max_block_time` is longer. What we sent before
+/// is there by then: asked at once it would take that for lost, and give us credits for it a second time.
+const DOUBT_TIME: Duration = Duration::from_millis(100);
+
+/// How long we wait for credits before we ask for them.
+#[derive(Clone, Copy)]
+struct Patience {
+    all: Duration,
+    /// With those that may have counted less than we have sent.
+    doubtful: Duration,
+}
+
 /// What becomes of a message on its way down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Taken {
@@ -173,20 +185,20 @@ impl FlowControl {
             Credits::Multicast(multicast) => multicast.release(cx),
         };
         if is_blocked {
-            self.ask_doubtful(cx);
+            self.plan_ask(cx);
         } else {
             cx.disarm(BLOCKED);
         }
     }
 
-    /// Whoever may have lost count is asked when it first lets us wait, and not only after `max_block_time`: it gives
-    /// what its application has consumed.
-    fn ask_doubtful(&mut self, cx: &mut Cx<'_>) {
-        let doubtful = match &mut self.credits {
-            Credits::Unicast(unicast) => unicast.doubtful(cx.now()),
-            Credits::Multicast(multicast) => multicast.doubtful(cx.now()),
+    fn plan_ask(&self, cx: &mut Cx<'_>) {
+        let due = match &self.credits {
+            Credits::Unicast(unicast) => unicast.due(self.patience()),
+            Credits::Multicast(multicast) => multicast.due(self.patience()),
         };
-        self.ask(cx, doubtful);
+        if let Some(due) = due {
+            cx.arm(BLOCKED, due.since(cx.now()));
+        }
     }
 
     fn receive(&mut self, cx: &mut Cx<'_>, header: FcHeader, message: &Message) {
@@ -204,7 +216,11 @@ impl FlowControl {
             }
             FcHeader::CreditRequest => {
                 self.counters.requests_received += 1;
-                let granted = self.granting.requested(&src, credits);
+                let has_gap = has_gap(cx, &src, self.kind.is_multicast());
+                let granted = self.granting.requested(cx.now(), &src, credits, has_gap);
+                #[cfg(feature = "planted")]
+                let granted =
+                    if cx.has_planted(crate::Planted::CreditsForAsking) { credits } else { granted };
                 if granted > 0 {
                     self.replenish(cx, &src, granted);
                 }
@@ -221,8 +237,9 @@ impl FlowControl {
         }
     }
 
-    fn block_time(&self) -> Duration {
-        self.config.max_block_time.max(ASK_INTERVAL_MIN)
+    fn patience(&self) -> Patience {
+        let all = self.config.max_block_time.max(ASK_INTERVAL_MIN);
+        Patience { all, doubtful: all.min(DOUBT_TIME) }
     }
 
     /// How many bytes of messages that must not block may wait.
@@ -233,9 +250,9 @@ impl FlowControl {
     fn drop_unsent(&mut self, cx: &mut Cx<'_>, message: &Message, length: u64) {
         self.counters.dropped += 1;
         cx.discard(message, DropReason::NoCredits);
-        let wait = self.block_time();
+        let patience = self.patience();
         if let Credits::Multicast(multicast) = &mut self.credits {
-            let missing = multicast.dropped(cx.now(), wait, length);
+            let missing = multicast.dropped(cx.now(), patience.all, length);
             self.ask(cx, missing);
         }
     }
@@ -255,6 +272,11 @@ impl FlowControl {
         }
         self.release(cx);
     }
+}
+
+/// Whether something of this sender has come and waits for what was sent before it.
+fn has_gap(cx: &Cx<'_>, sender: &Address, is_multicast: bool) -> bool {
+    cx.ask(&Query::HasGap { sender, is_multicast }) == Some(Answer::Yes(true))
 }
 
 impl Protocol for FlowControl {
@@ -299,11 +321,8 @@ impl Protocol for FlowControl {
         });
         batch.messages = messages;
         if is_blocked {
-            self.ask_doubtful(cx);
-        }
-        if is_blocked && !cx.is_armed(BLOCKED) {
-            self.counters.blockings += 1;
-            cx.arm(BLOCKED, self.block_time());
+            self.counters.blockings += u64::from(!cx.is_armed(BLOCKED));
+            self.plan_ask(cx);
         }
     }
 
@@ -345,11 +364,15 @@ impl Protocol for FlowControl {
         {
             return;
         }
-        if is_multicast == self.kind.is_multicast()
-            && let Some(granted) = self.granting.consumed(src, credit)
-        {
-            let src = src.clone();
-            self.replenish(cx, &src, granted);
+        if is_multicast != self.kind.is_multicast() {
+            return;
+        }
+        if let Some(granted) = self.granting.consumed(src, credit) {
+            self.replenish(cx, src, granted);
+        }
+        if self.granting.settled(src, || has_gap(cx, src, is_multicast)) {
+            // Nothing but a hint to ask again.
+            self.replenish(cx, src, 0);
         }
     }
 
@@ -376,15 +399,13 @@ impl Protocol for FlowControl {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
-        let (now, wait) = (cx.now(), self.block_time());
-        let (overdue, since) = match &mut self.credits {
-            Credits::Unicast(unicast) => (unicast.overdue(now, wait), unicast.waiting_since()),
-            Credits::Multicast(multicast) => (multicast.overdue(now, wait), multicast.waiting_since()),
+        let (now, patience) = (cx.now(), self.patience());
+        let overdue = match &mut self.credits {
+            Credits::Unicast(unicast) => unicast.overdue(now, patience),
+            Credits::Multicast(multicast) => multicast.overdue(now, patience),
         };
         self.ask(cx, overdue);
-        if let Some(since) = since {
-            cx.arm(BLOCKED, wait.saturating_sub(now.since(since)));
-        }
+        self.plan_ask(cx);
     }
 
     fn held(&self, dest: Option<&Address>) -> u64 {

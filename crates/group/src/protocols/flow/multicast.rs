@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use std::time::Duration;
 
-use super::Taken;
+use super::{Patience, Taken};
 use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
 /// Credits of all members and the queue.
@@ -118,6 +118,11 @@ impl MulticastCredits {
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
         let most = self.sent + self.max;
         let Some(limit) = self.limits.get_mut(member) else { return };
+        if credits == 0 {
+            // Its answer to what we asked was not all of it.
+            self.doubtful.insert(member.clone());
+            return;
+        }
         let was_smallest = *limit == self.limit;
         *limit = limit.saturating_add(credits).min(most);
         if was_smallest {
@@ -148,14 +153,28 @@ impl MulticastCredits {
         false
     }
 
-    /// Whom to ask for credits, and how many: those that have let the first message in the queue wait this long.
-    pub(super) fn overdue(&mut self, now: Time, wait: Duration) -> Vec<(Address, u64)> {
+    /// When to ask for credits next.
+    pub(super) fn due(&self, patience: Patience) -> Option<Time> {
+        let first = self.queue.front()?.length() as u64;
+        let cost = first.min(self.max);
+        let lacks = |member| self.limits.get(member).is_some_and(|limit| self.sent + cost > *limit);
+        let is_doubtful = self.doubtful.iter().any(lacks);
+        Some(self.waiting_since + if is_doubtful { patience.doubtful } else { patience.all })
+    }
+
+    /// Whom to ask for credits, and how many: those that have let the first message in the queue wait for too long.
+    pub(super) fn overdue(&mut self, now: Time, patience: Patience) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
-        if now.since(self.waiting_since) < wait {
+        let waited = now.since(self.waiting_since);
+        if waited < patience.doubtful {
             return Vec::new();
         }
-        self.waiting_since = now;
-        self.lacking(first.length() as u64)
+        let mut lacking = self.lacking(first.length() as u64);
+        lacking.retain(|(member, _)| self.doubtful.remove(member) || waited >= patience.all);
+        if waited >= patience.all || !lacking.is_empty() {
+            self.waiting_since = now;
+        }
+        lacking
     }
 
     /// A message of this length was dropped. The same, but at once: such senders do not wait.
@@ -168,17 +187,6 @@ impl MulticastCredits {
         self.lacking(length)
     }
 
-    /// Whom to ask at once, and for how much: who lets us wait and may have counted less than we have sent.
-    pub(super) fn doubtful(&mut self, now: Time) -> Vec<(Address, u64)> {
-        let Some(first) = self.queue.front().filter(|_| !self.doubtful.is_empty()) else { return Vec::new() };
-        let mut lacking = self.lacking(first.length() as u64);
-        lacking.retain(|(member, _)| self.doubtful.remove(member));
-        if !lacking.is_empty() {
-            self.waiting_since = now;
-        }
-        lacking
-    }
-
     fn lacking(&self, length: u64) -> Vec<(Address, u64)> {
         let cost = length.min(self.max);
         self.limits
@@ -186,11 +194,6 @@ impl MulticastCredits {
             .filter(|(_, limit)| self.sent + cost > **limit)
             .map(|(member, limit)| (member.clone(), self.max - limit.saturating_sub(self.sent)))
             .collect()
-    }
-
-    /// Since when the first message in the queue waits.
-    pub(super) fn waiting_since(&self) -> Option<Time> {
-        (!self.queue.is_empty()).then_some(self.waiting_since)
     }
 
     pub(super) const fn held(&self) -> u64 {

@@ -12,7 +12,7 @@ fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
     harness.install(view(1, numbers));
     harness.take_up_events();
     let others = || numbers.iter().copied().filter(|n| *n != 1);
-    // Everybody has been asked once, as it is at the first time after a view, and all credits are there.
+    // Everybody has been asked once, as it is when it first lets us wait after a view, and all credits are there.
     let id = if kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC };
     let dests = if kind.is_multicast() { vec![None] } else { others().map(Some).collect() };
     for bytes in [MAX as usize, 1] {
@@ -22,6 +22,7 @@ fn harness(kind: FlowKind, numbers: &[u64]) -> Harness {
             harness.send(message);
         }
     }
+    harness.advance(DOUBT_TIME);
     for _ in 0..2 {
         for n in others() {
             harness.up(credits(id, n, FcHeader::Replenish, MAX as i64));
@@ -231,11 +232,74 @@ fn unicasts_to_a_member_that_leaves_go_out() {
 #[test]
 fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    let ask = |from, lacking| credits(ProtocolId::UFC, from, FcHeader::CreditRequest, lacking);
     harness.up(from(2, 900, false));
-    harness.up(credits(ProtocolId::UFC, 2, FcHeader::CreditRequest, 900));
-    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 100)]);
-    harness.up(credits(ProtocolId::UFC, 9, FcHeader::CreditRequest, 700));
+    harness.up(ask(2, 900));
+    assert_eq!(told(&mut harness), [], "all that it lacks is before the application");
+    harness.consumed(&member(2), false, 200);
+    harness.up(ask(2, 900));
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 200)]);
+    harness.up(ask(9, 700));
     assert_eq!(told(&mut harness), [(9, FcHeader::Replenish, 700)], "also who is not a member yet");
+}
+
+/// What was asked over and over while nothing got through arrives together.
+#[test]
+fn what_is_lost_is_replaced_once() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2]);
+    let ask = || credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900);
+    harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
+    harness.up(ask()).up(ask());
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)]);
+    harness.up(from(2, 50, true)).consumed(&member(2), true, 50);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)], "it may have been something else");
+    harness.up(ask());
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 50)], "what is consumed is always given");
+    harness.advance(granting::ANSWER_TIME).up(ask());
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)], "it may have been lost once more");
+}
+
+/// S000-6: with a gap, what is not there is on its way, and counts when it comes.
+#[test]
+fn what_is_still_on_its_way_is_not_replaced() {
+    let mut harness = harness(FlowKind::Mfc, &[1, 2]);
+    let ask = || credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900);
+    harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
+    harness.answer_gap(true).up(ask());
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 100)]);
+    harness.up(from(2, 200, true)).consumed(&member(2), true, 200);
+    assert_eq!(told(&mut harness), [], "there is still a gap");
+    harness.answer_gap(false).up(from(2, 300, true)).consumed(&member(2), true, 300);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)], "now it can be told what is lost");
+    harness.up(from(2, 10, true)).consumed(&member(2), true, 10);
+    assert_eq!(told(&mut harness), [], "once");
+}
+
+/// The other side of that: no credits are the answer of somebody who has not known all.
+#[test]
+fn who_gives_no_credits_is_asked_again_soon() {
+    for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        let mut harness = harness(kind, &[2]);
+        harness.send(to(dest, 1_000)).send(to(dest, 1)).take_down();
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+        harness.up(credits(id, 2, FcHeader::Replenish, 0)).advance(DOUBT_TIME);
+        assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}");
+        harness.advance(DOUBT_TIME);
+        assert_eq!(told(&mut harness), [], "{kind:?}: once");
+    }
+}
+
+/// What lies before the application beyond the credits has been given already, as after a merge.
+#[test]
+fn what_is_more_than_the_credits_gives_none_back() {
+    let mut harness = harness(FlowKind::Ufc, &[1, 2]);
+    harness.up(from(2, 900, false)).up(from(2, 900, false));
+    harness.consumed(&member(2), false, 800);
+    assert_eq!(told(&mut harness), [], "1000 are still there");
+    harness.consumed(&member(2), false, 600);
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 600)]);
 }
 
 /// A joiner's first view may come earlier to it than to others, and it counts from then on.
@@ -274,7 +338,7 @@ fn of_many_strangers_the_first_is_forgotten() {
 /// What was sent to whom around a join or a merge may never have arrived: who joins has a digest of its own time, and who
 /// was merged another one.
 #[test]
-fn who_may_have_lost_count_is_asked_when_it_first_lets_us_wait() {
+fn who_may_have_lost_count_is_asked_before_its_time() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
         let dest = (kind == FlowKind::Ufc).then_some(2);
         let mut harness = harness(kind, &[1]);
@@ -282,6 +346,9 @@ fn who_may_have_lost_count_is_asked_when_it_first_lets_us_wait() {
         harness.consumed(&member(1), true, 1_000);
         assert_eq!(told(&mut harness), [], "{kind:?}");
         harness.send(to(dest, 300));
+        harness.advance(DOUBT_TIME - Duration::from_nanos(1));
+        assert_eq!(told(&mut harness), [], "{kind:?}: what was sent may be on its way");
+        harness.advance(Duration::from_nanos(1));
         assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 1_000)], "{kind:?}: joined");
         harness.up(credits(id, 2, FcHeader::Replenish, 500)).send(to(dest, 500));
         harness.advance(Duration::from_millis(4_999));
@@ -289,6 +356,7 @@ fn who_may_have_lost_count_is_asked_when_it_first_lets_us_wait() {
         let merged = view(3, &[2, 1]);
         let merged = View::merged(merged.id().clone(), merged.members(), [view(2, &[1]), view(1, &[2])]);
         harness.install(merged);
+        harness.advance(Duration::from_nanos(1));
         assert_eq!(told(&mut harness), [(2, FcHeader::CreditRequest, 800)], "{kind:?}: merged");
         harness.advance(Duration::from_millis(4_999));
         assert_eq!(told(&mut harness), [], "{kind:?}: it has its time to answer");

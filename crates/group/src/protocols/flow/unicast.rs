@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use std::time::Duration;
-
-use super::Taken;
+use super::{Patience, Taken};
 use crate::{Address, Cx, Message, ProbeOut, Time, View};
 
 struct Receiver {
@@ -15,6 +13,13 @@ struct Receiver {
     waiting_since: Time,
     /// It may have counted less than we have sent: we have met or were merged since it was asked.
     is_doubtful: bool,
+}
+
+impl Receiver {
+    /// When to ask it, if something waits.
+    fn due(&self, patience: Patience) -> Time {
+        self.waiting_since + if self.is_doubtful { patience.doubtful } else { patience.all }
+    }
 }
 
 /// Credits per destination. Who is not in the view is not controlled: nothing could release what waits for it.
@@ -69,6 +74,8 @@ impl UnicastCredits {
     pub(super) fn replenish(&mut self, member: &Address, credits: u64) {
         if let Some(receiver) = self.receivers.get_mut(member) {
             receiver.left = receiver.left.saturating_add(credits).min(self.max);
+            // None at all: its answer to what we asked was not all of it.
+            receiver.is_doubtful |= credits == 0;
         }
     }
 
@@ -102,41 +109,24 @@ impl UnicastCredits {
         self.blocked > 0
     }
 
-    /// Whom to ask for credits, and how many: who has let us wait this long.
-    pub(super) fn overdue(&mut self, now: Time, wait: Duration) -> Vec<(Address, u64)> {
-        let max = self.max;
-        let waiting = self
-            .receivers
-            .iter_mut()
-            .filter(|(_, receiver)| !receiver.queue.is_empty() && now.since(receiver.waiting_since) >= wait);
-        waiting
-            .map(|(member, receiver)| {
-                receiver.waiting_since = now;
-                (member.clone(), max - receiver.left)
-            })
-            .collect()
+    /// When to ask for credits next.
+    pub(super) fn due(&self, patience: Patience) -> Option<Time> {
+        let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
+        waiting.map(|receiver| receiver.due(patience)).min()
     }
 
-    /// Whom to ask at once, and for how much: who lets us wait and may have counted less than we have sent.
-    pub(super) fn doubtful(&mut self, now: Time) -> Vec<(Address, u64)> {
+    /// Whom to ask for credits, and how many: who has let us wait for too long.
+    pub(super) fn overdue(&mut self, now: Time, patience: Patience) -> Vec<(Address, u64)> {
         let max = self.max;
-        let waiting = self
-            .receivers
-            .iter_mut()
-            .filter(|(_, receiver)| receiver.is_doubtful && !receiver.queue.is_empty());
+        let waiting = self.receivers.iter_mut().filter(|(_, receiver)| !receiver.queue.is_empty());
         waiting
+            .filter(|(_, receiver)| receiver.due(patience) <= now)
             .map(|(member, receiver)| {
                 receiver.is_doubtful = false;
                 receiver.waiting_since = now;
                 (member.clone(), max - receiver.left)
             })
             .collect()
-    }
-
-    /// Since when the longest wait lasts.
-    pub(super) fn waiting_since(&self) -> Option<Time> {
-        let waiting = self.receivers.values().filter(|receiver| !receiver.queue.is_empty());
-        waiting.map(|receiver| receiver.waiting_since).min()
     }
 
     pub(super) fn held(&self, dest: &Address) -> u64 {

@@ -269,6 +269,10 @@ impl Protocol for NakAck {
                 Some(Answer::Digest(crate::Digest { entries: vec![row] }))
             }
             Query::Digest => Some(Answer::Digest(self.digest())),
+            Query::HasGap { sender, is_multicast: true } => {
+                let peer = self.peers.get(*sender);
+                Some(Answer::Yes(peer.is_some_and(|peer| peer.window.len() > 0)))
+            }
             // Half a window: the other half is enough to fill and acknowledge.
             Query::Withholdable { is_multicast: true, piece } if self.is_fixed() => {
                 Some(Answer::Number(self.config.capacity as u64 / 2 * piece))

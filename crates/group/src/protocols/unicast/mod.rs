@@ -369,6 +369,10 @@ impl Protocol for Unicast {
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
+            Query::HasGap { sender, is_multicast: false } => {
+                let connection = self.receivers.get(*sender);
+                Some(Answer::Yes(connection.is_some_and(|connection| connection.window.len() > 0)))
+            }
             // Half a window: the other half is enough to fill and acknowledge.
             Query::Withholdable { is_multicast: false, piece } if self.is_fixed() => {
                 Some(Answer::Number(self.config.capacity as u64 / 2 * piece))
