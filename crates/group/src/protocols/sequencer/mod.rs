@@ -225,7 +225,9 @@ impl Sequencer {
         if cx.has_planted(crate::Planted::OrderedForgotten) {
             self.delivered.retain(|member, _| view.contains(member));
         }
-        if !view.is_merge() {
+        // A merge that we have missed may have brought back whom this view has and our last one had not.
+        let has_missed = self.view.as_ref().is_some_and(|last| view.id().id > last.id().id + 1);
+        if !view.is_merge() && !has_missed {
             // Who joins under an address that was a member's before counts from the first.
             for former in self.former.iter().filter(|former| former.has_left) {
                 if view.contains(&former.sender) {

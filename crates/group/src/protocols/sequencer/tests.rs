@@ -112,6 +112,16 @@ fn who_joins_under_an_address_that_was_in_use_is_heard() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
+/// The third view merged it, and did not reach us.
+#[test]
+fn a_message_of_a_member_that_a_missed_view_brought_back_comes_once() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.up(wrapped(3, 1, 2)).install(view(2, &[2, 1])).raise(Event::View(view(2, &[2, 1])));
+    harness.install(view(4, &[2, 1, 3])).raise(Event::View(view(4, &[2, 1, 3])));
+    harness.up(wrapped(3, 1, 2)).up(wrapped(3, 2, 2));
+    assert_eq!(harness.take_up().len(), 2);
+}
+
 /// The coordinator's view was a difference from one that we did not have, and we ask for the whole.
 #[test]
 fn a_message_that_comes_before_its_senders_first_view_comes_once() {
@@ -322,25 +332,25 @@ fn whoever_broadcast_a_message_gets_its_credit_back_when_it_has_been_consumed() 
 #[test]
 fn a_forwarder_gets_its_credit_back_when_its_message_has_been_broadcast() {
     let mut harness = over_flow_control(&[1, 2]);
-    let forward = |seqno| {
+    let forward = |seqno, bytes| {
         let header = SequencerHeader { kind: SequencerKind::Forward, seqno, flush_ack: false };
-        let mut inner = Message::bytes(None, vec![0; 700]);
+        let mut inner = Message::bytes(None, vec![0; bytes]);
         inner.src = Some(member(2));
         let mut message = Message::bytes(Some(member(1)), wire::encode_typed(&inner))
             .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
         message.src = Some(member(2));
         message
     };
-    harness.up(forward(1));
+    harness.up(forward(1, 650));
     let broadcast = harness.take_down();
     assert_eq!(broadcast.len(), 1);
     assert!(broadcast[0].is_multicast());
-    harness.up(forward(2)).up(forward(3));
+    harness.up(forward(2, 300));
     let mut sent = harness.take_down();
     sent.retain(|message| {
         message.headers.get(ProtocolId::MFC) != Some(&HeaderBody::Fc(crate::FcHeader::CreditRequest))
     });
-    assert_eq!(sent, [], "there are no credits for these, and none for their sender");
+    assert_eq!(sent, [], "there are no credits for this one, and none for its sender");
     harness.up_batch(broadcast);
     assert_eq!(credited(&mut harness), [Some(member(2))]);
 }
