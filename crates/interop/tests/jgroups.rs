@@ -105,16 +105,23 @@ for_each_stack! { coordinators_go:
 }
 
 /// Failure detection and merging fast enough to wait for.
-const FAST: &[(&str, &str)] = &[
-    ("<FD_ALL3 timeout=\"40s\" interval=\"5s\" />", "<FD_ALL3 timeout=\"3s\" interval=\"500ms\" />"),
-    ("min_interval=\"10s\"", "min_interval=\"1s\""),
-    ("max_interval=\"30s\"", "max_interval=\"3s\" check_interval=\"4s\""),
-];
+fn fast(config: &str) -> Setting {
+    // What JGroups' udp.xml leaves to the defaults.
+    let detector = match config {
+        "udp.xml" => "<FD_ALL3/>",
+        _ => "<FD_ALL3 timeout=\"40s\" interval=\"5s\" />",
+    };
+    let replacements = [
+        (detector, "<FD_ALL3 timeout=\"3s\" interval=\"500ms\" />"),
+        ("min_interval=\"10s\"", "min_interval=\"1s\""),
+        ("max_interval=\"30s\"", "max_interval=\"3s\" check_interval=\"4s\""),
+    ];
+    Setting::edited(config, &replacements)
+}
 
 /// Two coordinators of different kinds, each with a member of the other kind, merge back.
 async fn partition(config: &str, java_first: bool) {
-    let setting = Setting::edited(config, FAST);
-    let mut members = two_and_two(&setting, java_first).await;
+    let mut members = two_and_two(&fast(config), java_first).await;
     for (member, ignored) in [(0, "C D"), (1, "C D"), (2, "A B"), (3, "A B")] {
         members[member].run(&format!("ignore {ignored}")).await;
     }
@@ -133,7 +140,10 @@ async fn partition(config: &str, java_first: bool) {
 for_each_stack! { partition:
     partition_over_tcp_java_first "tcp.xml" true,
     partition_over_tcp_consort_first "tcp.xml" false,
+    partition_over_udp_java_first "udp.xml" true,
+    partition_over_udp_consort_first "udp.xml" false,
     partition_over_tcp_new_java_first "tcp-new.xml" true,
+    partition_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
 /// A tenth of what a Java member sends and receives is lost, and the rest is reordered.
@@ -176,6 +186,7 @@ async fn slow_receiver(config: &str, java_first: bool) {
 
 for_each_stack! { slow_receiver:
     slow_receivers_over_tcp "tcp.xml" true,
+    slow_receivers_over_udp "udp.xml" false,
     slow_receivers_over_tcp_new "tcp-new.xml" false,
 }
 

@@ -1,6 +1,6 @@
 //! Data grids in Java, measured beside Consort's: their jars and our driver for them in `target/interop`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::jar::{JDK, Jar, JarError, JavaTree, finish, release};
@@ -38,8 +38,12 @@ impl JavaGrid {
         format!("{0}/classes-grid:{0}/lib-{1}/*", jar.directory().display(), self.name())
     }
 
+    fn project(self, tree: &JavaTree) -> PathBuf {
+        tree.root.join("interop").join(self.name())
+    }
+
     fn fetch(self, tree: &JavaTree) -> Result<(), JarError> {
-        let project = tree.root.join("interop").join(self.name());
+        let project = self.project(tree);
         let lib = tree.directory.join(format!("lib-{}", self.name()));
         let release = release(&project.join("pom.xml"), self.artifact())?;
         if lib.join(format!("{}-{release}.jar", self.artifact())).exists() {
@@ -55,7 +59,8 @@ pub(crate) fn prepare(tree: &JavaTree) -> Result<(), JarError> {
         grid.fetch(tree)?;
     }
     let (project, classes) = (tree.root.join("interop/java"), tree.directory.join("classes-grid"));
-    tree.compile_once(&project, &classes, || {
+    let libraries = JavaGrid::ALL.map(|grid| grid.project(tree).join("pom.xml"));
+    tree.compile_once(&project, &libraries, &classes, || {
         let sources = project.join("src/main/java");
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(classpath(&tree.directory));

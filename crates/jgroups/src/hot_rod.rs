@@ -7,6 +7,8 @@ use std::process::Command;
 
 use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file, java_files};
 
+/// Where the client's release is named, and its programs are.
+const PROJECT: &str = "interop/hotrod";
 /// Why Maven is needed.
 const MAVEN: &str = "Maven, for the Hot Rod client";
 
@@ -45,7 +47,7 @@ impl HotRodRelease {
 
     /// Fetches its libraries unless they are there; returns where.
     fn fetch(self, tree: &JavaTree) -> Result<PathBuf, JarError> {
-        let (project, to) = (tree.root.join("interop/hotrod"), self.path(&tree.directory, "lib-hotrod"));
+        let (project, to) = (tree.root.join(PROJECT), self.path(&tree.directory, "lib-hotrod"));
         match self.version() {
             None => tree.fetch(&project, &to, MAVEN)?,
             Some(version) if self == Self::V16_2 => {
@@ -122,8 +124,8 @@ impl HotRodClient {
     pub fn of(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
-        let project = tree.root.join("interop/hotrod");
-        tree.compile_once(&project, &classes, || {
+        let project = tree.root.join(PROJECT);
+        tree.compile_once(&project, &[project.join("pom.xml")], &classes, || {
             let sources = project.join("src/main/java");
             let package = sources.join("consort/hotrod");
             let mut programs = Vec::new();
@@ -149,7 +151,8 @@ impl HotRodClient {
             (HotRodRelease::V16_0.fetch(&tree)?, tree.directory.join("classes-served"));
         // It shares its load with the members that are measured.
         let project = tree.root.join("interop/java");
-        tree.compile_once(&project, &classes, || {
+        let its_libraries = tree.root.join(PROJECT).join("pom.xml");
+        tree.compile_once(&project, &[its_libraries], &classes, || {
             let sources = project.join("src/main/java");
             let mut compile = compiler(&libraries, &sources, &classes);
             finish(compile.arg(sources.join("consort/served/Load.java")), JDK)

@@ -115,15 +115,16 @@ impl JavaTree {
         finish(&mut fetch, why)
     }
 
-    /// Compiles programs of a project into a directory of their own, unless what is there was made of the same project and of
-    /// the same sources: others may have loaded it.
+    /// Compiles programs of a project into a directory of their own, unless what is there was made of the same sources and
+    /// of the libraries that the same project files name: others may have loaded it.
     pub(crate) fn compile_once(
         &self,
         project: &Path,
+        libraries: &[PathBuf],
         classes: &Path,
         compile: impl FnOnce() -> Result<(), JarError>,
     ) -> Result<(), JarError> {
-        let mut made_of = vec![project.join("pom.xml")];
+        let mut made_of = libraries.to_vec();
         java_files(&project.join("src/main/java"), &mut made_of)?;
         let read = |path: &PathBuf| fs::read_to_string(path).map_err(in_file(path));
         let wanted = made_of.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
@@ -147,13 +148,14 @@ impl Jar {
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (java, directory) = (tree.root.join("interop/java"), &tree.directory);
-        let release = release(&java.join("pom.xml"), "jgroups")?;
+        let project = java.join("pom.xml");
+        let release = release(&project, "jgroups")?;
         let jar = directory.join(format!("lib/jgroups-{release}.jar"));
         if !jar.exists() {
             tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
         }
         let classes = directory.join("classes");
-        tree.compile_once(&java, &classes, || {
+        tree.compile_once(&java, &[project], &classes, || {
             let mut unpack = Command::new("jar");
             unpack.args(["--extract", "--file"]).arg(&jar).args(CONFIGURATIONS).current_dir(directory);
             finish(&mut unpack, JDK)?;

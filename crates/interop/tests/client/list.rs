@@ -98,7 +98,7 @@ pub(crate) fn is_from(version: Option<&str>, since: &str) -> bool {
     version.is_none_or(|version| version >= since)
 }
 
-pub(crate) async fn connected(at: &str, version: Option<&str>) -> Client {
+async fn connected(at: &str, version: Option<&str>) -> Client {
     let uri = match version {
         None => format!("hotrod://{at}"),
         Some(version) => format!("hotrod://{at}?protocol_version={version}"),
