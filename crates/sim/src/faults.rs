@@ -152,8 +152,9 @@ impl Faults {
                 }
             }
             5 if self.mix.slowness => {
-                // From what keeps up easily to a sixth of what everybody sends.
-                let slowness = Duration::from_micros(world.rng.below(30_000));
+                // From what keeps up easily to a sixth of what everybody sends. Caches do not take that long.
+                let most = if world.nodes[node].member.is_some() { 3_000 } else { 30_000 };
+                let slowness = Duration::from_micros(world.rng.below(most));
                 world.nodes[node].slowness = slowness;
                 world.tell_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
             }
