@@ -106,6 +106,16 @@ enum Credits {
     Multicast(MulticastCredits),
 }
 
+impl Credits {
+    /// How many destinations have something that waits.
+    const fn blocked(&self) -> usize {
+        match self {
+            Self::Unicast(unicast) => unicast.blocked(),
+            Self::Multicast(multicast) => (multicast.held() > 0) as usize,
+        }
+    }
+}
+
 /// The protocol.
 pub struct FlowControl {
     kind: FlowKind,
@@ -299,7 +309,7 @@ impl Protocol for FlowControl {
             return;
         }
         let (now, room) = (cx.now(), self.room());
-        let mut is_blocked = false;
+        let blocked_before = self.credits.blocked();
         let mut messages = std::mem::take(&mut batch.messages);
         messages.retain_mut(|message| {
             let length = message.length() as u64;
@@ -316,11 +326,10 @@ impl Protocol for FlowControl {
             if taken == Taken::Dropped {
                 self.drop_unsent(cx, message, length);
             }
-            is_blocked |= taken == Taken::Waits;
             taken == Taken::Passes
         });
         batch.messages = messages;
-        if is_blocked {
+        if self.credits.blocked() > blocked_before {
             self.counters.blockings += u64::from(!cx.is_armed(BLOCKED));
             self.plan_ask(cx);
         }

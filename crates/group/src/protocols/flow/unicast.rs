@@ -129,6 +129,11 @@ impl UnicastCredits {
             .collect()
     }
 
+    /// How many destinations have something that waits.
+    pub(super) const fn blocked(&self) -> usize {
+        self.blocked
+    }
+
     pub(super) fn held(&self, dest: &Address) -> u64 {
         self.receivers.get(dest).map_or(0, |receiver| receiver.queued)
     }
