@@ -6,7 +6,7 @@ use consort_measure::grouped;
 
 use crate::perf::grid::{Done, Running};
 
-pub(super) const HEAD: &str = "   time  servers  requests/s  failed";
+pub(super) const HEAD: &str = "   time  servers  requests/s  failed  undecided";
 
 /// How far a test was when it was looked at last.
 pub(super) struct Watch<'a> {
@@ -36,13 +36,14 @@ impl<'a> Watch<'a> {
         let (done, now) = (self.running.done(), Instant::now());
         let seconds = (now - self.at).as_secs_f64();
         let requests = done.operations().saturating_sub(self.done.operations());
-        let failed = done.errors.saturating_sub(self.done.errors);
+        let failed = done.failed.saturating_sub(self.done.failed);
+        let undecided = done.undecided.saturating_sub(self.done.undecided);
         (self.at, self.done) = (now, done);
         self.lap.requests += requests;
         self.lap.seconds += seconds;
         let rate = requests as f64 / seconds;
         println!(
-            "{:>5.1} s {:>8} {:>11} {failed:>7}",
+            "{:>5.1} s {:>8} {:>11} {failed:>7} {undecided:>10}",
             self.begin.elapsed().as_secs_f64(),
             servers(),
             grouped(rate),
