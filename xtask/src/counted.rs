@@ -8,7 +8,9 @@ use crate::steps::{Outcome, ended};
 /// Runs `cargo test` with these arguments, shows what it prints as it comes, and counts the tests that passed.
 pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    // The programs after one that fails have something to say, too.
+    let (subcommand, options) = arguments.split_at(1);
+    command.args(subcommand).arg("--no-fail-fast").args(options).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::Failed(format!("cargo: {error}")),

@@ -1,11 +1,11 @@
-//! What a server reads again while it serves, with SIGHUP: its users, keys for their tokens, and its certificate, key and roots
-//! of its clients' certificates.
+//! What a server reads again while it serves, with SIGHUP: its users, keys for their tokens, its certificate, key and roots of its
+//! clients' certificates, and the caches that it is to have.
 
 use std::path::PathBuf;
 
 use consort_server::{
-    ClientCertificates, Identity, Roots, Server, TlsError, TlsHandle, TokenKeyError, Tokens, TokensHandle,
-    Users, UsersHandle,
+    CacheDefinitions, CachesHandle, ClientCertificates, Identity, Roots, Server, TlsError, TlsHandle,
+    TokenKeyError, Tokens, TokensHandle, Users, UsersHandle,
 };
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
@@ -61,22 +61,30 @@ impl TlsFiles {
     }
 }
 
-/// What is read again, and by what it is handed over.
+/// What is read again, as far as the server was told of it.
+pub(crate) struct Files {
+    pub(crate) users: Option<PathBuf>,
+    pub(crate) tokens: Option<TokenFile>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) caches: Option<PathBuf>,
+}
+
+/// The same, and by what it is handed over.
 pub(crate) struct Reload {
     users: Option<(PathBuf, UsersHandle)>,
     tokens: Option<(TokenFile, TokensHandle)>,
     tls: Option<(TlsFiles, TlsHandle)>,
+    caches: Option<(PathBuf, CachesHandle)>,
 }
 
 impl Reload {
-    pub(crate) fn new(
-        server: &Server,
-        users: Option<PathBuf>,
-        tokens: Option<TokenFile>,
-        tls: Option<TlsFiles>,
-    ) -> Self {
-        let tokens = tokens.zip(server.tokens());
-        Self { users: users.zip(server.users()), tokens, tls: tls.zip(server.tls()) }
+    pub(crate) fn new(server: &Server, files: Files) -> Self {
+        Self {
+            users: files.users.zip(server.users()),
+            tokens: files.tokens.zip(server.tokens()),
+            tls: files.tls.zip(server.tls()),
+            caches: files.caches.map(|file| (file, server.caches())),
+        }
     }
 
     /// Reads all of it whenever the signal comes. What is wrong with one file is told, and changes nothing of what is in others.
@@ -84,26 +92,39 @@ impl Reload {
         while hangups.recv().await.is_some() {
             if let Some((file, users)) = self.users.clone() {
                 // Passwords in it are hashed.
-                let read = move || Ok(users.replace(Users::read(file)?)?);
+                let read = beside(move || Ok(users.replace(Users::read(file)?)?));
                 told("the users stay as they are", read, |ended| {
                     format!("users read again; connections of removed ones that end: {ended}")
                 })
                 .await;
             }
             if let Some((file, tokens)) = self.tokens.clone() {
-                let read = move || file.read().map(|read| tokens.replace(read)).map_err(anyhow::Error::from);
+                let read = beside(move || {
+                    tokens.replace(file.read()?);
+                    Ok(())
+                });
                 told("the keys for tokens stay as they are", read, |()| {
                     "keys for tokens read again".to_owned()
                 })
                 .await;
             }
             if let Some((files, tls)) = self.tls.clone() {
-                let read = move || {
+                let read = beside(move || {
                     let (identity, clients) = files.read()?;
                     Ok(tls.replace(identity, clients)?)
-                };
+                });
                 told("certificate and key stay as they are", read, |()| {
                     "certificate and key read again; they are for connections to come".to_owned()
+                })
+                .await;
+            }
+            if let Some((file, caches)) = self.caches.clone() {
+                let make = async {
+                    let definitions = beside(move || Ok(CacheDefinitions::read(file)?)).await?;
+                    Ok(caches.make(&definitions).await?)
+                };
+                told("the caches stay as they are", make, |made| {
+                    format!("definitions of caches read again; caches that are new: {}", made.len())
                 })
                 .await;
             }
@@ -111,13 +132,20 @@ impl Reload {
     }
 }
 
-/// Reads where that holds nobody up, and tells what has come of it.
-async fn told<T: Send + 'static>(
-    stays: &str,
+/// Reads where that holds nobody up.
+async fn beside<T: Send + 'static>(
     read: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    spawn_blocking(read).await?
+}
+
+/// Tells what has come of it.
+async fn told<T>(
+    stays: &str,
+    reading: impl Future<Output = anyhow::Result<T>>,
     done: impl FnOnce(T) -> String,
 ) {
-    match spawn_blocking(read).await.map_err(anyhow::Error::from).flatten() {
+    match reading.await {
         Ok(read) => tracing::info!("{}", done(read)),
         Err(error) => tracing::error!("{stays}: {error:#}"),
     }

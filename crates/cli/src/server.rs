@@ -8,13 +8,13 @@ use std::time::Duration;
 use clap::Args;
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{Mechanism, ServerBuilder, ServerError, Users};
+use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
 use crate::listed;
-use crate::reload::{Reload, TlsFiles, TokenFile};
+use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 
 /// The stack of a server that is alone: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
@@ -25,11 +25,15 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     consort server\n  \
     consort server --cluster shop --port 11223\n  \
     consort server --data /var/lib/consort\n  \
+    consort server --cluster shop --caches caches.yaml\n  \
     consort server --cluster shop --bind 10.0.0.3 --machine node7\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
     With --data, definitions of caches, schemas and persistent counters are there\n\
     again when all servers have ended; what caches have is in memory. Servers of a\n\
     cluster that have all ended wait for those that were there to the last.\n\n\
+    With --caches a server does not serve before it has the caches of the file. They\n\
+    are made on all servers, and stay when they are no more in the file. If one is\n\
+    there and is different, the server does not start and says which.\n\n\
     Without --users who can connect can do everything. With it only these users are\n\
     served, each with what its roles permit; consort user --help tells what the file\n\
     is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256; with TLS\n\
@@ -40,8 +44,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     With SIGHUP the server reads its files again. Of --users, roles count from the\n\
     next request on, and connections of who is no user any more end; a new password\n\
     is for who comes then. --token-key, --tls-cert, --tls-key and --tls-client-ca\n\
-    are for connections to come. A file with something wrong in it changes nothing:\n\
-    the log says what is wrong, and where.\n\n\
+    are for connections to come. Of --caches, those that are new are made. A file\n\
+    with something wrong in it changes nothing: the log says what is wrong, and\n\
+    where.\n\n\
     The log, on standard error, tells when members come and go, when caches are\n\
     degraded because too many owners are away, and when entries move to new owners.\n\
     CONSORT_LOG=warn tells only what is wrong.\n\n\
@@ -91,6 +96,10 @@ pub(crate) struct Server {
     /// Keeps what is to outlive all servers in this directory, which is this server's alone.
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
+    /// Makes the caches of this file that are not there, before it serves: a document in XML, JSON or YAML, as Infinispan's
+    /// servers have it.
+    #[arg(long, value_name = "FILE")]
+    caches: Option<PathBuf>,
     /// After so many seconds goes on without servers that were there to the last and are not back.
     #[arg(long, value_name = "SECONDS", requires = "data")]
     alone_after: Option<u32>,
@@ -159,11 +168,11 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
 impl Server {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         // What is wrong with its files is told before it joins anybody.
-        let mut builder = self.secured()?.host(&self.host).port(self.port);
+        let mut builder = self.of_files()?.host(&self.host).port(self.port);
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, mut again) = (Signals::listen()?, Signals::listen()?);
         // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.
-        let has_files = self.users.is_some() || self.tls_cert.is_some();
+        let has_files = self.users.is_some() || self.tls_cert.is_some() || self.caches.is_some();
         let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
@@ -203,7 +212,13 @@ impl Server {
         };
         // It serves also where nobody reads that.
         let _ = writeln!(std::io::stdout(), "{serving}");
-        let reload = Reload::new(&server, self.users.clone(), self.token_file(), self.tls_files());
+        let files = Files {
+            users: self.users.clone(),
+            tokens: self.token_file(),
+            tls: self.tls_files(),
+            caches: self.caches.clone(),
+        };
+        let reload = Reload::new(&server, files);
         let reading = async {
             match hangups {
                 Some(hangups) => reload.whenever(hangups).await,
@@ -232,8 +247,11 @@ impl Server {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn secured(&self) -> anyhow::Result<ServerBuilder> {
+    fn of_files(&self) -> anyhow::Result<ServerBuilder> {
         let mut builder = consort_server::Server::builder();
+        if let Some(caches) = &self.caches {
+            builder = builder.caches(CacheDefinitions::read(caches)?);
+        }
         if let Some(users) = &self.users {
             builder = builder.users(Users::read(users)?);
         }

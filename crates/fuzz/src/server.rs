@@ -129,6 +129,10 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
         "<infinispan><cache-container><replicated-cache name=\"c\"><encoding><value media-type=\"application/json\"/>\
          </encoding><transaction mode=\"FULL_XA\" locking=\"OPTIMISTIC\"/></replicated-cache></cache-container></infinispan>",
         "<?xml version=\"1.0\"?><local-cache/>",
+        "<infinispan xmlns=\"urn:infinispan:config:16.0\"><cache-container name=\"x\"><local-cache name=\"a\"/><caches>\
+         <replicated-cache name=\"b\"/></caches></cache-container></infinispan>",
+        "infinispan:\n  cacheContainer:\n    caches:\n      a:\n        localCache: ~\n      caches:\n        localCache:\n          \
+         segments: 3\n",
         r#"{"distributed-cache": {"mode": "ASYNC", "memory": {"max-size": "15MiB", "when-full": "EXCEPTION"}}}"#,
         "<replicated-cache configuration=\"org.infinispan.REPL_SYNC\"><memory max-count=\"7\"/><expiration lifespan=\"10s\" \
          max-idle=\"1\"/><partition-handling when-split=\"ALLOW_READ_WRITES\" merge-policy=\"REMOVE_ALL\"/></replicated-cache>",
@@ -141,15 +145,17 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
 /// What YAML's reader has whatever it reads, and for each byte: events with their places, and a tree of values.
 const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 
-/// What is written of a definition says the same.
+/// What is written of a definition says the same, and so does each of a document's.
 pub(crate) fn definition(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = YAML.0 + YAML.1 * text.len() as u64;
-    let (read, peak) = bounded_by(limit, || foreign::definition(&text));
-    if let Some(written) = &read {
-        assert_eq!(foreign::definition(written).as_ref(), Some(written));
+    let (read, one_peak) = bounded_by(limit, || foreign::definition("c", &text));
+    let (all, peak) = bounded_by(limit, || foreign::definitions(&text));
+    let named = all.iter().flatten().map(|(name, written)| (&name[..], written));
+    for (name, written) in read.iter().map(|written| ("c", written)).chain(named) {
+        assert_eq!(foreign::definition(name, written).as_ref(), Some(written), "{name}");
     }
-    Seen::one(read.is_some(), peak)
+    Seen::one(read.is_some() || all.is_some(), peak.max(one_peak))
 }
 
 /// Schemas as people write them.

@@ -294,6 +294,47 @@ fn users_are_read_again_when_the_server_is_told_to() {
 }
 
 #[test]
+fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again() {
+    in_own_network("caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again", async {
+        let file = std::env::temp_dir().join(format!("consort-{}-caches.xml", std::process::id()));
+        let path = file.to_str().expect("text");
+        let write = |caches: &str| {
+            let around = |text| format!("<infinispan><cache-container>{text}</cache-container></infinispan>");
+            std::fs::write(&file, around(caches)).unwrap();
+        };
+        write("<distributed-cache name='a'/><replicated-cache name='b'/>");
+        let mut server = Tool::consort_with_log(&["server", "--caches", path]);
+        server.wait_for(&["caches made that", path, "has: a, b"]);
+        server.wait_for(&["Hot Rod"]);
+        assert_eq!(done(&["ls"]).0, "a\nb\n");
+        write("<distributed-cache name='a'/><local-cache name='c'/>");
+        server.signal("HUP");
+        server.wait_for(&["definitions of caches read again; caches that are new: 1"]);
+        assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
+        // What is wrong is told with its place, and changes nothing.
+        for (wrong, told) in [
+            (
+                "<local-cache name='d'/><local-cache name='e' owners='2'/>",
+                "cache 'e': cache configuration: owners of local-cache",
+            ),
+            ("<local-cache name='d'/><local-cache name='a'/>", "caches that are there are different: a"),
+        ] {
+            write(wrong);
+            server.signal("HUP");
+            server.wait_for(&["the caches stay as they are", path, told]);
+            assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
+        }
+        server.terminate();
+        // Nobody joins with a file that says nothing.
+        std::fs::write(&file, "<infinispan>").unwrap();
+        let run = Tool::run_consort(&["server", "--caches", path]);
+        let complaint = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && complaint.contains(path), "{complaint}");
+        std::fs::remove_file(&file).unwrap();
+    });
+}
+
+#[test]
 fn certificates_are_read_again_when_the_server_is_told_to() {
     in_own_network("certificates_are_read_again_when_the_server_is_told_to", async {
         let file = |name: &str| {

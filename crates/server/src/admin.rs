@@ -86,5 +86,5 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
         Some(text) => definition::from_text(&name, &text)?,
         None => definition::from_template(&name, params.get("template").as_deref())?,
     };
-    caches.create(&definition, if_there, keeping).await.map(|()| String::new())
+    caches.create(&definition, if_there, keeping).await.map(|_| String::new())
 }

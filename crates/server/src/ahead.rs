@@ -8,7 +8,8 @@ use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
 use consort_hotrod::{CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, Text};
 
-use crate::caches::{Caches, Served};
+use crate::caches::Caches;
+use crate::served::Served;
 
 /// A connection's requests in the order in which they came, at most [`AHEAD_MAX`] of which are decoded and not begun.
 pub(crate) struct Ahead {

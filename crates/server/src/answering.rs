@@ -11,7 +11,8 @@ use consort_hotrod::{
 
 use crate::ahead::Recent;
 use crate::answer::Answer;
-use crate::caches::{Caches, Served};
+use crate::caches::Caches;
+use crate::served::Served;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, schemas, topology, transactions};
 

@@ -9,8 +9,8 @@ use consort_hotrod::{Flags, ProtocolVersion, ResponseBody, Status};
 
 use crate::answer::Answer;
 use crate::bounds::BULK_BYTES_MAX;
-use crate::caches::Served;
 use crate::map::{kept, lifetime};
+use crate::served::Served;
 
 /// Does what is asked.
 pub(crate) async fn answer(

@@ -4,32 +4,29 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
     Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
-    Lifetime, ManagerEvent, NotHandedOver, OpenError, OperationError, Persistence, RawCache, Topology, Write,
-    Written,
+    ManagerEvent, NotHandedOver, OpenError, OperationError, Persistence, RawCache, Topology,
 };
-use consort_hotrod::{CacheTopology, Flags, RequestHeader, ServerAddress};
+use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
-use crate::compute::Lanes;
 use crate::counters::{self, Counters};
 use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
 use crate::media::{Encoding, Types};
 use crate::register::{Keeping, Register};
 use crate::schemas::{SCHEMAS, Schemas};
-use crate::stats::Stats;
+use crate::served::Served;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
@@ -101,83 +98,6 @@ pub(crate) enum IfThere {
     Taken,
     /// The same if it is like the one that is wanted.
     TakenIfSame,
-}
-
-/// A cache that clients use.
-pub(crate) struct Served {
-    pub(crate) cache: RawCache,
-    pub(crate) stats: Stats,
-    pub(crate) lanes: Lanes,
-    pub(crate) encoding: Encoding,
-    /// If clients can change several of its keys as one.
-    pub(crate) transactions: Option<Arc<Transactions>>,
-    /// If it has schemas, which are checked.
-    pub(crate) schemas: Option<Schemas>,
-    /// As the servers tell it each other; nothing of caches that are their own.
-    definition: Bytes,
-    /// Where its files are.
-    directory: Option<PathBuf>,
-    topology: Option<watch::Receiver<Option<Topology>>>,
-    /// What clients were told last, and of which topology and which endpoints it was made.
-    told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
-}
-
-impl Served {
-    /// How long entries live of which clients do not say it.
-    pub(crate) fn lifetime(&self) -> Lifetime {
-        self.cache.options().lifetime
-    }
-
-    /// Whether only this server has it.
-    pub(crate) const fn is_local(&self) -> bool {
-        self.topology.is_none()
-    }
-
-    /// A look at the topology that is installed here, if one is.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
-        self.topology.as_ref()?.borrow().as_ref().map(look)
-    }
-
-    fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
-        let is_local = cache.config().mode == CacheMode::Local;
-        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
-        let (stats, lanes) = (Stats::new(), Lanes::default());
-        let (definition, directory, told) = (Bytes::new(), None, Mutex::default());
-        let (transactions, schemas) = (None, None);
-        Self { cache, stats, lanes, encoding, transactions, schemas, definition, directory, topology, told }
-    }
-
-    /// Whether keys are written as the cache does it, also many of them at once.
-    pub(crate) const fn is_plain(&self) -> bool {
-        self.transactions.is_none() && self.schemas.is_none()
-    }
-
-    /// Writes a key; with transactions when none has it, and a schema with what is wrong with it.
-    pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
-        match self.silent(flags) {
-            None => self.write_by(&self.cache, key, write).await,
-            // What few requests need does not make the state of all of them larger.
-            Some(silent) => Box::pin(async move { self.write_by(&silent, key, write).await }).await,
-        }
-    }
-
-    async fn write_by(&self, cache: &RawCache, key: Bytes, write: Write) -> Result<Written, CacheError> {
-        match (&self.transactions, &self.schemas) {
-            (None, None) => cache.write(key, write).await,
-            (Some(transactions), _) => Box::pin(transactions.clone().write(cache.clone(), key, write)).await,
-            (None, Some(schemas)) => Box::pin(schemas.write(cache, key, write)).await,
-        }
-    }
-
-    /// A handle by which nobody is told of writes, if a client asks for that. Of schemas other servers have to hear.
-    pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
-        let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
-        let silent = || {
-            let own = self.cache.options().flags;
-            self.cache.with_flags(own | consort_cache::Flags::SKIP_LISTENERS)
-        };
-        is_silent.then(silent)
-    }
 }
 
 /// All of them.
@@ -368,13 +288,13 @@ impl Caches {
         }
     }
 
-    /// Makes a cache on all servers.
+    /// Makes a cache on all servers. Whether it was not there.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
         if_there: IfThere,
         keeping: Keeping,
-    ) -> Result<(), AdminError> {
+    ) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
         if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
@@ -395,12 +315,12 @@ impl Caches {
         if !is_new {
             match if_there {
                 IfThere::Refused => return Err(AdminError::Exists(name.to_owned())),
-                IfThere::TakenIfSame if !self.is_like(definition).await? => {
+                IfThere::TakenIfSame if self.is_other(definition).await? => {
                     return Err(AdminError::Different(name.to_owned()));
                 }
                 IfThere::Taken | IfThere::TakenIfSame => {}
             }
-            return self.find(name).await.map(drop);
+            return self.find(name).await.map(|_| false);
         }
         let opened = self.serve(name, &value).await;
         if opened.is_err() {
@@ -409,14 +329,14 @@ impl Caches {
                 places::remove(places::directory(data, name, place)).await;
             }
         }
-        opened.map(drop)
+        opened.map(|_| true)
     }
 
-    /// Whether the cache of this name is as it is defined here.
-    async fn is_like(&self, definition: &Definition) -> Result<bool, AdminError> {
+    /// Whether the cache of this name is there, and is not as it is defined here.
+    pub(crate) async fn is_other(&self, definition: &Definition) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
         let Some(text) = self.definitions.newest(name.as_bytes()).await? else { return Ok(false) };
-        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 == *definition)
+        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != *definition)
     }
 
     /// Removes a cache from all servers, here at once.

@@ -15,10 +15,10 @@ use consort_hotrod::{ResponseBody, Status, Text};
 
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
-use crate::caches::Served;
 use crate::compute::Lanes;
 use crate::counter::{Changed, Counter, OutOfBounds};
 use crate::register::{Keeping, Register};
+use crate::served::Served;
 
 /// The cache of those that no server keeps, and that of persistent ones.
 pub(crate) const COUNTERS: &str = "___consort_counters";

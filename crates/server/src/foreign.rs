@@ -42,10 +42,17 @@ pub fn convert(bytes: &Bytes, from: usize, to: usize) -> Option<Bytes> {
     Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types).ok()
 }
 
-/// Reads what a cache is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if it is
+/// Reads what a cache of this name is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if it is
 /// refused.
-pub fn definition(text: &str) -> Option<String> {
-    definition::from_text("c", text).ok().map(|definition| definition::to_text(&definition))
+pub fn definition(cache: &str, text: &str) -> Option<String> {
+    definition::from_text(cache, text).ok().map(|definition| definition::to_text(&definition))
+}
+
+/// Reads a document with several caches, and writes each as servers tell it each other; `None` if it is refused.
+pub fn definitions(text: &str) -> Option<Vec<(String, String)>> {
+    let read = definition::CacheDefinitions::parse("", text).ok()?;
+    let written = |one: &definition::Definition| (one.config.name.to_string(), definition::to_text(one));
+    Some(read.all.iter().map(written).collect())
 }
 
 /// What is wrong with a schema of protobuf, if anything is.

@@ -52,9 +52,11 @@ mod media;
 mod multimap;
 mod pieces;
 mod places;
+mod predefined;
 mod register;
 mod schemas;
 mod security;
+mod served;
 mod server;
 mod session;
 mod stats;
@@ -68,8 +70,9 @@ mod unasked;
 mod waiting;
 
 pub use data::DataError;
-pub use definition::DefinitionError;
+pub use definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError};
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
+pub use predefined::{CachesHandle, PredefinedError};
 pub use security::{
     LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, TokensHandle, Users,
     UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,

@@ -13,7 +13,7 @@ use consort_hotrod::{
 
 use crate::answer::Answer;
 use crate::bounds::COPIED_BELOW;
-use crate::caches::Served;
+use crate::served::Served;
 use crate::stats::Stats;
 
 /// Since 1970.

@@ -13,8 +13,8 @@ use consort_hotrod::{ResponseBody, Status};
 use crate::answer::{Answer, Refusal};
 use crate::bounds::VALUES_OF_KEY_MAX;
 use crate::bucket::{self, Bucket};
-use crate::caches::Served;
 use crate::map::{kept, of_entry};
+use crate::served::Served;
 
 /// By which owners say how many values a key has, or whether it has one of them.
 const TRANSFORM: &str = "hot-rod-multimap";

@@ -12,9 +12,9 @@ use consort_hotrod::ops::stream::{Piece, Request, Response, Target};
 use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
 
 use crate::answer::{Answer, Refusal};
-use crate::caches::Served;
 use crate::map::of_entry;
 use crate::media::{Conversion, ConversionError};
+use crate::served::Served;
 use crate::streams::{StreamError, Streams, Writing, Written};
 
 impl From<StreamError> for Refusal {

@@ -14,8 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::caches::{AdminError, Caches};
 use crate::data::{Data, DataError};
+use crate::definition::CacheDefinitions;
 use crate::door::Door;
 use crate::listening::listen;
+use crate::predefined::{self, CachesHandle, PredefinedError};
 use crate::security::tls::TlsSettings;
 use crate::security::{
     Security, SecurityError, Settings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
@@ -48,6 +50,9 @@ pub enum ServerError {
     /// Who may do what, and how that is known, does not go together.
     #[error(transparent)]
     Security(#[from] SecurityError),
+    /// Caches that it is to have cannot be made.
+    #[error(transparent)]
+    Predefined(#[from] PredefinedError),
 }
 
 /// What a server is to be like.
@@ -58,6 +63,7 @@ pub struct ServerBuilder {
     advertised: Option<String>,
     data: Option<PathBuf>,
     alone_after: Option<Duration>,
+    definitions: Option<CacheDefinitions>,
     security: Settings,
 }
 
@@ -69,6 +75,7 @@ impl Default for ServerBuilder {
             advertised: None,
             data: None,
             alone_after: None,
+            definitions: None,
             security: Settings::default(),
         }
     }
@@ -105,6 +112,14 @@ impl ServerBuilder {
     #[must_use]
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Some(directory.into());
+        self
+    }
+
+    /// Makes these caches before the first client is served, unless they are there: other servers have them then, too. If one
+    /// is there and is different, the server does not start.
+    #[must_use]
+    pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
+        self.definitions = Some(definitions);
         self
     }
 
@@ -204,17 +219,38 @@ impl ServerBuilder {
         let data = self.data.map(|directory| Data { directory, alone_after });
         let telemetry = Arc::new(Telemetry::default());
         let mut door = Door::new(listener, security.clone(), telemetry.clone(), strangers);
+        let opening = open(manager, endpoint, data.as_ref(), telemetry, self.definitions);
         let caches = tokio::select! {
-            caches = Caches::open(manager, endpoint, data.as_ref(), telemetry) => caches,
+            caches = opening => caches?,
             // Who comes meanwhile is met, and clients wait.
             never = door.attend() => match never {},
         };
-        let caches = caches.map_err(|error| match error {
-            AdminError::Data(error) => error.into(),
-            error => ServerError::Caches(error.to_string()),
-        })?;
         Ok(Server { address, caches: Arc::new(caches), security, door })
     }
+}
+
+/// Has what the other servers have, and what it is to have itself.
+async fn open(
+    manager: CacheManager,
+    endpoint: ServerAddress,
+    data: Option<&Data>,
+    telemetry: Arc<Telemetry>,
+    definitions: Option<CacheDefinitions>,
+) -> Result<Caches, ServerError> {
+    let caches = Caches::open(manager, endpoint, data, telemetry).await.map_err(|error| match error {
+        AdminError::Data(error) => error.into(),
+        error => ServerError::Caches(error.to_string()),
+    })?;
+    if let Some(definitions) = definitions
+        && let Err(error) = predefined::make(&caches, &definitions).await
+    {
+        // Others may have begun to rely on it.
+        if let Err(error) = caches.end().await {
+            tracing::warn!(%error, "a server that does not start leaves");
+        }
+        return Err(error.into());
+    }
+    Ok(caches)
 }
 
 /// A server that listens.
@@ -234,6 +270,11 @@ impl Server {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// By which it is told to have further caches.
+    pub fn caches(&self) -> CachesHandle {
+        CachesHandle::new(&self.caches)
     }
 
     /// By which it is given other users; nothing if it has none, and everybody may do everything.

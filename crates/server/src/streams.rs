@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::bounds::{
     MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX,
 };
-use crate::caches::Served;
 use crate::media::Conversion;
+use crate::served::Served;
 
 /// Why a stream does not go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

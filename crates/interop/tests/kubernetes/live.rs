@@ -221,13 +221,14 @@ fn members_of_the_chart_find_each_other_hand_over_and_keep_owners_apart() {
     });
 }
 
-/// What the chart adds for users and data: the server takes it, listens on all addresses, and has its definitions again.
+/// What the chart adds for users, caches and data: the server takes it, listens on all addresses, and has its definitions again.
 #[test]
 fn a_member_of_the_chart_serves_users_over_ipv6_and_keeps_its_definitions() {
     let values = [
         "replicas=1",
         r#"users={"secretName": "grid-users"}"#,
         r#"persistence={"enabled": true}"#,
+        r#"caches={"prices": {"replicatedCache": {"memory": {"maxCount": 9}}}}"#,
         r#"metrics={"open": true}"#,
         r#"extraArgs=["--mechanisms=SCRAM-SHA-256"]"#,
     ];
@@ -252,7 +253,7 @@ fn a_member_of_the_chart_serves_users_over_ipv6_and_keeps_its_definitions() {
                 assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
             }
             let listed = Tool::run_consort(&["cache", at, "ls"]);
-            assert_eq!(String::from_utf8_lossy(&listed.stdout), "stock\n", "{listed:?}");
+            assert_eq!(String::from_utf8_lossy(&listed.stdout), "prices\nstock\n", "{listed:?}");
             pod.server.terminate();
         }
     });

@@ -23,6 +23,7 @@ const VALUES: &[&[&str]] = &[
         TLS,
     ],
     &["podSecurityContext=null", "securityContext=null", r#"networkPolicy={"enabled": false}"#],
+    &[r#"caches={"stock": {"distributedCache": {"memory": {"maxCount": 5}}}, "p": {"localCache": {}}}"#],
     &[r#"podDisruptionBudget={"enabled": false}"#, r#"serviceAccount={"create": false, "name": "own"}"#],
     &[r#"serviceAccount={"annotations": {"a": "b"}}"#, r#"extraArgs=["--open-metrics"]"#, "preStopSeconds=0"],
     &[

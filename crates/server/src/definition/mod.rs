@@ -5,11 +5,13 @@
 //! transactions for one, whether keys are locked early or late, as they are locked when a transaction is prepared in any
 //! case. `docs/server.md` lists all of it.
 
+mod document;
 mod encoding;
 mod expiration;
 mod memory;
 mod partitions;
 mod persistence;
+mod predefined;
 mod transactions;
 mod tree;
 mod values;
@@ -19,6 +21,7 @@ use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, Memo
 
 use crate::media::Encoding;
 pub(crate) use persistence::StoreSettings;
+pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 use tree::{Element, refused};
 use values::{flag, number, span};
 pub(crate) use written::{from_stored, to_stored, to_text};

@@ -18,7 +18,7 @@ pub(super) struct Element {
     /// Its name as XML has it.
     pub(super) name: String,
     /// Its name as it is written.
-    written: String,
+    pub(super) written: String,
     pub(super) attributes: Vec<(String, String)>,
     pub(super) children: Vec<Self>,
 }
@@ -32,11 +32,23 @@ impl Element {
     /// Reads what is said of a cache, without what stands around it: its container, and its name.
     pub(super) fn read(cache: &str, text: &str) -> Result<Self> {
         let element = match text.trim_start().chars().next() {
-            Some('{') => from_json(text)?,
+            Some('{') => of_root(&json(text)?)?,
             Some('<') => from_xml(text)?,
-            _ => from_yaml(text)?,
+            _ => of_root(&yaml(text)?)?,
         };
         element.within(cache)
+    }
+
+    /// Reads a whole document. In JSON and YAML what it has is within an element without a name.
+    pub(super) fn of_document(text: &str) -> Result<Self> {
+        match text.trim_start().chars().next() {
+            Some('{') => of_value("", &json(text)?),
+            Some('<') => from_xml(text),
+            _ => match yaml(text)? {
+                members @ (Value::Object(_) | Value::Null) => of_value("", &members),
+                other => Err(DefinitionError::Unreadable(format!("{other} instead of caches"))),
+            },
+        }
     }
 
     /// The same of what servers have written in JSON.
@@ -126,12 +138,12 @@ fn hyphenated(name: &str) -> String {
     hyphenated
 }
 
-fn from_json(text: &str) -> Result<Element> {
-    of_root(&serde_json::from_str(text).map_err(|error| unreadable(&error))?)
+fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| unreadable(&error))
 }
 
-fn from_yaml(text: &str) -> Result<Element> {
-    of_root(&serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?)
+fn yaml(text: &str) -> Result<Value> {
+    serde_saphyr::from_str(text).map_err(|error| unreadable(&error))
 }
 
 /// The only element of a document in JSON or YAML.

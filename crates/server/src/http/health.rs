@@ -5,7 +5,8 @@ use std::sync::Arc;
 use consort_cache::{Availability, Phase, Topology};
 use serde_json::json;
 
-use crate::caches::{Caches, Served};
+use crate::caches::Caches;
+use crate::served::Served;
 
 /// How something is, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

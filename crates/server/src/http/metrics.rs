@@ -3,11 +3,12 @@
 
 use consort_cache::{Availability, Phase};
 
-use crate::caches::{Caches, Served};
+use crate::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
 use crate::latency::{BOUNDS, Class};
 use crate::security::Security;
+use crate::served::Served;
 use crate::stats::Stats;
 
 /// A number of a cache, and what it is.

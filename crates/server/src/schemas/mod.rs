@@ -21,8 +21,8 @@ use tokio::sync::Mutex;
 
 use crate::answer::Refusal;
 use crate::bounds::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
-use crate::caches::Served;
 use crate::media::Types;
+use crate::served::Served;
 
 /// The cache.
 pub(crate) const SCHEMAS: &str = "___protobuf_metadata";

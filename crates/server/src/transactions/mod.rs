@@ -41,7 +41,8 @@ use crate::bounds::{
     DECISION_TIME_MAX, LOCK_KEPT, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
     TRANSACTIONS_MAX,
 };
-use crate::caches::{Caches, Served};
+use crate::caches::Caches;
+use crate::served::Served;
 use locks::Locks;
 pub(crate) use reaper::reap;
 use record::{Branch, Intent, Record, State, Value, key_of, xid_of};

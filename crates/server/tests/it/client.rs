@@ -10,7 +10,7 @@ use consort_hotrod::{
     Asked, Expiration, Incoming, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
     ResponseBody, ResponseDecoder, Status,
 };
-use consort_server::{Server, ServerBuilder, UsersHandle};
+use consort_server::{Server, ServerBuilder, ServerError, UsersHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -29,6 +29,12 @@ fn stack(join_timeout: Duration, detection: &str) -> String {
          <GMS join_timeout=\"{}\"/><UFC/><MFC/><FRAG4/></config>",
         join_timeout.as_millis()
     )
+}
+
+/// A member of a cluster within this process, which waits so long for others.
+pub(crate) async fn member(cluster: &str, join_timeout: Duration, detection: &str) -> CacheManager {
+    let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
+    CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
 pub(crate) struct Running {
@@ -68,10 +74,28 @@ impl Running {
         let _ = self.serving.await;
     }
 
+    /// Another one like this, which has to find the first.
+    pub(crate) async fn joining(cluster: &str, builder: ServerBuilder) -> Self {
+        Self::connect(cluster, PATIENCE / 4, "", builder).await
+    }
+
+    /// Why such a one does not start.
+    pub(crate) async fn refused(cluster: &str, builder: ServerBuilder) -> ServerError {
+        let started = Self::begin(cluster, PATIENCE / 4, "", builder).await;
+        started.map(drop).expect_err("a server that does not start")
+    }
+
+    async fn begin(
+        cluster: &str,
+        join_timeout: Duration,
+        detection: &str,
+        builder: ServerBuilder,
+    ) -> Result<Server, ServerError> {
+        builder.port(0).start(member(cluster, join_timeout, detection).await).await
+    }
+
     async fn connect(cluster: &str, join_timeout: Duration, detection: &str, builder: ServerBuilder) -> Self {
-        let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
-        let members = CacheManager::from_channel(Channel::from_config(stack.config));
-        let server = builder.port(0).start(members.connect(cluster).await.unwrap()).await.unwrap();
+        let server = Self::begin(cluster, join_timeout, detection, builder).await.unwrap();
         let (at, users) = (server.address(), server.users());
         let (end, ends) = oneshot::channel::<()>();
         let ended = async move {

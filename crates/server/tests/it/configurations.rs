@@ -1,13 +1,15 @@
 //! Caches that are like their definitions say.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::{bulk, task};
 use consort_hotrod::{Expiration, RequestBody, ResponseBody, Span, Status, TimeUnit};
-use consort_server::Server;
+use consort_server::{CacheDefinitions, Server};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Client, PATIENCE, Running, error, exec, get, put};
+use crate::client::{Client, PATIENCE, Running, error, exec, get, member, put};
 
 /// A directory for what a server keeps, gone with this.
 struct Directory(std::path::PathBuf);
@@ -191,4 +193,74 @@ async fn a_cache_without_indexes_is_told_as_infinispan_tells_it() {
         let missing = client.ask("", exec(task, "d")).await;
         assert_eq!(error(&missing), "there is no cache 'd'", "{task}");
     }
+}
+
+/// A server with the caches of such a file.
+fn with_caches(text: &str) -> consort_server::ServerBuilder {
+    Server::builder().caches(CacheDefinitions::parse("caches.yaml", text).unwrap())
+}
+
+async fn names(client: &mut Client) -> String {
+    let names = RequestBody::Task(task::Request::Exec("@@cache@names".into(), Vec::new()));
+    match client.ask("", names).await.body {
+        ResponseBody::Result(names) => String::from_utf8_lossy(&names).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_has_the_caches_of_its_file_from_the_start_and_so_have_the_others() {
+    let first = Running::secured("predefined", with_caches("a:\n  distributedCache:\n    owners: 2\n")).await;
+    let mut client = first.client().await;
+    assert_eq!(client.ask("a", put("key", "value")).await.status, Status::Success);
+    // Another one knows that cache and a second one. Its clients find both, and so do the first one's.
+    let both = "a:\n  distributedCache: ~\nb:\n  replicatedCache:\n    memory:\n      maxCount: 7\n";
+    let second = Running::joining("predefined", with_caches(both)).await;
+    let mut other = second.client().await;
+    assert_eq!(other.ask("a", get("key")).await.status, Status::Success);
+    assert_eq!(other.ask("b", put("key", "value")).await.status, Status::Success);
+    assert_eq!(client.ask("b", get("key")).await.status, Status::Success);
+    for client in [&mut client, &mut other] {
+        assert_eq!(names(client).await, r#"["a","b"]"#);
+    }
+    // Who believes that one is something else does not serve, and makes nothing.
+    let different = "c:\n  localCache: ~\na:\n  distributedCache:\n    owners: 3\n";
+    let refused = Running::refused("predefined", with_caches(different)).await;
+    assert_eq!(
+        refused.to_string(),
+        "caches.yaml: caches that are there are different: a; one is removed and made again to be changed"
+    );
+    assert_eq!(names(&mut client).await, r#"["a","b"]"#);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_have_a_cache_of_its_file_does_not_start() {
+    for (text, told) in [
+        (
+            "a:\n  localCache:\n    persistence:\n      fileStore: ~\n",
+            "caches.yaml: cache 'a': cache configuration: persistence: \
+          this server has no directory for data",
+        ),
+        ("___a:\n  localCache: ~\n", "caches.yaml: cache '___a': cache name '___a' is reserved"),
+    ] {
+        let refused = Running::refused("unable", with_caches(text)).await.to_string();
+        assert!(refused.starts_with(told), "{refused}");
+    }
+    let two = "a:\n  localCache: ~\nb:\n  localCache:\n    owners: 2\n";
+    let refused = CacheDefinitions::parse("f", two).unwrap_err().to_string();
+    assert_eq!(refused, "f: cache 'b': cache configuration: owners of local-cache cannot be 2");
+    let missing = CacheDefinitions::read("/does/not/exist").unwrap_err().to_string();
+    assert!(missing.starts_with("/does/not/exist: "), "{missing}");
+}
+
+#[tokio::test]
+async fn a_running_server_is_told_of_further_caches_by_a_handle() {
+    let alone = member("told-later", Duration::from_millis(10), "").await;
+    let server = Server::builder().port(0).start(alone).await.unwrap();
+    let handle = server.caches();
+    let two = CacheDefinitions::parse("f", "a:\n  localCache: ~\nb:\n  localCache: ~\n").unwrap();
+    assert_eq!(handle.make(&two).await.unwrap(), ["a", "b"]);
+    assert_eq!(handle.make(&two).await.unwrap(), [""; 0]);
+    server.serve_until(std::future::ready(())).await.unwrap();
+    assert_eq!(handle.make(&two).await.unwrap_err().to_string(), "f: the server has ended");
 }

@@ -1,0 +1,97 @@
+//! Makes the caches that a server was told to have from its start on.
+
+use std::sync::{Arc, Weak};
+
+use crate::caches::{AdminError, Caches, IfThere};
+use crate::definition::CacheDefinitions;
+use crate::register::Keeping;
+
+/// Caches of a file could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PredefinedError {
+    /// Caches of these names are there, and are different. Nothing was made.
+    #[error("{file}: caches that are there are different: {}; one is removed and made again to be changed", caches.join(", "))]
+    Different {
+        /// The file with their definitions.
+        file: String,
+        /// The caches.
+        caches: Vec<String>,
+    },
+    /// One could not be made. Those before it in the file have been.
+    #[error("{file}: cache '{cache}': {reason}")]
+    NotMade {
+        /// The file with its definition.
+        file: String,
+        /// The cache.
+        cache: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The server has ended.
+    #[error("{file}: the server has ended")]
+    Ended {
+        /// The file.
+        file: String,
+    },
+}
+
+/// Makes those that are not there, on all servers. Returns their names.
+pub(crate) async fn make(
+    caches: &Caches,
+    definitions: &CacheDefinitions,
+) -> Result<Vec<String>, PredefinedError> {
+    let file = || definitions.file.clone();
+    let not_made = |cache: &str, error: &AdminError| {
+        let (cache, reason) = (cache.to_owned(), error.to_string());
+        PredefinedError::NotMade { file: file(), cache, reason }
+    };
+    let mut different = Vec::new();
+    for definition in &definitions.all {
+        let cache = &*definition.config.name;
+        let is_other = caches.is_other(definition).await.map_err(|error| not_made(cache, &error))?;
+        if is_other {
+            different.push(cache.to_owned());
+        }
+    }
+    if !different.is_empty() {
+        return Err(PredefinedError::Different { file: file(), caches: different });
+    }
+    let mut made = Vec::new();
+    for definition in &definitions.all {
+        let cache = &*definition.config.name;
+        match caches.create(definition, IfThere::TakenIfSame, Keeping::Lasting).await {
+            Ok(true) => made.push(cache.to_owned()),
+            Ok(false) => {}
+            // A client, or another server with another file, was faster.
+            Err(AdminError::Different(cache)) => {
+                return Err(PredefinedError::Different { file: file(), caches: vec![cache] });
+            }
+            Err(error) => return Err(not_made(cache, &error)),
+        }
+    }
+    if !made.is_empty() {
+        tracing::info!("caches made that {} has: {}", definitions.file, made.join(", "));
+    }
+    Ok(made)
+}
+
+/// By which a server is told to have further caches.
+#[derive(Clone, Debug)]
+pub struct CachesHandle(Weak<Caches>);
+
+impl CachesHandle {
+    pub(crate) fn new(caches: &Arc<Caches>) -> Self {
+        Self(Arc::downgrade(caches))
+    }
+
+    /// Makes those that are not there, on all servers. Returns their names. Caches that are no longer among them stay.
+    ///
+    /// # Errors
+    ///
+    /// [`PredefinedError`], which tells whether some were made nevertheless.
+    pub async fn make(&self, definitions: &CacheDefinitions) -> Result<Vec<String>, PredefinedError> {
+        let ended = || PredefinedError::Ended { file: definitions.file.clone() };
+        make(&*self.0.upgrade().ok_or_else(ended)?, definitions).await
+    }
+}

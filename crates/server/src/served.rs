@@ -1,0 +1,92 @@
+//! One of the caches that clients use, with all that goes with it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, CacheManager, CacheMode, Lifetime, RawCache, Topology, Write, Written};
+use consort_hotrod::{CacheTopology, Flags};
+use tokio::sync::watch;
+
+use crate::compute::Lanes;
+use crate::media::Encoding;
+use crate::schemas::Schemas;
+use crate::stats::Stats;
+use crate::transactions::Transactions;
+
+/// A cache that clients use.
+pub(crate) struct Served {
+    pub(crate) cache: RawCache,
+    pub(crate) stats: Stats,
+    pub(crate) lanes: Lanes,
+    pub(crate) encoding: Encoding,
+    /// If clients can change several of its keys as one.
+    pub(crate) transactions: Option<Arc<Transactions>>,
+    /// If it has schemas, which are checked.
+    pub(crate) schemas: Option<Schemas>,
+    /// As the servers tell it each other; nothing of caches that are their own.
+    pub(crate) definition: Bytes,
+    /// Where its files are.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
+    /// What clients were told last, and of which topology and which endpoints it was made.
+    pub(crate) told: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
+}
+
+impl Served {
+    /// How long entries live of which clients do not say it.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.cache.options().lifetime
+    }
+
+    /// Whether only this server has it.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.topology.is_none()
+    }
+
+    /// A look at the topology that is installed here, if one is.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
+        self.topology.as_ref()?.borrow().as_ref().map(look)
+    }
+
+    pub(crate) fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
+        let is_local = cache.config().mode == CacheMode::Local;
+        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
+        let (stats, lanes) = (Stats::new(), Lanes::default());
+        let (definition, directory, told) = (Bytes::new(), None, Mutex::default());
+        let (transactions, schemas) = (None, None);
+        Self { cache, stats, lanes, encoding, transactions, schemas, definition, directory, topology, told }
+    }
+
+    /// Whether keys are written as the cache does it, also many of them at once.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.transactions.is_none() && self.schemas.is_none()
+    }
+
+    /// Writes a key; with transactions when none has it, and a schema with what is wrong with it.
+    pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
+        match self.silent(flags) {
+            None => self.write_by(&self.cache, key, write).await,
+            // What few requests need does not make the state of all of them larger.
+            Some(silent) => Box::pin(async move { self.write_by(&silent, key, write).await }).await,
+        }
+    }
+
+    async fn write_by(&self, cache: &RawCache, key: Bytes, write: Write) -> Result<Written, CacheError> {
+        match (&self.transactions, &self.schemas) {
+            (None, None) => cache.write(key, write).await,
+            (Some(transactions), _) => Box::pin(transactions.clone().write(cache.clone(), key, write)).await,
+            (None, Some(schemas)) => Box::pin(schemas.write(cache, key, write)).await,
+        }
+    }
+
+    /// A handle by which nobody is told of writes, if a client asks for that. Of schemas other servers have to hear.
+    pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
+        let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
+        let silent = || {
+            let own = self.cache.options().flags;
+            self.cache.with_flags(own | consort_cache::Flags::SKIP_LISTENERS)
+        };
+        is_silent.then(silent)
+    }
+}
