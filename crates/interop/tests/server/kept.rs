@@ -184,3 +184,87 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
         last.terminate();
     });
 }
+
+/// A cache of which each server keeps what it owns.
+const STORED: &str = r#"{"distributed-cache": {"owners": 2, "persistence": {"file-store": {}}}}"#;
+
+/// How many keys it has.
+const KEYS: usize = 200;
+
+fn key(n: usize) -> String {
+    format!("key{n}")
+}
+
+/// What a key has at last, unless it was removed.
+fn last_value(n: usize) -> Option<&'static str> {
+    match n {
+        0..100 => Some("second"),
+        100..150 => Some("first"),
+        _ => None,
+    }
+}
+
+/// Compares all keys, as the servers at these ports give them.
+async fn compare(ports: &[u16]) {
+    for port in ports {
+        let asking = client(*port).await;
+        let stock = asking.raw("stock");
+        for n in 0..KEYS {
+            let found = stock.get(key(n).as_bytes()).await.unwrap();
+            assert_eq!(found.as_deref(), last_value(n).map(str::as_bytes), "{} at {port}", key(n));
+        }
+        asking.close().await;
+    }
+}
+
+/// A server that was away has files of then: what was written and removed meanwhile counts. And when all have been killed,
+/// each key is there as it was last, or is not.
+#[test]
+fn entries_in_files_are_those_of_last_whoever_was_away() {
+    in_own_network("kept::entries_in_files_are_those_of_last_whoever_was_away", async {
+        let directory = Directory::new("stored");
+        let begin = |(name, port)| member(&directory, name, port, &[]);
+        let names = [("A", 11222), ("B", 11322), ("C", 11422)];
+        let mut servers: Vec<Tool> = Vec::new();
+        for one in names {
+            servers.push(begin(one));
+            servers.last_mut().expect("a server").wait_for(&["Hot Rod"]);
+        }
+        done(&["create", "stock", STORED]);
+        let asking = client(11222).await;
+        let stock = asking.raw("stock");
+        for n in 0..KEYS {
+            stock.put(key(n).as_bytes(), &b"first"[..]).await.unwrap();
+        }
+        drop(servers.remove(1));
+        for n in 0..KEYS {
+            match last_value(n) {
+                Some("first") => {}
+                Some(other) => stock.put(key(n).as_bytes(), other.as_bytes()).await.unwrap(),
+                None => assert!(stock.remove(key(n).as_bytes()).await.unwrap()),
+            }
+        }
+        asking.close().await;
+        servers.push(begin(names[1]));
+        servers[2].wait_for(&["Hot Rod"]);
+        compare(&[11322, 11222, 11422]).await;
+        // What it has now is what it keeps.
+        drop(servers);
+        let mut servers = [names[1], names[2], names[0]].map(begin);
+        for server in &mut servers {
+            server.wait_for(&["Hot Rod"]);
+        }
+        compare(&[11222, 11322, 11422]).await;
+
+        // One without a directory does not serve it, and says so.
+        let found = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7810]";
+        let own = ["server", "--cluster=kept", "--name=D", "--port=11522", "--bind=127.0.0.1", found];
+        let more = ["-Djgroups.bind_port=7810", "-Djgroups.tcp.port_range=5"];
+        let mut without = Tool::consort_with_log(&[&own[..], &more].concat());
+        without.wait_for(&["stock", "is not served here", "start every server with --data DIRECTORY"]);
+        without.wait_for(&["Hot Rod"]);
+        compare(&[11322]).await;
+        without.terminate();
+        compare(&[11222]).await;
+    });
+}

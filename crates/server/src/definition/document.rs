@@ -147,6 +147,7 @@ mod tests {
             ("<caches><local-cache/></caches>", None, "local-cache has no name"),
             ("<caches><local-cache name='a'/><local-cache name='a'/></caches>", Some("a"), "more than once"),
             ("a:\n  distributedCache:\n    owners: two\n", Some("a"), "owners"),
+            (r#"{"a": {"local-cache": {}}, "a": {"local-cache": {}}}"#, None, "a is there more than once"),
             ("<infinispan><jgroups/></infinispan>", None, "jgroups: only caches are read here"),
             ("<cache-container default-cache='a'/>", None, "default-cache of cache-container"),
             ("just text", None, "instead of caches"),

@@ -9,6 +9,7 @@ mod document;
 mod encoding;
 mod expiration;
 mod memory;
+mod once;
 mod partitions;
 mod persistence;
 mod predefined;

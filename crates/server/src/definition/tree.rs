@@ -7,6 +7,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use serde_json::Value;
 
+use super::once::Once;
 use super::{DefinitionError, Result, mode_of};
 
 /// How deep elements of XML are nested. Real ones take seven.
@@ -139,7 +140,7 @@ fn hyphenated(name: &str) -> String {
 }
 
 fn json(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| unreadable(&error))
+    serde_json::from_str(text).map(|Once(value)| value).map_err(|error| unreadable(&error))
 }
 
 fn yaml(text: &str) -> Result<Value> {
@@ -262,6 +263,8 @@ mod tests {
             "a: [",
             "a: 1",
             "{\"a\": {}, \"b\": {}}",
+            r#"{"local-cache": {"memory": {"max-count": 1, "max-count": 2}}}"#,
+            "localCache:\n  memory:\n    maxCount: 1\n    maxCount: 2\n",
             r#"{"local-cache": {"memory": [{"max-count": 1}]}}"#,
             "<local-cache>",
             "<local-cache></replicated-cache>",
