@@ -4,6 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
 use crate::answer::{Answer, Refusal};
+use crate::arrival::everywhere;
 use crate::caches::{AdminError, Caches, IfThere};
 use crate::definition::{self, DefinitionError};
 use crate::register::Keeping;
@@ -86,5 +87,8 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
         Some(text) => definition::from_text(&name, &text)?,
         None => definition::from_template(&name, params.get("template").as_deref())?,
     };
-    caches.create(&definition, if_there, keeping).await.map(|_| String::new())
+    if caches.create(&definition, if_there, keeping).await? {
+        everywhere(caches, &[name]).await;
+    }
+    Ok(String::new())
 }

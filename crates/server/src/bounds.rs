@@ -216,6 +216,10 @@ pub const REAP_EVERY: Duration = Duration::from_secs(5);
 /// and one that has not done so by then may be gone.
 pub const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long the answer to who has made a cache waits for servers that do not have it yet: one that has stopped answering is
+/// excluded in about that time, and clients wait longer.
+pub const EVERYWHERE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Bytes of an entity that becomes JSON: what is in one of small fields takes twenty times as much for a moment.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;
 

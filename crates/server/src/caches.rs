@@ -288,7 +288,7 @@ impl Caches {
         }
     }
 
-    /// Makes a cache on all servers. Whether it was not there.
+    /// Makes a cache, here at once and on the other servers soon. Whether it was not there.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
@@ -495,8 +495,8 @@ impl Caches {
         }
     }
 
-    /// Has what the others have.
-    async fn look(&self) -> Result<(), AdminError> {
+    /// Where clients reach those that are servers, by the addresses of members: also those that are known since a moment ago.
+    pub(crate) async fn servers(&self) -> Result<Endpoints, CacheError> {
         let (mut walk, mut endpoints) = (self.servers.entries(), Endpoints::new());
         while let Some((member, at)) = walk.next().await.transpose()? {
             let (member, at) = (String::from_utf8_lossy(&member).into_owned(), String::from_utf8_lossy(&at));
@@ -506,6 +506,12 @@ impl Caches {
                 endpoints.insert(member, ServerAddress { host: host.into(), port });
             }
         }
+        Ok(endpoints)
+    }
+
+    /// Has what the others have.
+    async fn look(&self) -> Result<(), AdminError> {
+        let mut endpoints = self.servers().await?;
         self.forget_members_gone(&endpoints).await?;
         // Another part of the cluster may have taken us for gone while we were apart.
         let own = self.manager.address().to_string();

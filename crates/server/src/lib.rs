@@ -27,6 +27,7 @@ mod admin;
 mod ahead;
 mod answer;
 mod answering;
+mod arrival;
 mod bucket;
 mod bulk;
 mod caches;

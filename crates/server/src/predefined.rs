@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::arrival::everywhere;
 use crate::caches::{AdminError, Caches, IfThere};
 use crate::definition::CacheDefinitions;
 use crate::register::Keeping;
@@ -36,7 +37,7 @@ pub enum PredefinedError {
     },
 }
 
-/// Makes those that are not there, on all servers. Returns their names.
+/// Makes those that are not there, here at once and on the other servers soon. Returns their names.
 pub(crate) async fn make(
     caches: &Caches,
     definitions: &CacheDefinitions,
@@ -92,6 +93,9 @@ impl CachesHandle {
     /// [`PredefinedError`], which tells whether some were made nevertheless.
     pub async fn make(&self, definitions: &CacheDefinitions) -> Result<Vec<String>, PredefinedError> {
         let ended = || PredefinedError::Ended { file: definitions.file.clone() };
-        make(&*self.0.upgrade().ok_or_else(ended)?, definitions).await
+        let caches = self.0.upgrade().ok_or_else(ended)?;
+        let made = make(&caches, definitions).await?;
+        everywhere(&caches, &made).await;
+        Ok(made)
     }
 }

@@ -124,6 +124,21 @@ async fn what_was_asked_is_answered_before_the_server_ends() {
 }
 
 #[tokio::test]
+async fn a_cache_is_on_all_servers_when_it_is_said_to_be_there() {
+    let [_first, second, _third] = Running::three("arrival").await;
+    let mut client = second.client().await;
+    for n in 0..8_u64 {
+        let name = format!("c{n}");
+        client.create(&name).await;
+        let mut get = request(n, &name, get("k"));
+        get.header.intelligence = Intelligence::Hash;
+        client.send(std::slice::from_ref(&get)).await;
+        let topology = client.next(get.asked()).await.unwrap().topology.expect("a topology");
+        assert_eq!(topology.servers.len(), 3, "{name}: {topology:?}");
+    }
+}
+
+#[tokio::test]
 async fn clients_are_told_of_servers_that_come_and_go() {
     let (first, mut client) = Running::with_cache("topologies", "c").await;
     let mut servers_told = async |count: usize| {
