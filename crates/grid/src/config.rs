@@ -46,7 +46,8 @@ impl Default for CacheMode {
 pub enum PartitionHandling {
     /// In a minority, keys whose owners are not all there are neither read nor written.
     DenyReadWrites,
-    /// In a minority, keys whose owners are not all there are read and not written.
+    /// In a minority, keys whose owners are not all there are read and not written. With `ReadFrom::Primary` those whose
+    /// primary is away are not read either.
     #[default]
     AllowReads,
     /// Everybody goes on; after the merge the cache's merge policy decides between two values of a key.

@@ -58,6 +58,11 @@ impl Cache {
             call.target = None;
             return;
         };
+        if is_denied && topology.away().contains(&target) {
+            // A read that others may not answer: the primary is all that it is about.
+            let error = OperationError::Degraded { segment, away: vec![target] };
+            return cx.calls.finish(number, Err(error));
+        }
         call.sent = cx.now;
         call.expect(topology.epoch(segment));
         let is_repeated = std::mem::replace(&mut call.is_repeated, true);

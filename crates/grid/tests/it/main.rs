@@ -3,6 +3,7 @@
 mod alone;
 mod clients;
 mod cluster;
+mod degraded;
 mod expiry;
 mod faults;
 mod flags;
