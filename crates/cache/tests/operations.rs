@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
-    KEY_BYTES_MAX, Lifetime, OperationError, RawCache, ReadFrom,
+    Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
+    KEY_BYTES_MAX, Lifetime, Location, OperationError, RawCache, ReadFrom,
 };
 use members::{Cluster, close, open, settled, soon};
 
@@ -304,6 +304,29 @@ async fn keys_of_a_group_are_on_the_same_members_and_found_from_everywhere() {
         assert_eq!(segments.len(), 1);
         let held: Vec<u64> = caches.iter().map(|cache| cache.local_len()).collect();
         assert_eq!((held.iter().sum::<u64>(), held.iter().max()), (40, Some(&40)), "{held:?}");
+    }
+    close(managers).await;
+}
+
+/// S000-35: of members on two machines, owners of a segment are on both, wherever the first one is.
+#[tokio::test]
+async fn owners_are_on_different_machines() {
+    let cluster = Cluster::loopback("machines");
+    let mut managers = Vec::new();
+    for (name, machine) in [("A", "m1"), ("B", "m1"), ("C", "m1"), ("D", "m2"), ("E", "m2")] {
+        let location = Location { machine: Some(machine.into()), ..Location::default() };
+        let joining = cluster.builder(name).location(location).connect("machines");
+        managers.push(soon("join", joining).await.expect("joined"));
+    }
+    let config = CacheConfig { mode: CacheMode::Distributed { owners: 2 }, ..CacheConfig::new("c") };
+    let caches = open(&managers, &config).await;
+    let is_on_the_second = |owner: &&Address| managers[3..].iter().any(|manager| manager.address() == *owner);
+    for cache in &caches {
+        let owners = cache.topology().expect("a topology").current;
+        for segment in owners.segments() {
+            let on_the_second = owners.owners(segment).filter(|owner| is_on_the_second(owner)).count();
+            assert_eq!((owners.owners(segment).len(), on_the_second), (2, 1), "{segment:?}: {owners:?}");
+        }
     }
     close(managers).await;
 }
