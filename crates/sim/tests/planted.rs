@@ -18,13 +18,22 @@ fn stack(bug: Planted) -> &'static str {
     }
 }
 
+/// No seed before this one found the bug when all of them were run last: most of the time would go into those.
+fn first(bug: Planted) -> u64 {
+    match bug {
+        Planted::FormerForgotten => 250,
+        Planted::StaleDeltaView | Planted::StrangersNotCounted => 30,
+        _ => 0,
+    }
+}
+
 #[test]
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     println!("| bug | seeds | rule that was broken |\n|---|---:|---|");
     for bug in Planted::ALL {
         let plan = Plan::new(stack(bug), 4).with_planted(bug);
-        match (0..SEEDS_MAX).find_map(|seed| run(&plan, seed).err()) {
+        match (first(bug)..SEEDS_MAX).find_map(|seed| run(&plan, seed).err()) {
             Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
             None => missed.push(bug),
         }
@@ -52,7 +61,7 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
             let violation = consort_sim::grid::run(&plan, seed).err()?;
             consort_sim::grid::run(sound, seed).ok().map(|_| violation)
         };
-        match (first(bug)..SEEDS_MAX).find_map(find) {
+        match (first_of_grid(bug)..SEEDS_MAX).find_map(find) {
             Some(violation) => println!("| {bug:?} | {} | {} |", violation.seed + 1, violation.rule),
             None => missed.push(bug),
         }
@@ -60,10 +69,17 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
     assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
 }
 
-/// No seed before this one finds the bug: runs with stores take their time.
-fn first(bug: GridPlanted) -> u64 {
+/// The same of bugs in the grid.
+fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
+        GridPlanted::LateCallTaken => 620,
         GridPlanted::BallotsForgotten => 340,
+        GridPlanted::ReadAfterSurrender => 290,
+        GridPlanted::AwayAdopted => 120,
+        GridPlanted::AbsentCounted => 95,
+        GridPlanted::GapForgotten => 90,
+        GridPlanted::JoinerNotAwaited => 50,
+        GridPlanted::WrongHistory | GridPlanted::RemovalForgotten | GridPlanted::AwayPassedOver => 35,
         _ => 0,
     }
 }
