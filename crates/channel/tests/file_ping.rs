@@ -59,6 +59,8 @@ async fn members_find_each_other_through_a_shared_directory() {
     shared.until(&cluster, |said| said.starts_with("A ") && said.contains("\tT")).await;
     let b = cluster.join("B", inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
+    // A has let B in at once: B has not begun a cluster of its own that is merged later.
+    assert!(a.view_text().ends_with("|1] (2) [A, B]"), "{}", a.view_text());
     for channel in [&a, &b] {
         channel.send(Message::bytes(None, vec![7; 1_000])).await.unwrap();
     }

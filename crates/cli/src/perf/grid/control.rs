@@ -85,6 +85,16 @@ pub(crate) struct Used {
     pub(crate) rss_mb: f64,
 }
 
+impl Used {
+    /// All of them together.
+    pub(crate) fn of(states: &[State]) -> Self {
+        states.iter().fold(Self::default(), |sum, state| Self {
+            cpu_s: sum.cpu_s + state.used.cpu_s,
+            rss_mb: sum.rss_mb.max(state.used.rss_mb),
+        })
+    }
+}
+
 impl State {
     /// Of the test that runs or ran last.
     pub(crate) fn operations(&self) -> u64 {

@@ -9,6 +9,7 @@ use consort_measure::grouped;
 use serde::{Deserialize, Serialize};
 
 use super::Grid;
+use super::control::Used;
 use super::figures::{Figures, Total};
 use super::load::Test;
 use super::settings::Settings;
@@ -122,9 +123,12 @@ impl Rebalance {
             Some(reading) => reading.await.context("the reads")??,
             None => Vec::new(),
         };
-        let now = grid.used().await?;
-        let moved = grid.look().await?.into_iter().find(|state| state.name == joined);
-        let moved_mb = moved.context("the one that joined")?.bytes as f64 / 1e6;
+        grid.meet().await?;
+        let states = grid.states().await?;
+        let now = Used::of(&states);
+        let moved = states.iter().find(|state| state.name == joined);
+        let moved_mb =
+            moved.with_context(|| format!("{joined} has not said what it has"))?.bytes as f64 / 1e6;
         let verdict = grid.validate(keys, self.owners).await?;
         eprintln!("{}", verdict.text(grid.wanted(self.owners)));
         let (calm, meanwhile) = (Total::of(&calm), Total::of(&meanwhile));

@@ -166,13 +166,19 @@ impl Grid {
         order_one(&self.control, &self.first()?, &Order::Walk(*walking), limit).await?.context("no answer")
     }
 
+    /// Waits until all members take orders: one that was added may have its part of the cache before that.
+    pub(crate) async fn meet(&self) -> anyhow::Result<()> {
+        wait_for_members(self.control.channel(), 1 + self.members()).await
+    }
+
+    /// How far all members are that take orders.
+    pub(crate) async fn states(&self) -> anyhow::Result<Vec<State>> {
+        order_all(&self.control, &Order::Look, ORDER_TIME_MAX).await
+    }
+
     /// What the members' processes have used so far.
     pub(crate) async fn used(&self) -> anyhow::Result<Used> {
-        let states: Vec<State> = order_all(&self.control, &Order::Look, ORDER_TIME_MAX).await?;
-        Ok(states.iter().fold(Used::default(), |sum, state| Used {
-            cpu_s: sum.cpu_s + state.used.cpu_s,
-            rss_mb: sum.rss_mb.max(state.used.rss_mb),
-        }))
+        Ok(Used::of(&self.states().await?))
     }
 
     /// Has the first member watch a rebalance to so many members, which is to come.

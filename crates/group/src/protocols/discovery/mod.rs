@@ -6,7 +6,7 @@
 
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub use source::{FilePingConfig, MpingConfig, Source, parse_file};
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
-    Outcome, Pass, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time, TimerKey,
-    Token, View,
+    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time,
+    TimerKey, Token, View,
 };
 
 crate::properties! {
@@ -238,6 +238,23 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
+    /// Files say where others are, and not where we are, unless ours was read: whoever we ask to let us in has to
+    /// know where its answer goes (facts 27.1).
+    fn tell_those_read(&self, cx: &mut Cx<'_>, found: &[source::FoundBySource]) {
+        let read = found.iter().filter_map(|found| match found {
+            source::FoundBySource::Data(data) => Some(data),
+            _ => None,
+        });
+        let own = Self::own_data(cx, None);
+        if read.clone().any(|data| (&data.sender, data.phys) == (&own.sender, own.phys)) {
+            return;
+        }
+        let others: BTreeSet<PhysAddr> = read.filter_map(|data| data.phys).collect();
+        for phys in others.into_iter().filter(|phys| Some(*phys) != own.phys) {
+            self.answer_to(cx, Some(Address::Ip(phys)), std::slice::from_ref(&own));
+        }
+    }
+
     fn end_search(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(END);
         cx.disarm(RUN);
@@ -371,6 +388,9 @@ impl Protocol for Discovery {
 
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
         let heard = self.source.done(cx, token, outcome);
+        if let Source::FilePing { .. } = self.source {
+            self.tell_those_read(cx, &heard);
+        }
         for found in heard {
             match found {
                 source::FoundBySource::Message(message) => {

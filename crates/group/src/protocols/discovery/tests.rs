@@ -105,3 +105,27 @@ fn the_answer_says_whether_we_are_coordinator() {
     let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert!(data[0].is_coordinator);
 }
+
+/// Facts 27.1: whoever we read of could not answer us otherwise.
+#[test]
+fn those_in_the_files_are_told_where_we_are_unless_we_are_in_them() {
+    let searched = |text: String| {
+        let source = Source::FilePing { config: FilePingConfig::default(), is_reading: false };
+        let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
+        harness.stack.handle_connect(harness.now, "demo");
+        harness.stack.run(harness.now);
+        harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+        harness.take_down();
+        harness.done(Token { layer: 1, number: 0 }, Outcome::Files(vec![("list".into(), text)]));
+        assert_eq!(found(&mut harness).map(|found| found.len()), Some(2));
+        harness.take_down()
+    };
+    let line =
+        |n: u64, name: &str| format!("{name} \t{} \t127.0.0.1:{} \tF\n", member(n), phys(n as u16).port);
+    let told = searched(line(2, "B") + &line(3, "C"));
+    let dests: Vec<_> = told.iter().map(|message| message.dest.clone()).collect();
+    assert_eq!(dests, [Some(Address::Ip(phys(2))), Some(Address::Ip(phys(3)))]);
+    let data = wire::decode_ping_data(told[0].payload_bytes().unwrap()).unwrap();
+    assert_eq!((&data[0].sender, data[0].phys), (&member(1), Some(phys(1))));
+    assert_eq!(searched(line(1, "A") + &line(2, "B") + &line(3, "C")), []);
+}
