@@ -216,6 +216,37 @@ for_each_stack! { acknowledged_sends:
     acknowledged_sends_over_tcp_new "tcp-new.xml" false,
 }
 
+/// Members of both kinds find each other through files that either kind writes, each at once: no group of its own that is
+/// merged later.
+async fn files(config: &str, java_first: bool) {
+    let shared = std::env::temp_dir().join(format!("consort-files-{}-{java_first}", std::process::id()));
+    let file_ping = format!("<FILE_PING location=\"{}\"", shared.display());
+    let setting = Setting::edited(
+        config,
+        &[
+            ("<TCPPING", &file_ping),
+            ("initial_hosts=\"${jgroups.tcpping.initial_hosts:localhost[7800]}\"", ""),
+            ("port_range=\"${jgroups.tcp.port_range:2}\"/>", "/>"),
+        ],
+    );
+    let mut members = two_and_two(&setting, java_first).await;
+    assert!(members[0].view().await.contains("|3]"), "{}", members[0].view().await);
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    // Who leads next writes files, too, and A removes its own.
+    members.remove(0).exit().await;
+    same_view(&mut members, "|4] (3) [B, C, D]").await;
+    members.push(if java_first { setting.java("E").await } else { setting.consort("E").await });
+    same_view(&mut members, "|5] (4) [B, C, D, E]").await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    exit(members).await;
+    std::fs::remove_dir_all(&shared).expect("members have written files");
+}
+
+for_each_stack! { files:
+    files_with_a_java_coordinator "tcp.xml" true,
+    files_with_a_consort_coordinator "tcp.xml" false,
+}
+
 /// The harness itself: JGroups with JGroups must pass what Consort is measured by.
 async fn java_alone(config: &str, _: bool) {
     let setting = Setting::new(config);
