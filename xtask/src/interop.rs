@@ -32,12 +32,11 @@ pub(crate) fn run(filter: Option<&str>) -> Outcome {
         Outcome::Passed => {}
         other => return other,
     }
-    // Optimised, because ten thousand messages of 100 KB pass; two clusters at a time, because a JVM keeps a core busy
-    // while it starts, and each waits for a while.
+    // Optimised, because ten thousand messages of 100 KB pass; three clusters at a time, because each waits for a while.
     let mut arguments =
         vec!["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
     arguments.extend(filter);
-    arguments.extend(["--", "--test-threads=2"]);
+    arguments.extend(["--", "--test-threads=3"]);
     cargo_test(&arguments)
 }
 

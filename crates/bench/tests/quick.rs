@@ -10,6 +10,8 @@ fn figures(part: &str, arguments: &[&str]) -> Value {
         .args(["--quick", "--json"])
         .arg(&file)
         .args(arguments)
+        // What a cold JVM does is not worth compiling well.
+        .env("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         .output()
         .expect("the bench starts");
     let said = String::from_utf8_lossy(&output.stderr);

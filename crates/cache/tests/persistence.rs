@@ -295,7 +295,7 @@ impl Drop for Process {
 #[test]
 fn a_cluster_of_processes_that_are_all_killed_has_every_acknowledged_write_when_it_is_back() {
     let directory = Directory::new("killed");
-    let base = Cluster::free_base();
+    let base = members::free_base();
     // By member and key: the last value that was acknowledged.
     let mut sure: BTreeMap<(String, u64), u64> = BTreeMap::new();
     for life in 0..4 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use consort_jgroups::Jar;
+use consort_jgroups::{Jar, brief_jvm};
 
 /// Set for a test that runs again in its own network, which Maven could not reach out of.
 pub(crate) const DIRECTORY_VARIABLE: &str = "CONSORT_INTEROP";
@@ -32,7 +32,7 @@ pub(crate) fn classpath() -> String {
 
 /// One of our Java programs.
 pub fn java_program(class: &str) -> Command {
-    let mut command = Command::new("java");
+    let mut command = brief_jvm();
     command.args(["-cp", &classpath(), class]);
     command
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use consort_jgroups::Killed;
+use consort_jgroups::{Killed, brief_jvm};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -148,11 +148,10 @@ impl Member {
 }
 
 fn java_command(heap_mb: u32, properties: impl Iterator<Item = String>) -> Command {
-    let mut command = Command::new("java");
+    let mut command = brief_jvm();
     command
         .arg(format!("-Xmx{heap_mb}m"))
-        .args(["-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
-        .arg("-Djava.net.preferIPv4Stack=true")
+        .args(["-Xss512k", "-Djava.net.preferIPv4Stack=true"])
         .args(properties)
         .args(["-cp", &classpath(), "consort.interop.Member"]);
     command

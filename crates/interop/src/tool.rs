@@ -6,7 +6,7 @@ use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use consort_jgroups::Killed;
+use consort_jgroups::{Killed, brief_jvm};
 
 use crate::jgroups::classpath;
 use crate::member::built;
@@ -90,14 +90,9 @@ impl Tool {
 
     /// A class of JGroups' jar.
     pub fn java(setting: &Setting, class: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new("java");
+        let mut command = brief_jvm();
         command
-            .args([
-                "-Xmx256m",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+UseSerialGC",
-                "-Djava.net.preferIPv4Stack=true",
-            ])
+            .args(["-Xmx256m", "-Djava.net.preferIPv4Stack=true"])
             .args(setting.properties.iter().map(|(name, value)| format!("-D{name}={value}")))
             .args(["-cp", &classpath(), class])
             .args(arguments);

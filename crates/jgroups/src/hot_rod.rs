@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file, java_files};
+use crate::jvm::brief_jvm;
 
 /// Where the client's release is named, and its programs are.
 const PROJECT: &str = "interop/hotrod";
@@ -162,7 +163,7 @@ impl HotRodClient {
 
     /// A command that runs one of our programs.
     pub fn command(&self, program: &str) -> Command {
-        let mut java = Command::new("java");
+        let mut java = brief_jvm();
         java.arg("-cp").arg(class_path(&self.classes, &self.libraries));
         java.arg(format!("consort.hotrod.{program}"));
         java

@@ -1,18 +1,20 @@
 //! Infinispan's own server, in `target/interop`, fetched when it is first needed.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, in_file};
+use crate::jvm::{BRIEF, brief_jvm};
 
 /// What servers are set up with, beside what names their release: one for everybody, and one with users.
 const OPEN: &str = "infinispan.xml";
 const SECURED: &str = "secured.xml";
 const LOGGING: &str = "log4j2.xml";
 
-/// The heap and the compiler of a server that is not measured.
-const SMALL: [&str; 3] = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
+/// The heap of a server that is not measured.
+const SMALL: &str = "-Xmx512m";
 
 /// Whom a server of Infinispan's is for.
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ impl InfinispanServer {
     ///
     /// If its files cannot be written.
     pub fn command(&self, name: &str, port: u16) -> Result<Command, JarError> {
-        self.command_by(Path::new("java"), &SMALL.map(str::to_owned), name, port)
+        self.command_by(Path::new("java"), &[&[SMALL], &BRIEF[..]].concat(), name, port)
     }
 
     /// The same for users, who show who they are by SCRAM or PLAIN on this port, and on another one within TLS.
@@ -80,8 +82,8 @@ impl InfinispanServer {
             let to = root.join("conf").join(file);
             fs::write(&to, text).map_err(in_file(&to))?;
         }
-        let mut java = Command::new("java");
-        java.args(SMALL).arg(format!("-Dconsort.tls.port={}", secured.tls_port));
+        let mut java = brief_jvm();
+        java.arg(SMALL).arg(format!("-Dconsort.tls.port={}", secured.tls_port));
         self.started(java, &root, SECURED, name, port)
     }
 
@@ -93,7 +95,7 @@ impl InfinispanServer {
     pub fn command_by(
         &self,
         java: &Path,
-        options: &[String],
+        options: &[impl AsRef<OsStr>],
         name: &str,
         port: u16,
     ) -> Result<Command, JarError> {

@@ -13,6 +13,7 @@ mod hot_rod;
 mod hot_rod_js;
 mod infinispan_server;
 mod jar;
+mod jvm;
 mod killed;
 mod network;
 
@@ -23,5 +24,6 @@ pub use hot_rod::{HotRodClient, HotRodRelease};
 pub use hot_rod_js::HotRodJsClient;
 pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
+pub use jvm::brief_jvm;
 pub use killed::Killed;
 pub use network::{Network, own_network};

@@ -1,17 +1,19 @@
 //! Members of one process for live tests, over queues in memory or over TCP on loopback.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use consort_cache::{CacheConfig, CacheManager, Channel, ManagerBuilder, Phase, RawCache, Topology};
 use consort_conf::{STOCK, Variables, parse_stack};
 use tokio::time::timeout;
 
+#[path = "../../../channel/tests/cluster/ports.rs"]
+mod ports;
+
+pub use ports::free_base;
+
 /// Nothing in these tests takes a tenth of this.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// A cluster of one test.
 pub struct Cluster {
@@ -40,24 +42,12 @@ impl Cluster {
 
     /// The stock stack over TCP.
     pub fn tcp(name: &str) -> Self {
-        Self::tcp_at(name, Self::free_base())
-    }
-
-    /// Ports that no other cluster of these tests has.
-    pub fn free_base() -> u16 {
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        // FD_SOCK2 takes ports from 100 above the transport's.
-        20_000 + (std::process::id() % 100) as u16 * 300 + nth % 8 * 20
+        Self::tcp_at(name, free_base())
     }
 
     /// The same from this port on.
     pub fn tcp_at(name: &str, base: u16) -> Self {
-        let variables = Variables::new()
-            .with("jgroups.bind_addr", "127.0.0.1")
-            .with("jgroups.bind_port", base.to_string())
-            .with("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{base}]"))
-            .with("jgroups.tcp.port_range", "8")
-            .with("jgroups.udp.mcast_port", (base + 11).to_string());
+        let variables = ports::meeting_at(base);
         let (_, text) = STOCK.iter().find(|(name, _)| *name == "tcp.xml").expect("a stock stack");
         Self { name: name.to_owned(), text: (*text).to_owned(), variables }
     }

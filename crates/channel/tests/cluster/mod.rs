@@ -3,9 +3,9 @@
 
 pub mod apart;
 pub mod log;
+mod ports;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,8 +20,6 @@ use tokio::time::timeout;
 /// Nothing in these tests takes a tenth of this.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-static NEXT: AtomicU16 = AtomicU16::new(0);
-
 /// A cluster's settings: every test gets ports of its own.
 pub struct Cluster {
     pub name: String,
@@ -32,15 +30,8 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(config: &'static str) -> Self {
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        // FD_SOCK2 takes ports from 100 above the transport's.
-        let base = 20_000 + (std::process::id() % 100) as u16 * 300 + nth % 8 * 20;
-        let variables = Variables::new()
-            .with("jgroups.bind_addr", "127.0.0.1")
-            .with("jgroups.bind_port", base.to_string())
-            .with("jgroups.tcpping.initial_hosts", format!("127.0.0.1[{base}]"))
-            .with("jgroups.tcp.port_range", "8")
-            .with("jgroups.udp.mcast_port", (base + 11).to_string());
+        let base = ports::free_base();
+        let variables = ports::meeting_at(base);
         let (_, text) = STOCK.iter().find(|(name, _)| *name == config).expect("a stock stack");
         Self { name: format!("cluster-{base}"), config, text: (*text).to_owned(), variables }
     }
