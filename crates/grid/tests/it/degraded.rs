@@ -73,7 +73,7 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
         let (early, late) = (told(&cluster, &early), told(&cluster, &late));
         match (partitions, from) {
             (PartitionHandling::AllowReads, ReadFrom::Nearest) => {
-                assert_eq!((early, late), ((all, 0), (all, 0)))
+                assert_eq!((early, late), ((all, 0), (all, 0)));
             }
             (PartitionHandling::AllowReads, ReadFrom::Primary) => {
                 assert_eq!(early, late);
