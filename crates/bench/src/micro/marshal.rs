@@ -134,8 +134,10 @@ struct Written {
 impl Written {
     fn of(case: Case) -> Self {
         let src = Address::Uuid(Uuid { most: 1, least: 2 });
+        // One for all, as in the Java program.
+        let payload = Bytes::from(vec![7; case.size]);
         let messages = (1..=case.count as u64).map(|seqno| {
-            let mut message = Message::bytes(None, vec![7; case.size]);
+            let mut message = Message::bytes(None, payload.clone());
             message.src = Some(src.clone());
             message.headers.put(ProtocolId::NAKACK2, HeaderBody::NakAck2(NakAckHeader::Msg { seqno }));
             message

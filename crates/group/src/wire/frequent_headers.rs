@@ -3,9 +3,58 @@
 use bytes::BufMut;
 
 use super::addresses::{put_address, read_present};
-use super::headers::bad;
+use super::headers::{bad, read_header};
 use super::primitives::{Reader, Result, put_bool, put_compressed_int, put_compressed_long};
-use crate::{HeaderBody, NakAckHeader, RpcHeader, RpcKind, UnicastHeader};
+use crate::{
+    Header, HeaderBody, Headers, MagicId, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader,
+};
+
+/// Types of those headers that number the application's messages.
+const UNICAST_DATA: u8 = 0;
+const NAKACK_MSG: u8 = 1;
+
+/// Reads a header behind those that are there. Those of almost all messages are made where they stay: what is put together
+/// elsewhere and moved at once has to be waited for, longer than reading it takes.
+#[inline]
+pub(super) fn read_behind(headers: &mut Headers, reader: &mut Reader<'_>) -> Result<()> {
+    let mut put = |id, body| headers.0.push(Header { id, body });
+    match reader.peek().first_chunk().map(ids_and_type) {
+        Some((id, MagicId::NAKACK2, NAKACK_MSG)) => put(id, HeaderBody::NakAck2(read_nakack_msg(reader)?)),
+        Some((id, MagicId::NAKACK4, NAKACK_MSG)) => put(id, HeaderBody::NakAck4(read_nakack_msg(reader)?)),
+        Some((id, MagicId::UNICAST3, UNICAST_DATA)) => {
+            put(id, HeaderBody::Unicast3(read_unicast_data(reader)?));
+        }
+        Some((id, MagicId::UNICAST4, UNICAST_DATA)) => {
+            put(id, HeaderBody::Unicast4(read_unicast_data(reader)?));
+        }
+        _ => {
+            let Header { id, body } = read_header(reader)?;
+            put(id, body);
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn ids_and_type(&[high, low, magic_high, magic_low, kind]: &[u8; 5]) -> (ProtocolId, MagicId, u8) {
+    let id = ProtocolId(i16::from_be_bytes([high, low]));
+    (id, MagicId(i16::from_be_bytes([magic_high, magic_low])), kind)
+}
+
+/// What stands behind a header's ids and type.
+#[inline]
+fn read_nakack_msg(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
+    reader.skip(5);
+    Ok(NakAckHeader::Msg { seqno: reader.compressed_long("nakack seqno")? as u64 })
+}
+
+#[inline]
+fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
+    reader.skip(5);
+    let seqno = reader.seqno("unicast seqno")?;
+    let (conn_id, first) = (reader.i16("connection id")?, reader.bool("first")?);
+    Ok(UnicastHeader::Data { seqno, conn_id, first })
+}
 
 /// What a short header takes at most, ids included.
 pub(super) const SHORT_MAX: usize = 24;
@@ -29,7 +78,7 @@ pub(super) const fn is_short(body: &HeaderBody) -> bool {
 pub(super) fn put_unicast(out: &mut impl BufMut, unicast: &UnicastHeader) {
     match *unicast {
         UnicastHeader::Data { seqno, conn_id, first } => {
-            out.put_u8(0);
+            out.put_u8(UNICAST_DATA);
             put_compressed_long(out, seqno as i64);
             out.put_i16(conn_id);
             put_bool(out, first);
@@ -55,7 +104,7 @@ pub(super) fn put_unicast(out: &mut impl BufMut, unicast: &UnicastHeader) {
 #[inline]
 pub(super) fn read_unicast(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
     Ok(match reader.u8("unicast header type")? {
-        0 => UnicastHeader::Data {
+        UNICAST_DATA => UnicastHeader::Data {
             seqno: reader.seqno("unicast seqno")?,
             conn_id: reader.i16("connection id")?,
             first: reader.bool("first")?,
@@ -74,7 +123,7 @@ pub(super) fn read_unicast(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
 
 pub(super) fn put_nakack(out: &mut impl BufMut, nakack: &NakAckHeader) {
     let (kind, seqno) = match nakack {
-        NakAckHeader::Msg { seqno } => (1, *seqno),
+        NakAckHeader::Msg { seqno } => (NAKACK_MSG, *seqno),
         NakAckHeader::XmitReq { sender } => {
             out.put_u8(2);
             return put_address(out, Some(sender));
@@ -96,7 +145,7 @@ pub(super) fn read_nakack(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     // Java creates XMIT_RSP with seqno -1 before it fills it in; the bytes of that state occur in vectors.
     let seqno = reader.compressed_long("nakack seqno")? as u64;
     Ok(match kind {
-        1 => NakAckHeader::Msg { seqno },
+        NAKACK_MSG => NakAckHeader::Msg { seqno },
         3 => NakAckHeader::XmitRsp { seqno },
         4 => NakAckHeader::HighestSeqno { seqno },
         5 => NakAckHeader::Ack { seqno },

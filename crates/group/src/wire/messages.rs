@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{address_size, put_address, read_address};
-use super::frequent_headers::{SHORT_MAX, is_short};
-use super::headers::{header_size, put_header, read_header};
+use super::frequent_headers::{SHORT_MAX, is_short, read_behind};
+use super::headers::{header_size, put_header};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
 use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
@@ -38,15 +38,16 @@ pub fn message_type(payload: &Payload) -> i16 {
     }
 }
 
-/// Heads up to this long are put together beside the packet and copied into it at once: making room in the packet for
-/// each of their fields costs more than the fields.
-const HEAD_MAX: usize = 256;
+/// Heads of plain fields are written into room that is made for them at once: making room in the packet for each of
+/// their fields costs more than the fields. This is what they take at most besides headers and the transport's: 11 bytes of
+/// type, flags, count and length, and two plain addresses of 17 bytes each.
+const PLAIN_MAX: usize = 11 + 2 * 17;
 
 /// A body. With `list_src` it is one inside a list: no destination, and a source only if it differs. `tp` is put
 /// behind the headers, unless the message has a transport header of its own.
 #[inline]
 pub(super) fn put_body(
-    out: &mut impl BufMut,
+    out: &mut BytesMut,
     message: &Message,
     list_src: Option<Option<&Address>>,
     tp: &[u8],
@@ -58,7 +59,7 @@ pub(super) fn put_body(
 /// The message's type, and its body as [`put_body`] puts it.
 #[inline]
 pub(super) fn put_typed(
-    out: &mut impl BufMut,
+    out: &mut BytesMut,
     message: &Message,
     list_src: Option<Option<&Address>>,
     tp: &[u8],
@@ -69,19 +70,22 @@ pub(super) fn put_typed(
 
 #[inline]
 fn put_with(
-    out: &mut impl BufMut,
+    out: &mut BytesMut,
     kind: Option<i16>,
     message: &Message,
     list_src: Option<Option<&Address>>,
     tp: &[u8],
     bulk: Bulk,
 ) {
-    if has_short_head(message, tp) {
-        let mut head = [0; HEAD_MAX];
-        let mut room = &mut head[..];
+    let start = out.len();
+    let most = PLAIN_MAX + message.headers.0.len() * SHORT_MAX + tp.len();
+    // A buffer that was made to measure is not made larger for it.
+    if has_plain_head(message) && most <= out.capacity() - start {
+        out.put_bytes(0, most);
+        let mut room = &mut out[start..];
         put_head(&mut room, kind, message, list_src, tp);
-        let used = HEAD_MAX - room.len();
-        out.put_slice(&head[..used]);
+        let unused = room.len();
+        out.truncate(start + most - unused);
     } else {
         put_head(out, kind, message, list_src, tp);
     }
@@ -90,19 +94,13 @@ fn put_with(
     }
 }
 
-/// Whether everything before the payload surely fits [`HEAD_MAX`]: 11 bytes of type, flags, count and length, two plain
-/// addresses of 17 bytes each, four short headers, and the transport's.
+/// Whether addresses are plain and headers short.
 #[inline]
-fn has_short_head(message: &Message, tp: &[u8]) -> bool {
-    const HEADERS_MAX: usize = 4;
-    const TP_MAX: usize = HEAD_MAX - 11 - 2 * 17 - HEADERS_MAX * SHORT_MAX;
+fn has_plain_head(message: &Message) -> bool {
     let is_plain = |address: &Option<Address>| matches!(address, None | Some(Address::Uuid(_)));
-    let headers = &message.headers.0;
-    tp.len() <= TP_MAX
-        && is_plain(&message.dest)
+    is_plain(&message.dest)
         && is_plain(&message.src)
-        && headers.len() <= HEADERS_MAX
-        && headers.iter().all(|header| is_short(&header.body))
+        && message.headers.0.iter().all(|header| is_short(&header.body))
 }
 
 /// The type, if it is wanted, and all of a body before the payload's own bytes; with the length of those of
@@ -151,14 +149,14 @@ fn put_bytes(out: &mut impl BufMut, bytes: Option<&Bytes>) {
     }
 }
 
-fn put_parts(out: &mut impl BufMut, messages: &[Message], src: Option<&Address>) {
+fn put_parts(out: &mut BytesMut, messages: &[Message], src: Option<&Address>) {
     for part in messages {
         put_typed(out, part, Some(src), &[], Bulk::Copied);
     }
 }
 
 /// What follows [`put_head`].
-fn put_rest(out: &mut impl BufMut, message: &Message) {
+fn put_rest(out: &mut BytesMut, message: &Message) {
     match &message.payload {
         Payload::Empty | Payload::Bytes(None) => {}
         Payload::Bytes(Some(bytes)) => out.put_slice(bytes),
@@ -215,10 +213,17 @@ pub(super) fn read_body_into(
         if is_own_tp(reader.peek(), own_tp) {
             reader.skip(own_tp.len());
         } else {
-            message.headers.0.push(read_header(reader)?);
+            read_behind(&mut message.headers, reader)?;
         }
     }
-    message.payload = read_payload(reader, kind, message.dest.as_ref(), message.src.as_ref())?;
+    message.payload = match kind {
+        0 => match reader.length("payload length")? {
+            None => Payload::Bytes(None),
+            Some(0) => Payload::Bytes(Some(Bytes::new())),
+            Some(length) => Payload::Bytes(Some(reader.bytes("payload", length)?)),
+        },
+        _ => read_payload(reader, kind, message.dest.as_ref(), message.src.as_ref())?,
+    };
     Ok(())
 }
 
@@ -258,7 +263,6 @@ fn read_parts(
 /// Bytes of the smallest message inside another: type, leading byte, flags, number of headers.
 const PART_SIZE_MIN: usize = 7;
 
-#[inline]
 fn read_payload(
     reader: &mut Reader<'_>,
     kind: i16,
@@ -266,7 +270,6 @@ fn read_payload(
     src: Option<&Address>,
 ) -> Result<Payload> {
     Ok(match kind {
-        0 => Payload::Bytes(read_bytes(reader)?),
         1 => {
             let direct = reader.bool("direct memory")?;
             Payload::Nio { direct, bytes: read_bytes(reader)? }
@@ -372,9 +375,9 @@ mod tests {
     use super::*;
     use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-    /// The largest head that is put together beside the packet fits, and its bytes are those of any other.
+    /// The largest head of plain fields fits the room that is made for it, and its bytes are those of any other.
     #[test]
-    fn the_longest_short_head_fits() {
+    fn the_longest_plain_head_fits() {
         let (seqno, conn_id, timestamp) = (i64::MAX as u64, i16::MAX, -1);
         let rpc = RpcHeader { kind: RpcKind::Request, request_id: u64::MAX, corr_id: 1 };
         let bodies = [
@@ -394,13 +397,14 @@ mod tests {
             message.headers.put(ProtocolId(id), body);
         }
         message.payload = Payload::Bytes(Some(Bytes::from_static(b"payload")));
-        let tp = [7; 115];
-        assert!(has_short_head(&message, &tp) && !has_short_head(&message, &[7; 116]));
-        let (mut short, mut plain) = (BytesMut::new(), BytesMut::new());
-        put_typed(&mut short, &message, None, &tp, Bulk::Copied);
-        put_head(&mut plain, Some(0), &message, None, &tp);
-        put_rest(&mut plain, &message);
-        assert_eq!(short, plain);
+        assert!(has_plain_head(&message));
+        for tp in [&[][..], &[7; 1_000]] {
+            let (mut room, mut plain) = (BytesMut::with_capacity(2_000), BytesMut::new());
+            put_typed(&mut room, &message, None, tp, Bulk::Copied);
+            put_head(&mut plain, Some(0), &message, None, tp);
+            put_rest(&mut plain, &message);
+            assert_eq!(room, plain);
+        }
     }
 
     /// S000-76: the size is known before a message is written, so that its buffer is allocated once and to measure.

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{put_address, put_ip, read_address, read_ip};
 use super::headers::{ascii_text, put_header};
-use super::messages::{Bulk, put_typed, read_body, read_body_into};
+use super::messages::{Bulk, put_typed, read_body_into};
 use super::primitives::{Reader, Result, WireError, put_ascii};
 use crate::{Address, Header, HeaderBody, IpAddress, Message, ProtocolId, TpHeader, Version};
 
@@ -123,9 +123,12 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let is_multicast = flags & MULTICAST != 0;
     if flags & LIST == 0 {
         let kind = reader.i16("message type")?;
-        let message = read_body(&mut reader, kind, None, None, own_tp)?;
+        let mut packet = Packet::Single { version, is_multicast, message: Message::empty(None) };
+        if let Packet::Single { message, .. } = &mut packet {
+            read_body_into(message, &mut reader, kind, (None, None), own_tp)?;
+        }
         reader.end()?;
-        return Ok(Packet::Single { version, is_multicast, message });
+        return Ok(packet);
     }
     let dest = read_address(&mut reader)?;
     let src = read_address(&mut reader)?;
