@@ -356,7 +356,7 @@ mod tests {
         assert!(size_of::<Payload>() <= 40, "{}", size_of::<Payload>());
     }
 
-    /// S000-75: two headers need no allocation; a third moves them to a place that has room for four.
+    /// S000-75: two headers need no allocation, a third the one that has room for four; nothing is allocated again.
     #[test]
     fn four_headers_need_no_reallocation() {
         let put = |count: i16| {

@@ -75,9 +75,12 @@ async fn one_to_one(config: &str, java_first: bool) {
 }
 
 for_each_stack! { one_to_one:
-    one_to_one_over_tcp "tcp.xml" true,
-    one_to_one_over_udp "udp.xml" false,
-    one_to_one_over_tcp_new "tcp-new.xml" false,
+    one_to_one_over_tcp_java_first "tcp.xml" true,
+    one_to_one_over_tcp_consort_first "tcp.xml" false,
+    one_to_one_over_udp_java_first "udp.xml" true,
+    one_to_one_over_udp_consort_first "udp.xml" false,
+    one_to_one_over_tcp_new_java_first "tcp-new.xml" true,
+    one_to_one_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
 /// The coordinator is killed (`kill -9`), then the next one leaves; the others agree and go on.
@@ -167,9 +170,12 @@ async fn loss(config: &str, java_first: bool) {
 }
 
 for_each_stack! { loss:
-    loss_over_tcp "tcp.xml" true,
-    loss_over_udp "udp.xml" false,
-    loss_over_tcp_new "tcp-new.xml" false,
+    loss_over_tcp_java_first "tcp.xml" true,
+    loss_over_tcp_consort_first "tcp.xml" false,
+    loss_over_udp_java_first "udp.xml" true,
+    loss_over_udp_consort_first "udp.xml" false,
+    loss_over_tcp_new_java_first "tcp-new.xml" true,
+    loss_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
 /// A slow receiver of either kind throttles the sender, and nothing is lost.
@@ -185,9 +191,12 @@ async fn slow_receiver(config: &str, java_first: bool) {
 }
 
 for_each_stack! { slow_receiver:
-    slow_receivers_over_tcp "tcp.xml" true,
-    slow_receivers_over_udp "udp.xml" false,
-    slow_receivers_over_tcp_new "tcp-new.xml" false,
+    slow_receivers_over_tcp_java_first "tcp.xml" true,
+    slow_receivers_over_tcp_consort_first "tcp.xml" false,
+    slow_receivers_over_udp_java_first "udp.xml" true,
+    slow_receivers_over_udp_consort_first "udp.xml" false,
+    slow_receivers_over_tcp_new_java_first "tcp-new.xml" true,
+    slow_receivers_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
 /// With RSVP in the stack, a send returns when all have the message, whoever they are.
@@ -211,9 +220,12 @@ async fn acknowledged_sends(config: &str, java_first: bool) {
 }
 
 for_each_stack! { acknowledged_sends:
-    acknowledged_sends_over_tcp "tcp.xml" true,
-    acknowledged_sends_over_udp "udp.xml" false,
-    acknowledged_sends_over_tcp_new "tcp-new.xml" false,
+    acknowledged_sends_over_tcp_java_first "tcp.xml" true,
+    acknowledged_sends_over_tcp_consort_first "tcp.xml" false,
+    acknowledged_sends_over_udp_java_first "udp.xml" true,
+    acknowledged_sends_over_udp_consort_first "udp.xml" false,
+    acknowledged_sends_over_tcp_new_java_first "tcp-new.xml" true,
+    acknowledged_sends_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
 /// Members of both kinds find each other through files that either kind writes, each at once: no group of its own that is
