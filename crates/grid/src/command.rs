@@ -133,6 +133,8 @@ pub(crate) enum Effect {
     Remove,
     /// What it did was done and undone by later writes. It is remembered, and acknowledged.
     Superseded,
+    /// What it put is not there any more, by no write: its time was over, or there was no room. What is older goes.
+    Gone,
     /// Nothing: the acknowledgement says that everything before it has arrived.
     Nothing,
     /// What this member has of it is old, whatever its version.

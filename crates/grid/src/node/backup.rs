@@ -88,6 +88,10 @@ impl Cache {
                 self.note_removal(segment, key, version);
                 self.erase(cx, segment, key, version);
             }
+            Effect::Gone => {
+                self.note_put(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
             // Nothing to apply, or of another mode.
             _ => {}
         }
@@ -101,9 +105,15 @@ impl Cache {
             Did::Remove => return Effect::Remove,
             Did::Put => {}
         }
+        // Also if its time is over: who lacks it has what was there before, and must not go on with that.
         let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
-        let entry = self.kept(now, segment, &record.key).filter(is_it);
-        entry.map_or(Effect::Superseded, |entry| Effect::Put(crate::Stored::of(entry, now)))
+        if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
+            return Effect::Put(crate::Stored::of(entry, now));
+        }
+        let records = &self.segments[usize::from(segment.0)].records;
+        let is_superseded = self.container.version_of(segment, &record.key) >= record.version
+            || records.has_newer(&record.key, record.version);
+        if is_superseded { Effect::Superseded } else { Effect::Gone }
     }
 
     /// The primary has sent everything that it had of callers that were no members of `topology`.

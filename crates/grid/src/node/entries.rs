@@ -25,6 +25,12 @@ impl Cache {
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
+    /// What a key has, be its time over; else like [`Cache::entry`].
+    pub(super) fn held(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
+        let entry = self.container.peek(segment, key)?;
+        Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
+    }
+
     /// What a key has, for somebody else.
     pub(super) fn stored(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
         let entry = self.container.get(segment, key, || now);

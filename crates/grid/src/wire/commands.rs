@@ -259,6 +259,7 @@ wire_enum!(Effect {
     4 = Copy(entry),
     5 = Invalidate,
     6 = InvalidateAll,
+    7 = Gone,
 });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });

@@ -93,6 +93,28 @@ fn what_lives_for_a_moment_does_not_wait_for_what_lives_long() {
     assert_eq!(held(&cluster), 1);
 }
 
+/// An owner that a write reaches when the time of what was written is over does not go on with what was there before.
+#[test]
+fn what_an_owner_hears_of_when_its_time_is_over_replaces_what_was_before() {
+    for seconds in [2, 4] {
+        let mut cluster = replicated(3);
+        cluster.submit(0, Bytes::from_static(b"k"), put(Lifetime::default(), Condition::Always), TIMEOUT);
+        cluster.run(Duration::from_secs(1));
+        cluster.sides[2] = 1;
+        let at = cluster.submit(0, Bytes::from_static(b"k"), put_for(1), TIMEOUT);
+        // Later, its primary has taken it out.
+        cluster.run(Duration::from_secs(seconds));
+        assert_eq!(cluster.history[at].result, None);
+        cluster.sides[2] = 0;
+        cluster.run(Duration::from_secs(4));
+        assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
+        for n in 0..3 {
+            assert!(!found(&mut cluster, n, b"k"), "member {n}, after {seconds} s");
+        }
+        assert_eq!(held(&cluster), 0);
+    }
+}
+
 #[test]
 fn an_entry_lives_as_long_as_one_owner_uses_it_and_then_expires_everywhere() {
     for reader in 0..3 {
