@@ -85,8 +85,8 @@ pub use consort_grid::{
     AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
     Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs, IterationError,
     Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn, MergePolicy, OperationError,
-    PartitionHandling, Phase, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology, Version,
-    WhenFull, Write, Written,
+    PartitionHandling, Phase, Previous, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology,
+    Version, WhenFull, Write, Written,
 };
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use consort_grid::{EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Scope, Transform};
+use consort_grid::{
+    EntryEvent, Event, Listen, ListenError, ListenerId, OperationError, Previous, Scope, Transform,
+};
 use futures_core::Stream;
 
 use crate::cache::Cache;
@@ -51,6 +53,13 @@ impl<K, V> ListenBuilder<K, V> {
     /// Keys and versions only: values stay where they are.
     pub fn keys_only(mut self) -> Self {
         self.options.with_values = false;
+        self
+    }
+
+    /// With what was there before each change, as it was; not with a transform. While somebody asks for that, primaries send
+    /// it along with every write of the cache.
+    pub fn with_previous(mut self) -> Self {
+        self.options.with_previous = true;
         self
     }
 
@@ -157,12 +166,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             Ok(match event {
                 Event::Complete => Event::Complete,
                 Event::Gap => Event::Gap,
-                Event::Entry(EntryEvent { kind, key, value, version }) => Event::Entry(EntryEvent {
-                    kind,
-                    key: keys.decode(key)?,
-                    value: value.map(|value| values.decode(value)).transpose()?,
-                    version,
-                }),
+                Event::Entry(EntryEvent { kind, key, value, previous, version }) => {
+                    let before = |Previous { value, version }| {
+                        Ok::<_, CacheError>(Previous { value: values.decode(value)?, version })
+                    };
+                    Event::Entry(EntryEvent {
+                        kind,
+                        key: keys.decode(key)?,
+                        value: value.map(|value| values.decode(value)).transpose()?,
+                        previous: previous.map(before).transpose()?,
+                        version,
+                    })
+                }
             })
         };
         ListenBuilder {

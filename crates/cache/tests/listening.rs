@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheConfig, CacheError, EntryEvent, Event, EventKind, Events, Flags, Lifetime, ManagerEvent,
+    CacheConfig, CacheError, EntryEvent, Event, EventKind, Events, Flags, Lifetime, ManagerEvent, Previous,
 };
 use members::{Cluster, close, open, settled, soon};
 
@@ -80,6 +80,32 @@ async fn every_member_is_told_what_any_member_does() {
         assert!(matches!(end, Some(Err(CacheError::Closed))), "{end:?}");
         assert!(events.next().await.is_none());
     }
+}
+
+#[tokio::test]
+async fn who_asks_for_it_is_told_what_was_there_before() {
+    let managers = Cluster::loopback("before").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let mut all = Vec::new();
+    for cache in &caches {
+        all.push(soon("start", cache.listen().with_previous().start()).await.expect("started"));
+    }
+    let mut others = soon("start", caches[0].listen().start()).await.expect("started");
+    let key = &b"k"[..];
+    soon("put", caches[0].put(key, &b"one"[..])).await.expect("put");
+    let mortal = Lifetime { lifespan: Some(Duration::from_millis(100)), max_idle: None };
+    soon("put", caches[1].put_with(key, &b"two"[..], mortal)).await.expect("put");
+    for (nth, events) in all.iter_mut().chain([&mut others]).enumerate() {
+        let mut last = None;
+        for before in [None, Some("one"), Some("two")] {
+            let Event::Entry(event) = next(events).await else { panic!("no change") };
+            let wanted = before.filter(|_| nth < 3).map(bytes);
+            let wanted = wanted.map(|value| Previous { value, version: last.expect("an event before") });
+            assert_eq!(event.previous, wanted);
+            last = Some(event.version);
+        }
+    }
+    close(managers).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::Address;
 
-use crate::event::EventKind;
+use crate::event::{EventKind, Previous};
 use crate::items::Items;
 use crate::merge::{Past, SideId};
 use crate::operation::{Action, OperationError, Outcome, Stored};
@@ -165,6 +165,8 @@ pub(crate) struct Tell {
     pub(crate) kind: EventKind,
     /// The value, if it is wanted and still stands.
     pub(crate) value: Option<Bytes>,
+    /// What was there before, if it is wanted.
+    pub(crate) previous: Option<Previous>,
     /// As in [`Backup`].
     pub(crate) acks: u16,
     /// What came of the operation, if this member is the one to tell the caller.

@@ -33,6 +33,9 @@ pub struct Listen {
     pub with_state: bool,
     /// Whether values come, too.
     pub with_values: bool,
+    /// Whether what was there before comes, too, as it was: with a transform it does not. Primaries then send it along with
+    /// each change.
+    pub with_previous: bool,
     /// Filters and maps. It sees a removal as an entry without value, and what it makes of it comes as the value.
     pub transform: Option<Transform>,
     /// Events that may wait for the reader.
@@ -45,6 +48,7 @@ impl Default for Listen {
             scope: Scope::default(),
             with_state: false,
             with_values: true,
+            with_previous: false,
             transform: None,
             events_max: EVENTS_MAX,
         }
@@ -66,6 +70,15 @@ pub enum EventKind {
     Existing,
 }
 
+/// What a key had before a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Previous<V = Bytes> {
+    /// Its value, which may have been over.
+    pub value: V,
+    /// Which write it was of.
+    pub version: Version,
+}
+
 /// An event of one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K = Bytes, V = Bytes> {
@@ -76,6 +89,9 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
     /// Its value, or what the transform has made of it; none if no values are wanted, if it has none any more, or if it was
     /// overwritten before it could be told: then the next event of the key has one.
     pub value: Option<V>,
+    /// What was there before this change; nothing if it is not wanted, if there was nothing, or if its value lies in a store
+    /// whose values a write does not wait for.
+    pub previous: Option<Previous<V>>,
     /// Which write it is of. Of one key, later events have greater versions; but with
     /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), what another member has taken away comes with the version
     /// that it had.

@@ -35,8 +35,8 @@ pub use container::{
     REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
 };
 pub use event::{
-    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Replica,
-    Scope,
+    EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, Listen, ListenError, ListenerId, Previous,
+    Replica, Scope,
 };
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};

@@ -68,6 +68,8 @@ pub enum Interest {
     Keys,
     /// That and the value.
     Entries,
+    /// That and the value before.
+    Previous,
 }
 
 /// The owners of a cache's segments. Made by the coordinator, a new one for every change; a higher id replaces a lower.

@@ -53,10 +53,11 @@ fn needs_value(action: &Action) -> bool {
 impl Cache {
     /// Whether a call has to wait for a value.
     pub(super) fn must_load(&self, cx: &Cx, segment: Segment, call: &Call) -> bool {
-        let is_wanted = needs_value(&call.action) && !call.flags.contains(Flags::SKIP_LOAD);
-        let Some(persistence) = self.persistence.as_ref().filter(|_| is_wanted) else {
+        let Some(persistence) = &self.persistence else { return false };
+        let is_told = || matches!(call.action, Action::Write(_)) && self.tells_previous();
+        if call.flags.contains(Flags::SKIP_LOAD) || !needs_value(&call.action) && !is_told() {
             return false;
-        };
+        }
         let Some(entry) = self.container.peek(segment, &call.key) else { return false };
         entry.is_passive()
             && !entry.is_expired(cx.now)

@@ -80,6 +80,16 @@ impl InFlight {
         Action::Write(Write { condition, change: Change::Remove, wants_previous: false })
     }
 
+    /// What the caller is told: not what was there before if only listeners have asked for it.
+    fn as_wanted(&self, mut result: Result<Outcome, OperationError>) -> Result<Outcome, OperationError> {
+        if let (Action::Write(write), Ok(Outcome::Written(written))) = (&self.action, &mut result)
+            && !write.wants_previous
+        {
+            written.previous = None;
+        }
+        result
+    }
+
     pub(crate) fn is_write(&self) -> bool {
         matches!(self.action, Action::Write(_))
     }
@@ -215,7 +225,7 @@ impl Calls {
         let Some(call) = self.calls.get_mut(at).and_then(Option::take) else { return };
         self.count -= 1;
         if call.is_awaited {
-            self.finished.push_back((number, result));
+            self.finished.push_back((number, call.as_wanted(result)));
         }
         while let Some(None) = self.calls.front() {
             self.calls.pop_front();
@@ -245,6 +255,7 @@ impl Calls {
             && call.is_awaited
         {
             call.is_awaited = false;
+            let result = call.as_wanted(result);
             self.finished.push_back((number, result));
         }
     }

@@ -9,10 +9,10 @@ use consort_group::Time;
 use super::cache::Cache;
 use super::cx::Cx;
 use super::records::{Did, Record};
-use crate::Segment;
 use crate::command::OperationId;
 use crate::container::{Expired, Taken};
 use crate::event::EventKind;
+use crate::{Entry, Segment, Stored};
 
 impl Cache {
     /// Whether this member may write in a segment as its primary.
@@ -42,7 +42,7 @@ impl Cache {
             return expired
                 .taken
                 .into_iter()
-                .for_each(|one| self.tell_gone(cx, EventKind::Expired, one.key, one.entry.version));
+                .for_each(|one| self.tell_gone(cx, EventKind::Expired, one.key, one.entry));
         }
         if !self.is_listened() {
             let Expired { taken, idle } = self.container.expire(cx.now, looks_max);
@@ -53,30 +53,34 @@ impl Cache {
         let Expired { taken, idle } =
             self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
         self.ask_for_idle(cx, idle);
-        let places: Vec<(Segment, bytes::Bytes)> =
-            taken.iter().map(|one: &Taken| (one.segment, one.key.clone())).collect();
-        self.note_expired(cx, taken);
-        for (segment, key) in places {
+        self.note_expired(cx, taken.clone());
+        for Taken { segment, key, entry } in taken {
             if self.orders(cx, segment) {
-                self.remove_expired(cx, segment, key);
+                self.remove_expired(cx, segment, key, Some(entry));
             }
         }
     }
 
     /// A key is about to be written: if it has an entry whose time is over, that has expired before.
     pub(super) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
-        let is_expired = |entry: crate::Entry| entry.is_expired(cx.now);
-        if self.container.peek(segment, key).is_some_and(is_expired) {
-            self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key));
+        if let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now)) {
+            self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key), Some(entry));
         }
     }
 
-    pub(super) fn remove_expired(&mut self, cx: &mut Cx, segment: Segment, key: bytes::Bytes) {
+    pub(super) fn remove_expired(
+        &mut self,
+        cx: &mut Cx,
+        segment: Segment,
+        key: bytes::Bytes,
+        expired: Option<Entry>,
+    ) {
         let version = self.next_version(segment);
         self.erase(cx, segment, &key, version);
         let number = self.open_own(cx, segment, &key);
         let operation = OperationId { caller: cx.local.clone(), number };
-        let outcome = super::telling::expired(version);
+        let told = expired.filter(|entry| self.tells_previous() && !entry.is_passive());
+        let outcome = super::telling::expired(version, told.map(|entry| Stored::of(entry, cx.now)));
         let record = Record { operation, key, version, did: Did::Remove, outcome, is_silent: false };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
         self.tell_own(cx, segment, &record, true);

@@ -123,7 +123,8 @@ impl Cache {
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.orders(cx, segment) && self.others(cx, segment).next().is_none();
         if is_alone {
-            self.remove_expired(cx, segment, Bytes::copy_from_slice(key));
+            let expired = self.container.peek(segment, key);
+            self.remove_expired(cx, segment, Bytes::copy_from_slice(key), expired);
         }
         is_alone
     }
@@ -227,7 +228,8 @@ impl Cache {
         }
         let is_idle = self.doubtful(cx.now, *segment, key).is_some();
         if is_idle && self.orders(cx, *segment) && cx.calls.room() > 0 {
-            self.remove_expired(cx, *segment, key.clone());
+            let expired = self.container.peek(*segment, key);
+            self.remove_expired(cx, *segment, key.clone(), expired);
         } else if is_idle {
             // Its primary is about to change, or has too much to do: it is asked again.
             return;

@@ -14,9 +14,9 @@ use consort_group::Address;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::command::Effect;
-use crate::event::{EntryEvent, EventKind, Scope};
+use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::operation::{Action, Change, OperationError, Write};
-use crate::{CacheMode, Flags, Segment, SegmentState, Version};
+use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};
 
 impl Cache {
     /// Whether every member has its own entries.
@@ -61,7 +61,7 @@ impl Cache {
             Effect::Invalidate if self.container.state(segment) == SegmentState::Owned => {
                 let gone = self.container.remove(segment, key, Version::NONE, cx.now).previous;
                 if let Some(entry) = gone {
-                    self.tell_gone(cx, EventKind::Removed, Bytes::copy_from_slice(key), entry.version);
+                    self.tell_gone(cx, EventKind::Removed, Bytes::copy_from_slice(key), entry);
                 }
             }
             Effect::InvalidateAll => self.clear_here(cx),
@@ -79,9 +79,11 @@ impl Cache {
     }
 
     /// Tells the listeners of this member of an entry that it has no longer, and that it has not removed itself.
-    pub(super) fn tell_gone(&mut self, cx: &mut Cx, kind: EventKind, key: Bytes, version: Version) {
+    pub(super) fn tell_gone(&mut self, cx: &mut Cx, kind: EventKind, key: Bytes, entry: Entry) {
         if !self.listeners.is_idle() {
-            self.offer(cx, Scope::Local, &EntryEvent { kind, key, value: None, version });
+            let version = entry.version;
+            let previous = (!entry.is_passive()).then_some(Previous { value: entry.value, version });
+            self.offer(cx, Scope::Local, &EntryEvent { kind, key, value: None, previous, version });
         }
     }
 }

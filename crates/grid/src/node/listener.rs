@@ -69,11 +69,19 @@ impl Listener {
 
     /// What it has to be told.
     pub(crate) fn interest(&self) -> Interest {
-        if self.wants_values() { Interest::Entries } else { Interest::Keys }
+        match self.wants_values() {
+            _ if self.wants_previous() => Interest::Previous,
+            true => Interest::Entries,
+            false => Interest::Keys,
+        }
     }
 
     fn wants_values(&self) -> bool {
         self.options.with_values || self.function.is_some()
+    }
+
+    fn wants_previous(&self) -> bool {
+        self.options.with_previous && self.function.is_none()
     }
 
     /// Something has changed. Returns the walk that is to be given up, if this was too much.
@@ -102,7 +110,8 @@ impl Listener {
             }
             None => told.value.clone().filter(|_| self.options.with_values),
         };
-        self.push(EntryEvent { value, ..told.clone() });
+        let previous = told.previous.clone().filter(|_| self.wants_previous());
+        self.push(EntryEvent { value, previous, ..told.clone() });
         let is_full =
             self.queue.len() > self.options.events_max.max(1) || self.queued_bytes > EVENT_BYTES_MAX;
         if !is_full {
@@ -125,11 +134,12 @@ impl Listener {
             self.ahead.insert(key.clone(), version);
         }
         let value = self.wants_values().then_some(value);
-        self.push(EntryEvent { kind: EventKind::Existing, key, value, version });
+        self.push(EntryEvent { kind: EventKind::Existing, key, value, previous: None, version });
     }
 
     fn push(&mut self, event: EntryEvent) {
-        self.queued_bytes += event.key.len() + event.value.as_ref().map_or(0, Bytes::len);
+        let previous = event.previous.as_ref().map_or(0, |previous| previous.value.len());
+        self.queued_bytes += event.key.len() + event.value.as_ref().map_or(0, Bytes::len) + previous;
         self.queue.push_back(Event::Entry(event));
     }
 

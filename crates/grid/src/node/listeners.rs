@@ -98,10 +98,6 @@ impl ToldOf {
     }
 }
 
-fn event(tell: &Tell) -> EntryEvent {
-    EntryEvent { kind: tell.kind, key: tell.key.clone(), value: tell.value.clone(), version: tell.version }
-}
-
 impl Listeners {
     /// Whether nobody here is told of anything: all that a write asks.
     pub(crate) fn is_idle(&self) -> bool {
@@ -110,6 +106,11 @@ impl Listeners {
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = ListenerId> {
         self.all.keys().copied()
+    }
+
+    /// Whether somebody here is told what was there before.
+    pub(crate) fn want_previous(&self) -> bool {
+        self.all.values().any(|one| one.interest() >= Interest::Previous)
     }
 
     pub(crate) fn has_clustered(&self) -> bool {
@@ -257,7 +258,7 @@ impl Cache {
             News::Known if !cx.has(Planted::ToldAgain) => {}
             // It counts, so that what comes again is recognised.
             _ if tell.is_silent => {}
-            News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &event(&tell)),
+            News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &tell.event()),
             // Somebody was cut off or full for a moment, and it has been sent again. Of its key a newer one may have been
             // told.
             News::Late => self.interrupt_listeners(cx, false),

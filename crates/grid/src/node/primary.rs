@@ -143,18 +143,19 @@ impl Cache {
         }
     }
 
-    /// What a write is told with if nothing stands in its way, and whether it changes anything.
+    /// What a write is told with if nothing stands in its way, and whether it changes anything. What was there before is
+    /// with it for listeners, too.
     pub(super) fn sees(&self, now: Time, segment: Segment, key: &[u8], write: &Write) -> (Written, bool) {
         let present = self.entry(now, segment, key);
         let is_held = write.condition.holds(present.as_ref());
         let is_change = present.is_some() || write.change != Change::Remove || self.is_invalidation();
+        let is_wanted =
+            |entry: &Entry| !entry.is_passive() && (write.wants_previous || self.tells_previous());
         let seen = Written {
             is_done: is_held,
             was_present: present.is_some(),
             version: present.as_ref().map_or(Version::NONE, |entry| entry.version),
-            previous: present
-                .filter(|entry| write.wants_previous && !entry.is_passive())
-                .map(|entry| Stored::of(entry, now)),
+            previous: present.filter(is_wanted).map(|entry| Stored::of(entry, now)),
         };
         (seen, is_held && is_change)
     }

@@ -12,9 +12,9 @@ use super::cache::Cache;
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Effect, OperationId, Tell};
-use crate::event::{EntryEvent, EventKind, Scope};
-use crate::operation::Outcome;
-use crate::{Interest, Segment, Version};
+use crate::event::{EntryEvent, EventKind, Previous, Scope};
+use crate::operation::{Outcome, Written};
+use crate::{Interest, Segment, Stored, Version};
 
 /// What a change was, for those who hear of it. A removal of what was absent is that of an entry whose time was over.
 fn kind_of(did: Did, outcome: Option<&Outcome>) -> EventKind {
@@ -34,10 +34,21 @@ fn value_of(effect: &Effect) -> Option<Bytes> {
     }
 }
 
+fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
+    match outcome {
+        Some(Outcome::Written(Written { previous: Some(stored), .. })) => {
+            Some(Previous { value: stored.value.clone(), version: stored.version })
+        }
+        _ => None,
+    }
+}
+
 /// A copy that does not keep the frame that it came in.
 fn copied(tell: &Tell) -> Tell {
     let value = tell.value.as_deref().map(Bytes::copy_from_slice);
-    Tell { key: Bytes::copy_from_slice(&tell.key), value, ..tell.clone() }
+    let previous =
+        tell.previous.as_ref().map(|one| Previous { value: Bytes::copy_from_slice(&one.value), ..*one });
+    Tell { key: Bytes::copy_from_slice(&tell.key), value, previous, ..tell.clone() }
 }
 
 impl Tell {
@@ -49,10 +60,16 @@ impl Tell {
             version: backup.version,
             kind: kind_of(Did::of(&backup.effect), backup.outcome.as_ref()),
             value: value_of(&backup.effect),
+            previous: previous_of(backup.outcome.as_ref()),
             acks: backup.acks,
             outcome: None,
             is_silent: backup.is_silent,
         }
+    }
+
+    pub(super) fn event(&self) -> EntryEvent {
+        let Self { kind, key, value, previous, version, .. } = self.clone();
+        EntryEvent { kind, key, value, previous, version }
     }
 }
 
@@ -60,6 +77,13 @@ impl Cache {
     /// Whether somebody is told of changes.
     pub(super) fn is_listened(&self) -> bool {
         !self.listeners.is_idle() || self.has_listening()
+    }
+
+    /// Whether somebody is told what was there before a change.
+    pub(super) fn tells_previous(&self) -> bool {
+        let is_wanted = |(_, interest): &(Address, Interest)| *interest >= Interest::Previous;
+        self.listeners.want_previous()
+            || self.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
     }
 
     /// Whether the topology has members with listeners.
@@ -95,13 +119,13 @@ impl Cache {
             version: record.version,
             kind: kind_of(record.did, Some(&record.outcome)),
             value: value_of(&effect),
+            previous: previous_of(Some(&record.outcome)),
             acks: 0,
             outcome: None,
             is_silent: record.is_silent,
         };
         if is_new && !record.is_silent {
-            let Tell { kind, key, value, version, .. } = tell.clone();
-            self.offer(cx, Scope::Local, &EntryEvent { kind, key, value, version });
+            self.offer(cx, Scope::Local, &tell.event());
         }
         self.tell_here(cx, tell);
     }
@@ -112,6 +136,9 @@ impl Cache {
             let mut tell = Tell::of(backup);
             if *interest < Interest::Entries || tell.is_silent {
                 tell.value = None;
+            }
+            if *interest < Interest::Previous || tell.is_silent {
+                tell.previous = None;
             }
             if backup.tells && nth + 1 == apart.len() {
                 tell.outcome.clone_from(&backup.outcome);
@@ -236,7 +263,7 @@ impl Cache {
 /// excluded after a while that is many times as long; writes of other members' entries must not wait for that.
 const DEAF_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What an expiry writes: nothing was there any more.
-pub(super) fn expired(version: Version) -> Outcome {
-    Outcome::Written(crate::Written { is_done: true, was_present: false, version, previous: None })
+/// What an expiry writes: nothing was there any more. `previous` is what listeners are told of it.
+pub(super) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
+    Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }

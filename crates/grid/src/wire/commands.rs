@@ -9,7 +9,7 @@ use crate::command::{
     Ack, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
-use crate::event::EventKind;
+use crate::event::{EventKind, Previous};
 use crate::items::Items;
 use crate::merge::{MergePolicy, Parting, Past, Side};
 use crate::operation::{
@@ -208,7 +208,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
 
 wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
-wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries });
+wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries, 3 = Previous });
 wire_struct!(Listening { since, changed, interest });
 wire_struct!(Membership { member, since, listening, formerly });
 wire_struct!(Location { site, rack, machine });
@@ -263,8 +263,9 @@ wire_enum!(Effect {
 });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
+wire_struct!(Previous { value, version });
 wire_struct!(Used { segment, key, version, number, idle });
-wire_struct!(Tell { segment, operation, key, version, kind, value, acks, outcome, is_silent });
+wire_struct!(Tell { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
 wire_struct!(Ack { number, epoch, acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome) });
 wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Event, EventKind, Flags, Listen, ListenError, OperationError,
-    PartitionHandling, Scope, Transform, Write,
+    Action, CacheConfig, CacheMode, Capacity, EntryEvent, Event, EventKind, Flags, Listen, ListenError,
+    OperationError, Outcome, PartitionHandling, Scope, Transform, Write,
 };
 
 use crate::clients::{Clients, TIMEOUT};
@@ -89,6 +89,49 @@ fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
     reader.check_order();
     let held: u64 = cluster.members.iter().flatten().map(|member| member.container.len()).sum();
     assert_eq!(held, 0);
+}
+
+/// Who asks for it is told what was there before, also of what expires; writers and other listeners are not.
+#[test]
+fn what_was_there_before_is_told_to_those_who_ask_for_it() {
+    for owners in [1, 2, 3] {
+        let mut cluster = settled(12, 4, owners);
+        let asking = Listen { with_previous: true, ..Listen::default() };
+        let mut readers: Vec<Reader> = (0..4).map(|n| listen(&mut cluster, n, asking.clone())).collect();
+        let mut other = listen(&mut cluster, 1, Listen::default());
+        for n in 0..12 {
+            write(&mut cluster, n as usize % 4, n, put("one", None));
+            write(&mut cluster, n as usize % 3, n, put("two", None));
+            write(&mut cluster, n as usize % 2, n, remove());
+            write(&mut cluster, n as usize % 4, n, put("mortal", Some(Duration::from_secs(5))));
+        }
+        cluster.run(Duration::from_secs(8));
+        let previous = |event: &EntryEvent| Some(event.previous.clone()?.value);
+        let text = |value: &'static str| Some(Bytes::from_static(value.as_bytes()));
+        let wanted = [
+            (EventKind::Created, text("one"), None),
+            (EventKind::Modified, text("two"), text("one")),
+            (EventKind::Removed, None, text("two")),
+            (EventKind::Created, text("mortal"), None),
+            (EventKind::Expired, None, text("mortal")),
+        ];
+        for reader in &mut readers {
+            reader.poll(&mut cluster);
+            for n in 0..12 {
+                let of_key = reader.entries().filter(|event| event.key == key(n));
+                let told: Vec<_> =
+                    of_key.map(|event| (event.kind, event.value.clone(), previous(event))).collect();
+                assert_eq!(told, wanted, "owners {owners}, k{n}");
+            }
+        }
+        other.poll(&mut cluster);
+        assert_eq!(other.events.len(), 60);
+        other.check_order();
+        for done in &cluster.history {
+            let Some(Ok(Outcome::Written(written))) = &done.result else { panic!("{done:?}") };
+            assert_eq!(written.previous, None, "{done:?}");
+        }
+    }
 }
 
 #[test]
@@ -322,6 +365,7 @@ fn run(seed: u64, is_told: bool) -> (Cluster, Vec<Reader>) {
             let options = Listen {
                 with_state: cluster.rng.chance(0.6),
                 with_values: cluster.rng.chance(0.7),
+                with_previous: cluster.rng.chance(0.4),
                 events_max: if cluster.rng.chance(0.1) { 5 } else { 4_096 },
                 ..Listen::default()
             };

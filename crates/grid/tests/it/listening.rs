@@ -86,7 +86,7 @@ impl Reader {
     }
 
     /// Versions of a key that came since the last gap only grow, each of them comes once, and what has happened follows
-    /// from what was.
+    /// from what was, which is told with it if that is wanted.
     pub(crate) fn check_order(&self) {
         let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
         for (_, event) in &self.events {
@@ -98,6 +98,7 @@ impl Reader {
                 Event::Complete => continue,
                 Event::Entry(event) => event,
             };
+            assert!(self.options.with_previous || event.previous.is_none(), "{event:?}");
             let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
             let before = last.insert(&event.key, event);
             // What was there may have been read after this change, and lack it.
@@ -107,21 +108,39 @@ impl Reader {
             if event.kind != EventKind::Existing {
                 let was_there = event.kind != EventKind::Created;
                 assert_eq!(was_there, !is_absent(before.kind), "{event:?} comes after {before:?}");
+                if !self.options.with_previous {
+                    continue;
+                }
+                let told = event.previous.as_ref();
+                let version = was_there.then_some(before.version);
+                assert_eq!(told.map(|told| told.version), version, "{event:?} comes after {before:?}");
+                // What was overwritten before it could be told is not known here.
+                let is_known = |value: &&Bytes| Some(*value) == told.map(|told| &told.value);
+                assert!(
+                    before.value.as_ref().is_none_or(|value| is_known(&value)),
+                    "{event:?} after {before:?}"
+                );
             }
         }
     }
 
-    /// Every acknowledged change that began after the listener was ready, and after the last gap, was told; and what was
-    /// told of it is right.
+    /// Every acknowledged change that began after the listener was ready, and after the last gap, was told, or what a later
+    /// one has left was read before; and what was told of it is right.
     pub(crate) fn check_changes(&self, cluster: &Cluster) {
         let Some(ready) = self.ready else { panic!("{:?} of M{} was never ready", self.id, self.member) };
         let gap = self.events.iter().rev().find(|(_, event)| *event == Event::Gap).map(|(at, _)| *at);
         let told: BTreeMap<(&Bytes, Version), &EntryEvent> =
             self.entries().map(|event| ((&event.key, event.version), event)).collect();
+        let mut read: BTreeMap<&Bytes, Version> = BTreeMap::new();
+        for event in self.entries().filter(|event| event.kind == EventKind::Existing) {
+            let newest = read.entry(&event.key).or_insert(event.version);
+            *newest = event.version.max(*newest);
+        }
         for done in &cluster.history {
             let Some(version) = version_of(done) else { continue };
             let event = told.get(&(&done.key, version));
-            let is_owed = done.began > ready && gap.is_none_or(|gap| done.began > gap);
+            let is_after = done.began > ready && gap.is_none_or(|gap| done.began > gap);
+            let is_owed = is_after && read.get(&done.key).is_none_or(|read| *read < version);
             let Some(event) = event else {
                 assert!(!is_owed, "{:?} of M{} is not told of {done:?}", self.id, self.member);
                 continue;
