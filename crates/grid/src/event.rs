@@ -11,7 +11,7 @@ use crate::{OperationError, Version};
 /// and it is told so. A tenth of a second of a busy member.
 pub const EVENTS_MAX: usize = 4_096;
 
-/// Bytes of keys and values that may wait for a listener's reader.
+/// Bytes of keys and values that may wait for a listener's reader; a single event may have more.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Whose changes a listener is told of.

@@ -112,8 +112,8 @@ impl Listener {
         };
         let previous = told.previous.clone().filter(|_| self.wants_previous());
         self.push(EntryEvent { value, previous, ..told.clone() });
-        let is_full =
-            self.queue.len() > self.options.events_max.max(1) || self.queued_bytes > EVENT_BYTES_MAX;
+        let is_full = self.queue.len() > self.options.events_max.max(1)
+            || self.queued_bytes > EVENT_BYTES_MAX && self.queue.len() > 1;
         if !is_full {
             return None;
         }

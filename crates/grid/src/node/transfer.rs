@@ -249,10 +249,15 @@ impl Cache {
         let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
         let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
         let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+        // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
+        let tells_expired = side.is_none() && self.is_listened();
+        let alive_at = if tells_expired { Time::ZERO } else { cx.now };
         let found = loop {
-            let Ok(mut found) = self.container.chunk(segment, cursor, limits, cx.now) else {
+            let Ok(mut found) = self.container.chunk(segment, cursor, limits, alive_at) else {
                 return self.refuse(cx, from, pull);
             };
+            let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
+            found.entries.retain(|(_, entry)| !(entry.is_passive() && is_over(entry)));
             let missing = self.fill(segment, &mut found.entries, &loaded);
             match missing.first() {
                 None => break found,

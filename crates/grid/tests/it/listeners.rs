@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, EntryEvent, Event, EventKind, Flags, Listen, ListenError,
-    OperationError, Outcome, PartitionHandling, Scope, Transform, Write,
+    Action, CacheConfig, CacheMode, Capacity, EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Flags, Listen,
+    ListenError, OperationError, Outcome, PartitionHandling, Scope, Transform, Write,
 };
 
 use crate::clients::{Clients, TIMEOUT};
@@ -89,6 +89,25 @@ fn what_expires_is_told_once_and_also_if_its_primary_is_lost_before() {
     reader.check_order();
     let held: u64 = cluster.members.iter().flatten().map(|member| member.container.len()).sum();
     assert_eq!(held, 0);
+}
+
+/// Whenever that is, also after the last look for it of who had the segment, and before the first of who has it then.
+#[test]
+fn what_expires_while_its_segment_moves_is_told_once() {
+    for pause in (0..30).map(|n| Duration::from_millis(10 * n)) {
+        let mut cluster = settled(13, 1, 1);
+        let mut reader = listen(&mut cluster, 0, Listen { with_previous: true, ..Listen::default() });
+        for n in 0..20 {
+            cluster.submit(0, key(n), put("mortal", Some(Duration::from_millis(500))), TIMEOUT);
+        }
+        cluster.run(Duration::from_millis(300) + pause);
+        cluster.start();
+        cluster.run(Duration::from_secs(4));
+        reader.poll(&mut cluster);
+        reader.check_order();
+        let expired = reader.entries().filter(|event| event.kind == EventKind::Expired);
+        assert_eq!(expired.count(), 20, "a member joins after {pause:?}");
+    }
 }
 
 /// Who asks for it is told what was there before, also of what expires; writers and other listeners are not.
@@ -428,6 +447,20 @@ fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
     let counts = every_seed(40, check);
     let (events, gaps) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
+}
+
+#[test]
+fn an_event_with_more_bytes_than_may_wait_is_told() {
+    let mut cluster = settled(14, 1, 1);
+    let mut reader = listen(&mut cluster, 0, Listen::default());
+    write(&mut cluster, 0, 1, put(vec![0; EVENT_BYTES_MAX + 1], None));
+    reader.poll(&mut cluster);
+    assert_eq!(kinds(&reader), [EventKind::Created]);
+    for n in 2..4 {
+        write(&mut cluster, 0, n, put(vec![0; EVENT_BYTES_MAX], None));
+    }
+    reader.poll(&mut cluster);
+    assert_eq!(reader.gaps(), 1);
 }
 
 #[test]
