@@ -76,12 +76,15 @@ pub const SEGMENTS_AT_ONCE: usize = 16;
 /// Listeners of one connection: an application has some per cache, and a near cache is one.
 pub const LISTENERS_MAX: usize = 64;
 
-/// Events that wait for a listener's connection in the grid, and there only keys: as many as come while a client stands
-/// still for a moment. With one more, or with 16 MiB of keys, the client is too slow, and its connection ends.
+/// Events that wait for a listener's connection in the grid: as many as come while a client stands still for a moment. With
+/// one more, or with 16 MiB of keys and of values that are told, the client is too slow, and its connection ends.
 pub const EVENTS_MAX: usize = 4_096;
 
 /// Events that are on their way to a connection's output.
 pub const UNSENT_EVENTS_MAX: usize = 256;
+
+/// Bytes that converters have made of events on their way to a connection's output; one event may have more.
+pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// How long an event waits for room in a connection's output. After this time the client takes nothing, and its connection
 /// ends.

@@ -3,7 +3,7 @@
 //! There are no others: what an application has made for another server cannot run here.
 
 use bytes::{Buf, BufMut, Bytes};
-use consort_cache::{CacheBuilder, Stored, Walk};
+use consort_cache::{CacheBuilder, EntryEvent, EventKind, Stored, Walk};
 use consort_hotrod::ops::iteration::TO_EMPTY_BYTES;
 use consort_hotrod::ops::listener::Factory;
 pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
@@ -43,6 +43,23 @@ impl Filter {
             [prefix] => Ok(make(Bytes::copy_from_slice(prefix))),
             params => Err(FactoryError::Params { name: name.to_owned(), count: params.len() }),
         }
+    }
+
+    /// Whether it needs to know values, also those that were there before.
+    pub(crate) const fn needs_values(&self) -> bool {
+        matches!(self, Self::ValuePrefix(_))
+    }
+
+    /// Whether it lets a change through: one of what it lets through, or one that makes something of it that it does. A value
+    /// that nobody knows any more may have been one of those.
+    pub(crate) fn lets_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
+        use EventKind::{Created, Existing, Expired, Removed};
+        let Self::ValuePrefix(prefix) = self else { return self.lets(&event.key, &[]) };
+        let lets = |value: Option<&Bytes>| value.is_none_or(|value| begins_with(value, prefix));
+        let (is_new, is_gone) =
+            (matches!(event.kind, Created | Existing), matches!(event.kind, Removed | Expired));
+        !is_gone && lets(event.value.as_ref())
+            || !is_new && lets(event.previous.as_ref().map(|previous| &previous.value))
     }
 
     /// Whether it lets an entry through.

@@ -34,6 +34,7 @@ mod caches;
 mod changes;
 mod compute;
 mod connection;
+mod converter;
 mod counter;
 mod counter_listeners;
 mod counters;

@@ -11,18 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use consort_cache::{EntryEvent, RawCache};
+use consort_cache::{EntryEvent, ListenBuilder, Previous, RawCache};
 use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
-use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
+use consort_hotrod::ops::listener::{Interests, Listener, Request};
 use consort_hotrod::{ProtocolVersion, RequestHeader, Status, Text};
 use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
-use crate::filter::{Filter, KEY_PREFIX};
+use crate::converter::Converter;
+use crate::filter::Filter;
 use crate::media::Conversion;
-use crate::unasked::{Outlet, Telling, Unasked};
+use crate::unasked::{Outlet, Room, Telling, Unasked};
 
 /// The listeners of a connection.
 pub(crate) struct Listeners {
@@ -42,6 +43,7 @@ struct Standing {
 struct Sieve {
     interests: Interests,
     filter: Option<Filter>,
+    converter: Option<Converter>,
     near: Option<Arc<Mutex<BloomFilter>>>,
     version: ProtocolVersion,
     conversion: Option<Conversion>,
@@ -52,12 +54,30 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 }
 
 impl Sieve {
-    /// A key as the client knows it. What it cannot know it has nothing of.
-    fn known(&self, key: Bytes) -> Option<Bytes> {
-        match &self.conversion {
-            None => Some(key),
-            Some(conversion) => conversion.key_out(key).ok(),
-        }
+    /// An event as the client knows it. Of a key that it cannot know it has nothing, and a value that it cannot know is left
+    /// out.
+    fn known(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
+        let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
+        let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };
+        let value_out = |value| conversion.value_out(value).ok();
+        let before = |previous: Previous| Some(Previous { value: value_out(previous.value)?, ..previous });
+        Some(EntryEvent {
+            key: conversion.key_out(event.key).ok()?,
+            value: event.value.and_then(value_out),
+            previous: event.previous.and_then(before),
+            ..event
+        })
+    }
+
+    fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
+        let event = self.known(event)?;
+        let kind = self.kind(&event)?;
+        let version = event.version.0.cast_signed();
+        let data = match self.converter {
+            Some(converter) => converter.made(&event),
+            None => EventData::Key(event.key, Some(version)),
+        };
+        Some((kind, data))
     }
 
     fn kind(&self, event: &EntryEvent<Bytes, Bytes>) -> Option<EventKind> {
@@ -74,7 +94,7 @@ impl Sieve {
             consort_cache::EventKind::Expired => (EventKind::Expired, Interests::EXPIRED),
         };
         let lets = self.interests.contains(interest)
-            && self.filter.as_ref().is_none_or(|filter| filter.lets(&event.key, &[]))
+            && self.filter.as_ref().is_none_or(|filter| filter.lets_change(event))
             && self.near.as_ref().is_none_or(|near| locked(near).may_contain(&event.key));
         lets.then_some(kind)
     }
@@ -85,33 +105,33 @@ struct Wish {
     id: Bytes,
     includes_state: bool,
     filter: Option<Filter>,
+    converter: Option<Converter>,
     interests: Interests,
     near: Option<BloomFilter>,
 }
 
-fn filter_of(factory: &Factory) -> Result<Filter, Refusal> {
-    match Filter::of(factory) {
-        Ok(filter @ Filter::KeyPrefix(_)) => Ok(filter),
-        // What was removed has no value that could be looked at.
-        Ok(Filter::ValuePrefix(_)) => {
-            Err(Refusal::new(format!("listeners are filtered by {KEY_PREFIX} only")))
-        }
-        Err(error) => Err(Refusal::new(error.to_string())),
-    }
-}
-
 impl Wish {
     fn of(listener: Listener) -> Result<Self, Refusal> {
-        if let Some(converter) = &listener.converter {
-            return Err(Refusal::new(format!("there is no converter '{}' here", converter.name)));
-        }
+        let filter = listener.filter.as_ref().map(Filter::of).transpose();
+        let converter = listener.converter.as_ref();
+        let converter = converter.map(|factory| Converter::of(factory, listener.is_raw)).transpose();
         Ok(Self {
             id: Bytes::copy_from_slice(&listener.id),
             includes_state: listener.includes_state,
-            filter: listener.filter.as_ref().map(filter_of).transpose()?,
+            filter: filter.map_err(|error| Refusal::new(error.to_string()))?,
+            converter: converter.map_err(|error| Refusal::new(error.to_string()))?,
             interests: listener.interests,
             near: None,
         })
+    }
+
+    /// What the cache is asked to tell of what changes: no more than is needed.
+    fn of_changes(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
+        let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
+        let tells_gone = self.converter.is_some_and(|converter| converter.with_gone);
+        let listen = if is_by_value || self.converter.is_some() { listen } else { listen.keys_only() };
+        let listen = if is_by_value || tells_gone { listen.with_previous() } else { listen };
+        if self.includes_state { listen.with_state() } else { listen }
     }
 
     fn near(id: &Bytes, bits: u32) -> Result<Self, Refusal> {
@@ -123,7 +143,8 @@ impl Wish {
             bits => BloomFilter::new(bits),
         };
         let id = Bytes::copy_from_slice(id);
-        Ok(Self { id, includes_state: false, filter: None, interests: Interests::NEAR_CACHE, near })
+        let interests = Interests::NEAR_CACHE;
+        Ok(Self { id, includes_state: false, filter: None, converter: None, interests, near })
     }
 }
 
@@ -188,7 +209,8 @@ impl Listeners {
         wish: Wish,
         header: &RequestHeader,
     ) -> Result<Answer, Refusal> {
-        let Wish { id, includes_state, filter, interests, near } = wish;
+        let listen = wish.of_changes(cache.listen().events_max(EVENTS_MAX));
+        let Wish { id, includes_state, filter, converter, interests, near } = wish;
         let near = near.map(|near| Arc::new(Mutex::new(near)));
         let telling = Telling::new();
         let wanted = telling.wanted.clone();
@@ -207,8 +229,6 @@ impl Listeners {
             self.has_any.store(true, Ordering::Release);
             all.insert(id.clone(), standing);
         }
-        let listen = cache.listen().keys_only().events_max(EVENTS_MAX);
-        let listen = if includes_state { listen.with_state() } else { listen };
         let is_own = |standing: &Standing| standing.telling.is(&wanted);
         let events = match listen.start().await {
             Ok(events) => events,
@@ -224,20 +244,19 @@ impl Listeners {
         // It may have been removed meanwhile.
         if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
             let conversion = conversion.cloned();
-            let sieve = Sieve { interests, filter, near, version: header.version, conversion };
+            let sieve = Sieve { interests, filter, converter, near, version: header.version, conversion };
             let (request, wanted) = (header.id, wanted.clone());
-            standing.telling.begin(events, &self.outlet, None, state, move |mut event| {
-                event.key = sieve.known(event.key)?;
-                let kind = sieve.kind(&event)?;
+            standing.telling.begin(events, &self.outlet, None, state, move |event| {
                 let is_state = event.kind == consort_cache::EventKind::Existing;
+                let (kind, data) = sieve.told(event)?;
                 let event = Event {
                     id: if is_state { request } else { 0 },
                     kind,
                     listener: id.clone(),
                     is_retried: false,
-                    data: EventData::Key(event.key, Some(event.version.0.cast_signed())),
+                    data,
                 };
-                Some(Unasked::Entry(event, wanted.clone()))
+                Some(Unasked::Entry(event, wanted.clone(), Room::default()))
             });
         }
         if includes_state {

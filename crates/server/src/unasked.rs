@@ -9,22 +9,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use consort_cache::{CacheError, EntryEvent, Event, Events};
 use consort_hotrod::Output;
-use consort_hotrod::ops::event;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use consort_hotrod::ops::event::{self, EventData};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bounds::{UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
+use crate::bounds::{UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX, UNTAKEN_TIME_MAX};
 
 /// Something for a connection's output.
 pub(crate) enum Unasked {
-    /// An entry has changed.
-    Entry(event::Event, Wanted),
+    /// An entry has changed. With the room that it takes until it is written.
+    Entry(event::Event, Wanted, Room),
     /// A counter has changed; and what changes when that has been written.
     Counter(event::CounterEvent, Wanted, watch::Sender<()>),
     /// What came before this has been written.
     Written(oneshot::Sender<()>),
 }
+
+/// Room among the bytes that are on their way.
+#[derive(Default)]
+pub(crate) struct Room(
+    #[expect(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>,
+);
 
 /// Whether a listener's events are wanted still: none may follow the answer to its removal.
 #[derive(Clone)]
@@ -40,7 +46,7 @@ impl Unasked {
     /// Writes it, if it is wanted still.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
-            Self::Entry(event, wanted) if wanted.holds() => event.encode(output),
+            Self::Entry(event, wanted, _) if wanted.holds() => event.encode(output),
             Self::Counter(event, wanted, told) if wanted.holds() => {
                 event.encode(output);
                 told.send_replace(());
@@ -58,6 +64,8 @@ impl Unasked {
 #[derive(Clone)]
 pub(crate) struct Outlet {
     to: mpsc::Sender<Unasked>,
+    /// For what converters have made.
+    bytes: Arc<Semaphore>,
     /// Told when the client cannot be told everything, or has to go.
     lost: Arc<Notify>,
 }
@@ -65,7 +73,21 @@ pub(crate) struct Outlet {
 impl Outlet {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Unasked>) {
         let (to, unasked) = mpsc::channel(UNSENT_EVENTS_MAX);
-        (Self { to, lost: Arc::new(Notify::new()) }, unasked)
+        let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
+        (Self { to, bytes, lost: Arc::new(Notify::new()) }, unasked)
+    }
+
+    /// Sends it when there is room.
+    async fn send(&self, mut unasked: Unasked) {
+        if let Unasked::Entry(event, _, room) = &mut unasked
+            && let EventData::Custom(made) | EventData::Raw(made) = &event.data
+        {
+            let permits = made.len().min(UNSENT_BYTES_MAX) as u32;
+            // Nobody closes it.
+            *room = Room(self.bytes.clone().acquire_many_owned(permits).await.ok());
+        }
+        // Nobody is told anything by a connection that has ended.
+        let _ = self.to.send(unasked).await;
     }
 
     /// What ends the connection when it is told.
@@ -140,7 +162,7 @@ async fn tell(
             Some(Err(_)) => break "what is there cannot be read",
         };
         let Some(unasked) = unasked else { continue };
-        if timeout(UNTAKEN_TIME_MAX, outlet.to.send(unasked)).await.is_err() {
+        if timeout(UNTAKEN_TIME_MAX, outlet.send(unasked)).await.is_err() {
             break "it does not take its events";
         }
     };

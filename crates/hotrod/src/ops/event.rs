@@ -35,6 +35,18 @@ pub enum EventData {
     Raw(Bytes),
 }
 
+/// What the converter [`KEY_VALUE_VERSION`](super::listener::KEY_VALUE_VERSION) makes of a key, and of a value with its
+/// version.
+pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
+    let mut out = Output::new();
+    out.array(key);
+    if let Some((value, version)) = value {
+        out.array(value);
+        out.i64(version);
+    }
+    out.into_bytes()
+}
+
 /// An entry has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {

@@ -16,9 +16,13 @@ use crate::version::ProtocolVersion;
 /// The filter of Consort's servers that lets entries through whose key begins with its one parameter.
 pub const KEY_PREFIX: &str = "consort-key-prefix";
 
-/// The filter of Consort's servers that lets entries through whose value begins with its one parameter. For walks only:
-/// what was removed has no value.
+/// The filter of Consort's servers that lets entries through whose value begins with its one parameter. A listener is told
+/// of a change if the value before it or the value after it does.
 pub const VALUE_PREFIX: &str = "consort-value-prefix";
+
+/// The converter of all servers that tells values, too: [`key_value_version`](super::event::key_value_version). With a
+/// parameter, whatever that is, it also tells what was there of what is gone.
+pub const KEY_VALUE_VERSION: &str = "___eager-key-value-version-converter";
 
 /// A filter or a converter that the server has, and what it is given: 255 parameters at most.
 #[derive(Clone, PartialEq, Eq, Debug)]

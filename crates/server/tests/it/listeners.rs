@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
-use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request as Listening};
+use consort_hotrod::ops::listener::{Factory, Interests, KEY_VALUE_VERSION, Listener, Request as Listening};
 use consort_hotrod::ops::map;
-use consort_hotrod::{Expiration, Incoming, RequestBody, Span, Status, TimeUnit};
+use consort_hotrod::{Expiration, Incoming, ProtocolVersion, RequestBody, Span, Status, TimeUnit};
 use consort_server::bounds::LISTENERS_MAX;
 use consort_server::{KEY_PREFIX, VALUE_PREFIX};
 
@@ -135,14 +135,139 @@ async fn a_near_cache_is_told_of_the_keys_that_it_may_have() {
     assert_eq!(event(&mut client).await, (EventKind::Removed, "last".into(), 0));
 }
 
+fn converting(id: &'static str, params: &[&'static str]) -> Listener {
+    let params = params.iter().map(|param| Bytes::from(*param)).collect();
+    let converter = Some(Factory { name: KEY_VALUE_VERSION.into(), params });
+    Listener { converter, is_raw: true, ..listener(id) }
+}
+
+/// The next event's kind and id, and what a converter has made of it.
+async fn converted(client: &mut Client) -> (EventKind, u64, EventData) {
+    match client.incoming(|_| None).await {
+        Some(Incoming::Event(Event { id, kind, data, .. })) => (kind, id, data),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the converter makes of a key and a value without the version, and that.
+fn parts(data: &EventData) -> (&[u8], Option<i64>) {
+    let EventData::Raw(bytes) = data else { panic!("{data:?}") };
+    let key = 1 + usize::from(bytes[0]);
+    match bytes[key..].split_last_chunk() {
+        None => (bytes, None),
+        Some((_, version)) => (&bytes[..bytes.len() - 8], Some(i64::from_be_bytes(*version))),
+    }
+}
+
+#[tokio::test]
+async fn a_converter_tells_values_and_on_demand_those_of_what_is_gone() {
+    let (server, mut client) = Running::with_cache("converter", "c").await;
+    let mut other = server.client().await;
+    let mut gone = server.client().await;
+    other.ask("c", put("there", "0")).await;
+    let with_state = Listener { includes_state: true, ..converting("there", &[]) };
+    let add = request(7, "c", RequestBody::Listener(Listening::Add(with_state)));
+    client.send(std::slice::from_ref(&add)).await;
+    let there = match client.incoming(|_| Some(add.asked())).await {
+        Some(Incoming::Event(Event { id: 7, kind: EventKind::Created, data, .. })) => data,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(parts(&there).0, b"\x05there\x010");
+    let Some(Incoming::Response(_)) = client.incoming(|_| Some(add.asked())).await else {
+        panic!("no answer")
+    };
+    assert_eq!(ask(&mut gone, Listening::Add(converting("gone", &["any"]))).await, Status::Success);
+    other.ask("c", put("k", "1")).await;
+    other.ask("c", put("k", "22")).await;
+    remove(&mut other, "k").await;
+    let lifespan = Span::Of(1, TimeUnit::Milliseconds);
+    let expiration = Expiration { lifespan, max_idle: Span::Infinite };
+    let short = map::Assignment { key: "t".into(), expiration, value: "3".into() };
+    other.ask("c", RequestBody::Map(map::Request::Put(short))).await;
+    for (client, tells_gone) in [(&mut client, false), (&mut gone, true)] {
+        let mut last = None;
+        for (kind, made, of_gone) in [
+            (EventKind::Created, &b"\x01k\x011"[..], &b""[..]),
+            (EventKind::Modified, b"\x01k\x0222", b""),
+            (EventKind::Removed, b"\x01k", b"\x0222"),
+            (EventKind::Created, b"\x01t\x013", b""),
+            (EventKind::Expired, b"\x01t", b"\x013"),
+        ] {
+            let (told, id, data) = converted(client).await;
+            let (bytes, version) = parts(&data);
+            assert_eq!((told, id), (kind, 0));
+            if of_gone.is_empty() {
+                assert!(
+                    bytes == made && version.is_some() && version != last,
+                    "{kind:?} {bytes:?} {version:?}"
+                );
+                last = version;
+            } else {
+                let wanted = if tells_gone { [made, of_gone].concat() } else { made.to_vec() };
+                assert_eq!(
+                    (bytes, version),
+                    (&wanted[..], last.filter(|_| tells_gone)),
+                    "of the value that it had"
+                );
+            }
+        }
+    }
+}
+
+/// Before 2.1, clients cannot say that they want the bytes as they are.
+#[tokio::test]
+async fn a_converter_tells_clients_that_unmarshal_it_the_same() {
+    let (server, mut client) = Running::with_cache("converter-old", "c").await;
+    let mut other = server.client().await;
+    for version in [ProtocolVersion::V2_0, ProtocolVersion::V4_0] {
+        let wanted = Listener { is_raw: false, ..converting("all", &["any"]) };
+        let mut add = request(1, "c", RequestBody::Listener(Listening::Add(wanted)));
+        add.header.version = version;
+        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        other.ask("c", put("k", "1")).await;
+        remove(&mut other, "k").await;
+        let (kind, _, data) = converted(&mut client).await;
+        let EventData::Custom(bytes) = data else { panic!("{data:?}") };
+        assert_eq!((kind, &bytes[..4]), (EventKind::Created, &b"\x01k\x011"[..]));
+        let (kind, _, data) = converted(&mut client).await;
+        assert_eq!((kind, data), (EventKind::Removed, EventData::Custom(bytes)));
+        let mut end = request(1, "c", RequestBody::Listener(Listening::Remove("all".into())));
+        end.header.version = version;
+        assert_eq!(client.ask_so(end).await.status, Status::Success);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_by_value_lets_through_what_comes_to_have_it_and_what_had_it() {
+    let (server, mut client) = Running::with_cache("by-value", "c").await;
+    let mut other = server.client().await;
+    let filter = Some(Factory { name: VALUE_PREFIX.into(), params: vec!["a".into()] });
+    assert_eq!(ask(&mut client, Listening::Add(Listener { filter, ..listener("a") })).await, Status::Success);
+    for (key, values) in [("k", ["b", "b", "a", "a", "b", "b"]), ("l", ["b", "b", "b", "b", "a", "a1"])] {
+        for value in values {
+            other.ask("c", put(key, value)).await;
+        }
+        remove(&mut other, key).await;
+    }
+    let modified = |key: &'static str| (EventKind::Modified, key.into(), 0);
+    for expected in [modified("k"), modified("k"), modified("k"), modified("l"), modified("l")] {
+        assert_eq!(event(&mut client).await, expected);
+    }
+    assert_eq!(event(&mut client).await, (EventKind::Removed, "l".into(), 0));
+}
+
 #[tokio::test]
 async fn listeners_that_cannot_be_had_are_refused() {
     let (_server, mut client) = Running::with_cache("refused", "c").await;
     let factory = |name: &str| Some(Factory { name: name.into(), params: vec!["a".into()] });
     let refused = [
         Listening::Add(Listener { filter: factory("mine"), ..listener("a") }),
-        Listening::Add(Listener { filter: factory(VALUE_PREFIX), ..listener("b") }),
+        Listening::Add(Listener { filter: factory(KEY_VALUE_VERSION), ..listener("b") }),
         Listening::Add(Listener { converter: factory("mine"), ..listener("c") }),
+        Listening::Add(Listener {
+            converter: factory("key-value-with-previous-converter-factory"),
+            ..listener("p")
+        }),
         Listening::AddBloom("d".into(), u32::MAX),
     ];
     for listening in refused {

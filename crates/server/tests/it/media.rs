@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use consort_hotrod::hash::segment_of;
 use consort_hotrod::ops::event::EventData;
-use consort_hotrod::ops::listener::{Interests, Listener};
+use consort_hotrod::ops::listener::{Factory, Interests, Listener};
 use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{self, Target};
 use consort_hotrod::ops::{bulk, iteration, listener, server};
@@ -186,6 +186,43 @@ async fn walks_listeners_and_streams_are_converted_too() {
         panic!("no piece")
     };
     assert_eq!((&piece.bytes[..], piece.is_last), (&b"in pi"[..], false));
+}
+
+/// A converter is given what its listener's client has, unless that wants the bytes that the cache has.
+#[tokio::test]
+async fn converters_make_what_they_tell_of_what_clients_have() {
+    let running = Running::start("media-converters").await;
+    let (mut client, mut other) = (running.client().await, running.client().await);
+    client.create_so("c", WRAPPED).await;
+    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    for (is_raw, told) in [(false, &b"\x03key\x05value"[..]), (true, b"\x05\x4a\x03key\x07\x4a\x05value")] {
+        let converter = Factory { name: listener::KEY_VALUE_VERSION.into(), params: vec!["gone".into()] };
+        let wanted = Listener {
+            id: "id".into(),
+            includes_state: false,
+            filter: None,
+            converter: Some(converter),
+            is_raw,
+            interests: Interests::ALL,
+        };
+        let add = text.request("c", RequestBody::Listener(listener::Request::Add(wanted)));
+        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        java.ask(&mut other, "c", put("\x4a\x03key", "\x4a\x05value")).await;
+        text.ask(&mut other, "c", RequestBody::Map(map::Request::Remove("key".into()))).await;
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let Some(Incoming::Event(event)) = client.incoming(|_| None).await else { panic!("no event") };
+            all.push(match event.data {
+                EventData::Custom(made) if !is_raw => made,
+                EventData::Raw(made) if is_raw => made,
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(&all[0][..told.len()], told);
+        assert_eq!(all[0], all[1], "what was there, and what is gone");
+        let end = text.request("c", RequestBody::Listener(listener::Request::Remove("id".into())));
+        assert_eq!(client.ask_so(end).await.status, Status::Success);
+    }
 }
 
 /// Clients hold it against a server if it gives them keys of segments that they have not asked for.
