@@ -17,8 +17,8 @@ impl Filter {
         Self::named(KEY_PREFIX, [prefix.into()])
     }
 
-    /// Entries whose value begins with these bytes, as the value's encoding has them. For walks: listeners have no use for
-    /// it, because what was removed has no value. Consort's servers have it.
+    /// Entries whose value begins with these bytes, as the value's encoding has them. A listener is told of a change if the
+    /// value before it or the value after it does, or is not known any more. Consort's servers have it.
     pub fn value_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::named(VALUE_PREFIX, [prefix.into()])
     }

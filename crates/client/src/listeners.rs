@@ -113,8 +113,11 @@ impl<K> ListenBuilder<K> {
     }
 
     /// Events as the converter that servers know by this name makes them: they come as [`Event::Converted`]. It works on
-    /// bytes as they are. Its first 255 parameters are given to it. Consort's servers have none, Infinispan's have
-    /// `___eager-key-value-version-converter`.
+    /// bytes as they are. Its first 255 parameters are given to it.
+    ///
+    /// Consort's servers and Infinispan's have `___eager-key-value-version-converter`: the key's length as a variable
+    /// number and the key, and if there is a value, the same of it and eight bytes of its version. With any parameter, what
+    /// is gone comes with the value and the version that it had.
     pub fn converter(mut self, name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         let params = params.into_iter().take(PARAMS_MAX).collect();
         self.wanted.converter = Some(Factory { name: name.into(), params });

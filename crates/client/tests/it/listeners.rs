@@ -142,6 +142,39 @@ async fn what_is_there_comes_first_and_filters_and_kinds_are_as_asked_for() {
     assert_eq!(key, "b2");
 }
 
+/// The next one is of this kind, and a converter has made something of it that begins so.
+async fn made(events: &mut Events<Bytes>, kind: EventKind, made: &[u8]) {
+    match next(events).await {
+        Event::Converted { kind: told, data } => assert_eq!((told, &data[..made.len()]), (kind, made)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As bytes: the converter's form is the same in every version.
+#[tokio::test]
+async fn a_converter_of_the_servers_tells_values_in_every_version() {
+    let (server, writer) = Running::with_cache("event-converter", "c").await;
+    let written = writer.raw("c");
+    for version in versions(ProtocolVersion::V2_1) {
+        let client = speaking(&server, version).await.unwrap();
+        written.put(&b"there"[..], &b"0"[..]).await.unwrap();
+        let listen = client.raw("c").listen().with_state();
+        let listen = listen.converter("___eager-key-value-version-converter", [Bytes::from_static(b"gone")]);
+        let mut events = listen.start().await.unwrap();
+        made(&mut events, EventKind::Existing, b"\x05there\x010").await;
+        written.remove(&b"there"[..]).await.unwrap();
+        written.put(&b"k"[..], &b"1"[..]).await.unwrap();
+        written.put(&b"k"[..], &b"2"[..]).await.unwrap();
+        written.remove(&b"k"[..]).await.unwrap();
+        assert_eq!(next(&mut events).await, Event::Complete);
+        made(&mut events, EventKind::Removed, b"\x05there\x010").await;
+        made(&mut events, EventKind::Created, b"\x01k\x011").await;
+        made(&mut events, EventKind::Modified, b"\x01k\x012").await;
+        made(&mut events, EventKind::Removed, b"\x01k\x012").await;
+        client.close().await;
+    }
+}
+
 /// The server answers at once, and on another thread than the one that begins to listen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_there_is_told_however_soon_it_comes() {
@@ -161,8 +194,8 @@ async fn listeners_that_servers_refuse_do_not_begin() {
     let cache = client.raw("c");
     for listen in [
         cache.listen().filter(Filter::named("mine", [Bytes::new()])),
-        cache.listen().filter(Filter::value_prefix("x")),
-        cache.listen().converter("mine", []),
+        cache.listen().filter(Filter::key_prefix("x")).converter("mine", []),
+        cache.listen().converter("key-value-with-previous-converter-factory", []),
     ] {
         let error = listen.start().await.unwrap_err();
         assert!(matches!(error, ClientError::Server { .. }), "{error}");

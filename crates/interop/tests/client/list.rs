@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_client::{
     Cache, Client, ClientError, CounterConfig, CounterEvent, CounterEvents, CounterKind, CounterState,
     CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, Near, ProtocolVersion, RawCache,
@@ -59,7 +60,7 @@ pub(crate) async fn by(client: &Client, newest: &Client, kind: Kind, version: Op
     statistics(client).await;
     many_keys(&client.cache(CACHE)).await;
     if is_from(version, "2.1") {
-        listeners(client, kind).await;
+        listeners(client).await;
         near(client).await;
     }
     if is_from(version, "2.3") {
@@ -268,7 +269,7 @@ async fn state(events: &mut Events<u32>, count: usize) -> BTreeSet<u32> {
     found
 }
 
-async fn listeners(client: &Client, kind: Kind) {
+async fn listeners(client: &Client) {
     let cache = client.cache::<u32, u32>(CACHE);
     let entries = numbers(50);
     cache.put_all(&entries).await.unwrap();
@@ -297,15 +298,17 @@ async fn listeners(client: &Client, kind: Kind) {
     drop(removals);
     let unknown = cache.listen().filter(Filter::named("nobody-has-this", [])).start().await.unwrap_err();
     assert!(matches!(unknown, ClientError::Server { .. }), "{unknown}");
-    if kind == Kind::Infinispan {
-        let converted = client.raw(CACHE).listen().converter("___eager-key-value-version-converter", []);
-        let mut events = converted.start().await.unwrap();
-        client.raw(CACHE).put(&b"key"[..], &b"value"[..]).await.unwrap();
-        let Event::Converted { kind: EventKind::Created, data } = next(&mut events).await else {
-            panic!("it is converted")
-        };
-        assert_eq!(&data[..10], b"\x03key\x05value");
+    let raw = client.raw(CACHE);
+    let gone = [Bytes::from_static(b"any")];
+    let converted = raw.listen().converter("___eager-key-value-version-converter", gone);
+    let mut events = converted.start().await.unwrap();
+    raw.put(&b"key"[..], &b"value"[..]).await.unwrap();
+    raw.remove(&b"key"[..]).await.unwrap();
+    for expected in [EventKind::Created, EventKind::Removed] {
+        let Event::Converted { kind, data } = next(&mut events).await else { panic!("it is converted") };
+        assert_eq!((kind, &data[..10], data.len()), (expected, &b"\x03key\x05value"[..], 18));
     }
+    drop(events);
     cache.clear().await.unwrap();
 }
 

@@ -2,6 +2,7 @@ package consort.hotrod;
 
 import static consort.hotrod.Application.check;
 
+import java.nio.ByteBuffer;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -21,13 +22,16 @@ import org.infinispan.client.hotrod.annotation.ClientListener;
 import org.infinispan.client.hotrod.configuration.ConfigurationBuilder;
 import org.infinispan.client.hotrod.configuration.NearCacheMode;
 import org.infinispan.client.hotrod.event.ClientCacheEntryCreatedEvent;
+import org.infinispan.client.hotrod.event.ClientCacheEntryCustomEvent;
 import org.infinispan.client.hotrod.event.ClientCacheEntryExpiredEvent;
 import org.infinispan.client.hotrod.event.ClientCacheEntryModifiedEvent;
 import org.infinispan.client.hotrod.event.ClientCacheEntryRemovedEvent;
 import org.infinispan.client.hotrod.exceptions.HotRodClientException;
+import org.infinispan.commons.io.UnsignedNumeric;
+import org.infinispan.commons.marshall.Marshaller;
 
 /**
- * Listeners and near caches: SERVERS INTELLIGENCE VERSION. With one argument more, two listeners are told of changes until
+ * Listeners, with converters, too, and near caches: SERVERS INTELLIGENCE VERSION. With one argument more, two listeners are told of changes until
  * something can be read, and it says so each time.
  */
 public final class Listeners {
@@ -73,6 +77,38 @@ public final class Listeners {
     public static final class Converted extends Changes {
     }
 
+    /** What servers say with values: key, and value with version if there is one, with lengths before them. */
+    @ClientListener(converterFactoryName = "___eager-key-value-version-converter", useRawData = true,
+        includeCurrentState = true)
+    public static final class Values {
+        final BlockingQueue<ClientCacheEntryCustomEvent<byte[]>> told = new LinkedBlockingQueue<>();
+
+        @ClientCacheEntryCreated
+        @ClientCacheEntryModified
+        @ClientCacheEntryRemoved
+        @ClientCacheEntryExpired
+        public void changed(ClientCacheEntryCustomEvent<byte[]> event) {
+            told.add(event);
+        }
+
+        /** Kind and key, and value and version if there are. */
+        String next(RemoteCache<String, String> cache) throws Exception {
+            ClientCacheEntryCustomEvent<byte[]> event = told.poll(60, TimeUnit.SECONDS);
+            Marshaller marshaller = cache.getRemoteCacheContainer().getMarshaller();
+            ByteBuffer bytes = ByteBuffer.wrap(event.getEventData());
+            String kind = event.getType().name().substring("CLIENT_CACHE_ENTRY_".length());
+            String key = kind + " " + marshaller.objectFromByteBuffer(array(bytes));
+            return bytes.hasRemaining()
+                ? key + " " + marshaller.objectFromByteBuffer(array(bytes)) + " " + bytes.getLong() : key;
+        }
+
+        private static byte[] array(ByteBuffer from) {
+            byte[] bytes = new byte[UnsignedNumeric.readUnsignedInt(from)];
+            from.get(bytes);
+            return bytes;
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         String name = "listeners-" + args[1] + "-" + args[2];
         try (RemoteCacheManager manager = Application.connect(args[0], args[1], args[2])) {
@@ -84,6 +120,7 @@ public final class Listeners {
                 changes(cache);
                 state(cache);
                 filters(cache);
+                converters(cache);
                 nearCache(cache, args, false);
                 // Their order is that of the versions.
                 if (ProtocolVersion.valueOf(args[2]).compareTo(ProtocolVersion.PROTOCOL_VERSION_31) >= 0) {
@@ -147,6 +184,29 @@ public final class Listeners {
             throw new AssertionError("a converter that is not there");
         } catch (HotRodClientException expected) {
             check(expected.getMessage().contains("'mine'"), true, expected.getMessage());
+        }
+        cache.clear();
+    }
+
+    private static void converters(RemoteCache<String, String> cache) throws Exception {
+        cache.put("there", "0");
+        long there = cache.getWithMetadata("there").getVersion();
+        for (Object[] gone : new Object[][] {null, {"gone"}}) {
+            Values listener = new Values();
+            cache.addClientListener(listener, null, gone);
+            check(listener.next(cache), "CREATED there 0 " + there, "what was there");
+            cache.put("k", "1");
+            check(listener.next(cache), "CREATED k 1 " + cache.getWithMetadata("k").getVersion(), "a new key");
+            cache.put("k", "2");
+            String value = " 2 " + cache.getWithMetadata("k").getVersion();
+            check(listener.next(cache), "MODIFIED k" + value, "a key with another value");
+            cache.remove("k");
+            check(listener.next(cache), "REMOVED k" + (gone == null ? "" : value), "a key that is gone");
+            cache.put("t", "3", 10, TimeUnit.MILLISECONDS);
+            String[] created = listener.next(cache).split(" ", 2);
+            check(created[0], "CREATED", "a key that lives for a moment");
+            check(listener.next(cache), "EXPIRED " + (gone == null ? "t" : created[1]), "a key whose time is over");
+            cache.removeClientListener(listener);
         }
         cache.clear();
     }
