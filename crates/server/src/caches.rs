@@ -23,6 +23,7 @@ use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data, DataError};
 use crate::definition::{self, Definition, DefinitionError};
+use crate::listeners::Everywhere;
 use crate::media::{Encoding, Types};
 use crate::register::{Keeping, Register};
 use crate::schemas::{SCHEMAS, Schemas};
@@ -114,6 +115,8 @@ pub(crate) struct Caches {
     pub(crate) telemetry: Arc<Telemetry>,
     /// What clients have begun to write in pieces.
     pub(crate) unfinished: Unfinished,
+    /// Which connection has a listener.
+    pub(crate) listeners: Everywhere,
     /// What servers share of transactions, as soon as a cache has any.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
@@ -181,6 +184,7 @@ impl Caches {
             schemas,
             servers,
             unfinished: Unfinished::default(),
+            listeners: Everywhere::default(),
             transactions: OnceCell::new(),
             open: RwLock::default(),
             endpoints: RwLock::new((0, Arc::default())),

@@ -1,14 +1,14 @@
 //! Clients that hear of changes, near caches among them (facts sections 2.7, 2.12 and 9).
 //!
 //! A listener belongs to the connection that has added it, and hears of the changes of the whole cluster, each once
-//! (`crate::unasked`).
+//! (`crate::unasked`). Any connection to this server removes it.
 //!
 //! What a client with a listener reads with metadata is read at the key's primary, because that is what near caches keep:
 //! then every later change is told after the read has noted its key.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use consort_cache::{EntryEvent, ListenBuilder, Previous, RawCache};
@@ -27,9 +27,50 @@ use crate::unasked::{Outlet, Room, Telling, Unasked};
 
 /// The listeners of a connection.
 pub(crate) struct Listeners {
-    all: Mutex<BTreeMap<Bytes, Standing>>,
+    all: Arc<Mutex<OfConnection>>,
+    everywhere: Everywhere,
     has_any: AtomicBool,
     outlet: Outlet,
+}
+
+type OfConnection = BTreeMap<Bytes, Standing>;
+
+/// Which connection of this server has a listener: clients with several connections remove it by any of them.
+#[derive(Clone, Default)]
+pub(crate) struct Everywhere(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
+
+impl Everywhere {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Weak<Mutex<OfConnection>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a listener of a cache, whoever has added it. Whether there was one.
+    fn remove(&self, cache: &Text, id: &Bytes) -> bool {
+        let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
+        let is_removed = {
+            let mut of = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            of.get(id).is_some_and(|one| one.cache == *cache) && of.remove(id).is_some()
+        };
+        if is_removed {
+            self.forget(id, &listeners);
+        }
+        is_removed
+    }
+
+    /// A connection has a listener no more.
+    fn forget(&self, id: &Bytes, of: &Arc<Mutex<OfConnection>>) {
+        let mut all = self.all();
+        if all.get(id).is_some_and(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(of))) {
+            all.remove(id);
+        }
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        let ids: Vec<Bytes> = self.all().keys().cloned().collect();
+        ids.iter().for_each(|id| self.everywhere.forget(id, &self.all));
+    }
 }
 
 /// A listener that was added.
@@ -149,11 +190,11 @@ impl Wish {
 }
 
 impl Listeners {
-    pub(crate) fn new(outlet: Outlet) -> Self {
-        Self { all: Mutex::default(), has_any: AtomicBool::new(false), outlet }
+    pub(crate) fn new(outlet: Outlet, everywhere: Everywhere) -> Self {
+        Self { all: Arc::default(), everywhere, has_any: AtomicBool::new(false), outlet }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Standing>> {
+    fn all(&self) -> MutexGuard<'_, OfConnection> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,8 +210,8 @@ impl Listeners {
             Request::Add(listener) => Wish::of(listener),
             Request::AddBloom(id, bits) => Wish::near(&id, bits),
             Request::Remove(id) => {
-                let removed = self.all().remove(&id);
-                return Answer::of(if removed.is_some() { Status::Success } else { Status::NotExecuted });
+                let is_removed = self.remove(&header.cache, &id);
+                return Answer::of(if is_removed { Status::Success } else { Status::NotExecuted });
             }
             Request::UpdateBloom(bits) => {
                 let near = self.near_of(&header.cache);
@@ -184,6 +225,14 @@ impl Listeners {
             Ok(wish) => self.add(cache, conversion, wish, header).await.unwrap_or_else(Answer::from),
             Err(refusal) => refusal.into(),
         }
+    }
+
+    fn remove(&self, cache: &Text, id: &Bytes) -> bool {
+        if self.all().remove(id).is_none() {
+            return self.everywhere.remove(cache, id);
+        }
+        self.everywhere.forget(id, &self.all);
+        true
     }
 
     fn near_of(&self, cache: &Text) -> Option<Arc<Mutex<BloomFilter>>> {
@@ -228,14 +277,15 @@ impl Listeners {
             }
             self.has_any.store(true, Ordering::Release);
             all.insert(id.clone(), standing);
+            self.everywhere.all().insert(id.clone(), Arc::downgrade(&self.all));
         }
         let is_own = |standing: &Standing| standing.telling.is(&wanted);
         let events = match listen.start().await {
             Ok(events) => events,
             Err(error) => {
-                let mut all = self.all();
-                if all.get(&id).is_some_and(is_own) {
-                    all.remove(&id);
+                let is_there = self.all().get(&id).is_some_and(is_own);
+                if is_there {
+                    self.remove(&header.cache, &id);
                 }
                 return Err(error.into());
             }

@@ -29,10 +29,10 @@ impl Session {
         let (outlet, unasked) = Outlet::new();
         let session = Self {
             streams: Streams::new(caches.unfinished.clone()),
+            listeners: Listeners::new(outlet.clone(), caches.listeners.clone()),
             caches,
             access,
             iterations: Iterations::default(),
-            listeners: Listeners::new(outlet.clone()),
             counter_listeners: CounterListeners::new(outlet.clone()),
             outlet,
         };

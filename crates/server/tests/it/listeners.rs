@@ -70,6 +70,21 @@ async fn every_change_is_told_once_on_the_connection_that_listens() {
     assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "an answer, not an event");
 }
 
+/// Clients with several connections to a server ask by any of them.
+#[tokio::test]
+async fn a_listener_is_removed_by_any_connection() {
+    let (server, mut client) = Running::with_cache("removed", "c").await;
+    let mut other = server.client().await;
+    assert_eq!(ask(&mut client, Listening::Add(listener("one"))).await, Status::Success);
+    assert_eq!(ask(&mut client, Listening::Add(listener("two"))).await, Status::Success);
+    assert_eq!(ask(&mut other, Listening::Remove("one".into())).await, Status::Success);
+    assert_eq!(ask(&mut client, Listening::Remove("one".into())).await, Status::NotExecuted);
+    other.ask("c", put("k", "1")).await;
+    assert_eq!(event(&mut client).await, (EventKind::Created, "k".into(), 0));
+    assert_eq!(ask(&mut client, Listening::Remove("two".into())).await, Status::Success, "it was told once");
+    assert_eq!(ask(&mut other, Listening::Remove("two".into())).await, Status::NotExecuted);
+}
+
 #[tokio::test]
 async fn what_was_there_comes_before_the_answer_and_as_the_answers() {
     let (_server, mut client) = Running::with_cache("state", "c").await;
