@@ -69,6 +69,8 @@ pub(crate) enum Body {
     Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
     /// The answer, and to all other write owners if that is news to them.
     Used(Used),
+    /// Who is read no more to primary: it has told all uses of entries of these segments that it knows of.
+    UsesTold(Vec<Segment>),
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.

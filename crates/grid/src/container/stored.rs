@@ -100,6 +100,12 @@ impl<'a> Visited<'a> {
         self.0.is_passive()
     }
 
+    /// When it was used here since it was written, if that keeps it alive.
+    pub(crate) fn used(self, now: Time) -> Option<Time> {
+        let mortal = self.0.mortal.as_ref().filter(|mortal| mortal.lifetime.max_idle.is_some())?;
+        (mortal.last_used > self.0.created && !self.0.is_expired(now)).then_some(mortal.last_used)
+    }
+
     /// Its key and behind it its value, if they have one allocation.
     pub(crate) fn together(self) -> Option<Bytes> {
         self.0.item.together()

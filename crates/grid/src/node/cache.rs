@@ -13,6 +13,7 @@ use super::merging::{Frozen, Merge};
 use super::persistence::Persistence;
 use super::records::Records;
 use super::transfer::Transfer;
+use super::uses::Awaited;
 use crate::command::{Body, Call, Command, ToCoordinator};
 use crate::merge::Past;
 use crate::planted::Planted;
@@ -73,6 +74,8 @@ pub(crate) struct SegmentState {
     pub(crate) missing: Vec<Address>,
     /// Calls that wait for them.
     pub(crate) parked: Vec<(Address, Call)>,
+    /// As the primary: who has not told yet when it gave entries last that it gives no more.
+    pub(crate) uses_awaited: Awaited,
 }
 
 impl SegmentState {
@@ -216,6 +219,10 @@ impl Cache {
                 self.handle_idle(cx, from, (segment, key), version, number);
             }
             Body::Used(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
+            Body::UsesTold(mut segments) => {
+                segments.retain(|segment| is_ours(*segment));
+                self.handle_uses_told(cx, from, &segments);
+            }
             Body::Idle { .. }
             | Body::Used(_)
             | Body::Tell(_)

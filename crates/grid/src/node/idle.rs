@@ -5,6 +5,8 @@
 //! has, the primary removes it as a write. An owner that has said that it has not used it gives it to nobody before it
 //! hears of the primary, so what all have said to one question still holds when the primary removes it.
 //!
+//! Who gives a segment's entries no more tells the primary when it gave them last (`uses`).
+//!
 //! While an owner is away nobody can tell: then what was not used here is not read here, and stays until all are back.
 
 use std::collections::BTreeMap;
@@ -119,9 +121,14 @@ impl Cache {
         }
     }
 
+    /// Whether this member decides, and there is nobody to be heard whom it cannot ask any more.
+    fn judges(&mut self, cx: &Cx, segment: Segment) -> bool {
+        self.orders(cx, segment) && self.state(segment).uses_awaited.is_over(cx.now)
+    }
+
     /// As the only write owner: nobody else has used it. Returns whether that is so.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
-        let is_alone = self.orders(cx, segment) && self.others(cx, segment).next().is_none();
+        let is_alone = self.judges(cx, segment) && self.others(cx, segment).next().is_none();
         if is_alone {
             let expired = self.container.peek(segment, key);
             self.remove_expired(cx, segment, Bytes::copy_from_slice(key), expired);
@@ -227,11 +234,11 @@ impl Cache {
             return;
         }
         let is_idle = self.doubtful(cx.now, *segment, key).is_some();
-        if is_idle && self.orders(cx, *segment) && cx.calls.room() > 0 {
+        if is_idle && self.judges(cx, *segment) && cx.calls.room() > 0 {
             let expired = self.container.peek(*segment, key);
             self.remove_expired(cx, *segment, key.clone(), expired);
         } else if is_idle {
-            // Its primary is about to change, or has too much to do: it is asked again.
+            // Its primary is about to change, has too much to do, or waits for others: it is asked again.
             return;
         }
         self.answer(cx, place, None);

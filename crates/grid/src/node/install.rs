@@ -5,9 +5,9 @@ use consort_group::Address;
 use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
-use crate::SegmentState as ContainerState;
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
+use crate::{Segment, SegmentState as ContainerState};
 
 impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
@@ -59,6 +59,8 @@ impl Cache {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
         self.begin_life(cx);
+        self.stop_reads(cx);
+        self.hand_uses(cx, before.as_ref());
         self.move_segments(cx);
         self.hand_over(cx);
         self.resend_records(cx);
@@ -111,17 +113,27 @@ impl Cache {
         first
     }
 
+    /// Whether this member gives the entries of a segment.
+    fn is_read_here(&self, cx: &Cx, topology: &Topology, segment: Segment) -> bool {
+        topology.phase != Phase::Restoring
+            && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
+            && self.refusal(topology, segment, false).is_none()
+    }
+
+    /// Nobody reads here any more before others write without us.
+    fn stop_reads(&self, cx: &Cx) {
+        let Some(Installed { topology, writes, .. }) = &self.installed else { return };
+        for segment in writes.segments() {
+            if !self.is_read_here(cx, topology, segment) && !cx.has(Planted::ReadAfterSurrender) {
+                self.container.set_readable(segment, false);
+            }
+        }
+    }
+
     fn move_segments(&mut self, cx: &mut Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         let mut dropped = Vec::new();
         for segment in writes.segments() {
-            // Nobody reads here any more before others write without us.
-            let is_read = topology.phase != Phase::Restoring
-                && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
-                && self.refusal(topology, segment, false).is_none();
-            if !is_read && !cx.has(Planted::ReadAfterSurrender) {
-                self.container.set_readable(segment, false);
-            }
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
             let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
@@ -140,7 +152,7 @@ impl Cache {
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
             }
-            if is_read {
+            if self.is_read_here(cx, topology, segment) {
                 self.container.set_readable(segment, true);
             }
         }

@@ -36,6 +36,7 @@ mod records;
 mod streams;
 mod telling;
 mod transfer;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -406,7 +406,7 @@ wire_enum!(ToCoordinator {
 const FETCHED: u8 = 14;
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 18;
+pub(super) const BODY_TAGS: u8 = 19;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -427,4 +427,5 @@ wire_enum!(Body {
     15 = Tell(tell),
     16 = Idle { segment, key, version, number },
     17 = Used(used),
+    18 = UsesTold(segments),
 });

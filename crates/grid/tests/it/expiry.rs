@@ -27,8 +27,8 @@ fn put_idle(condition: Condition) -> Action {
 }
 
 /// Whether a member finds a key.
-fn found(cluster: &mut Cluster, n: usize, key: &'static [u8]) -> bool {
-    let at = cluster.submit(n, Bytes::from_static(key), Action::Read(ReadFrom::Nearest), TIMEOUT);
+fn found(cluster: &mut Cluster, n: usize, key: &[u8]) -> bool {
+    let at = cluster.submit(n, Bytes::copy_from_slice(key), Action::Read(ReadFrom::Nearest), TIMEOUT);
     cluster.run(Duration::from_millis(100));
     match &cluster.history[at].result {
         Some(Ok(Outcome::Read(found))) => found.is_some(),
@@ -220,20 +220,12 @@ fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
         for _ in 0..300 {
             let pause = cluster.rng.duration(Duration::ZERO, IDLE / 2);
             cluster.run(pause);
-            if cluster.rng.chance(0.01) && cluster.members.len() < 8 {
-                cluster.start();
-                while !cluster.is_settled() {
-                    cluster.run(Duration::from_secs(1));
-                }
-                // Whose uses those were that own them no more, nobody knows.
-                used = [None; 6];
-                for key in keys {
-                    cluster.submit(0, Bytes::from_static(key), Action::Write(remove()), TIMEOUT);
-                }
-                cluster.run(Duration::from_millis(100));
+            if cluster.rng.chance(0.03) && cluster.is_settled() {
+                move_owners(&mut cluster);
             }
             let nth = cluster.rng.below(keys.len() as u64) as usize;
-            let n = cluster.rng.below(cluster.members.len() as u64) as usize;
+            let users = users(&cluster);
+            let n = users[cluster.rng.below(users.len() as u64) as usize];
             let began = cluster.now;
             if cluster.rng.chance(0.2) {
                 cluster.submit(n, Bytes::from_static(keys[nth]), put_idle(Condition::Always), TIMEOUT);
@@ -254,6 +246,69 @@ fn readers_anywhere_find_what_was_used_in_time_and_nothing_else() {
     });
 }
 
-fn remove() -> Write {
-    Write { condition: Condition::Always, change: Change::Remove, wants_previous: false }
+/// Members that may be used and go on.
+fn users(cluster: &Cluster) -> Vec<usize> {
+    let is_user = |n: &usize| {
+        let member = cluster.members[*n].as_ref();
+        member.is_some_and(|one| !one.is_leaving && one.node.topology(cluster.cache()).is_some())
+    };
+    cluster.alive().into_iter().filter(is_user).collect()
+}
+
+/// Somebody joins or leaves. Who has left before ends.
+fn move_owners(cluster: &mut Cluster) {
+    for n in cluster.alive() {
+        if cluster.members[n].as_ref().is_some_and(|one| one.is_left) {
+            cluster.crash(n);
+        }
+    }
+    let users = users(cluster);
+    if users.len() < 4 || users.len() < 6 && cluster.rng.chance(0.5) {
+        cluster.start();
+    } else {
+        let leaver = users[cluster.rng.below(users.len() as u64) as usize];
+        cluster.leave(leaver);
+    }
+}
+
+#[test]
+fn who_owns_an_entry_no_more_hands_its_last_use_on() {
+    for is_leaving in [false, true] {
+        let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), 3);
+        let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
+        for key in &keys {
+            cluster.submit(0, key.clone(), put_idle(Condition::Always), TIMEOUT);
+        }
+        // Only one member uses them: what it owns it gives itself, and does not ask for.
+        cluster.run(Duration::from_secs(4));
+        let owned: Vec<Bytes> = keys.into_iter().filter(|key| is_held(&cluster, 2, key)).collect();
+        assert!(all_found(&mut cluster, 2, &owned));
+        if is_leaving {
+            cluster.leave(2);
+        } else {
+            (0..3).for_each(|_| {
+                cluster.start();
+            });
+        }
+        cluster.run(Duration::from_secs(2));
+        assert!(owned.iter().any(|key| !is_held(&cluster, 2, key)), "something moves");
+        assert!(all_found(&mut cluster, 0, &owned), "is_leaving: {is_leaving}");
+        cluster.run(2 * IDLE);
+        assert_eq!(held(&cluster), 0, "nobody has used them since");
+    }
+}
+
+/// Whether a member finds all of these keys.
+fn all_found(cluster: &mut Cluster, n: usize, keys: &[Bytes]) -> bool {
+    let read = |key: &Bytes| cluster.submit(n, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
+    let reads: Vec<usize> = keys.iter().map(read).collect();
+    cluster.run(Duration::from_millis(100));
+    let is_found = |at: usize| matches!(cluster.history[at].result, Some(Ok(Outcome::Read(Some(_)))));
+    reads.into_iter().all(is_found)
+}
+
+/// Whether a member has a key.
+fn is_held(cluster: &Cluster, n: usize, key: &[u8]) -> bool {
+    let segment = cluster.config.segment_of(key);
+    cluster.members[n].as_ref().is_some_and(|one| one.container.peek(segment, key).is_some())
 }
