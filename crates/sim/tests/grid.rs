@@ -153,10 +153,14 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
     }
 }
 
-/// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap.
+/// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap; a removal
+/// that was told was undone with its primary; and one was lost with a link, and not told.
 #[test]
 fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     run(&Plan::new("tcp.xml", 6).without_stores(), 90_028).unwrap_or_else(|violation| panic!("{violation}"));
+    for (members, seed) in [(3, 6_572), (6, 131_061)] {
+        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Listeners {
     known: Option<Listening>,
     /// Per segment the last topology under which its primary has said that it has told everything before.
     marked: Vec<u32>,
+    /// Per segment the last topology in which somebody was no write owner any more who is still there.
+    moved: BTreeMap<Segment, u32>,
     told: BTreeMap<Segment, ToldOf>,
     /// Since when there is nobody to be told.
     idle_since: Option<Time>,
@@ -62,6 +64,8 @@ struct ToldOf {
 enum News {
     /// It follows what was told.
     Fresh,
+    /// The same primary has ordered others between what was told and this, and they have not come.
+    Ahead,
     /// It was told.
     Known,
     /// It was not, and later ones were.
@@ -74,7 +78,11 @@ impl ToldOf {
         self.runs.last().map_or(self.floor, |run| run.1)
     }
 
-    fn take(&mut self, version: Version) -> News {
+    /// A version has come, of a segment whose primary is the same since this topology.
+    fn take(&mut self, version: Version, reign: u32) -> News {
+        let is_next = |last: &Version| last.topology() < reign || version.count() <= last.count() + 1;
+        let is_ahead =
+            version.topology() >= reign && self.runs.last().is_some_and(|(_, last)| !is_next(last));
         match self.runs.last_mut() {
             _ if version < self.floor => return News::Known,
             Some((_, last)) if version.0 == last.0 + 1 => *last = version,
@@ -88,7 +96,7 @@ impl ToldOf {
             let (_, last) = self.runs.remove(0);
             self.floor = Version(last.0 + 1);
         }
-        News::Fresh
+        if is_ahead { News::Ahead } else { News::Fresh }
     }
 
     /// All below this were told, or never will be.
@@ -254,8 +262,16 @@ impl Cache {
         if self.listeners.known.is_none() && !self.listeners.has_clustered() {
             return;
         }
-        match self.listeners.told.entry(tell.segment).or_default().take(tell.version) {
+        let reign = self.topology().map_or(0, |topology| topology.reign(tell.segment));
+        match self.listeners.told.entry(tell.segment).or_default().take(tell.version, reign) {
             News::Known if !cx.has(Planted::ToldAgain) => {}
+            // What was lost with a link may never be sent again: its primary may be lost as well.
+            News::Ahead => {
+                self.interrupt_listeners(cx, false);
+                if !tell.is_silent {
+                    self.offer(cx, Scope::Cluster, &tell.event());
+                }
+            }
             // It counts, so that what comes again is recognised.
             _ if tell.is_silent => {}
             News::Fresh | News::Known => self.offer(cx, Scope::Cluster, &tell.event()),
@@ -297,6 +313,7 @@ impl Cache {
     pub(super) fn begin_listening_anew(&mut self, cx: &mut Cx) {
         self.listeners.known = None;
         self.listeners.marked.clear();
+        self.listeners.moved.clear();
         self.listeners.told.clear();
         if !cx.has(Planted::GapForgotten) {
             self.interrupt_listeners(cx, true);
@@ -310,14 +327,20 @@ impl Cache {
         let known = std::mem::replace(&mut self.listeners.known, mine);
         if self.listeners.is_idle() {
             self.listeners.told.clear();
+            self.listeners.moved.clear();
             return;
         }
         let since = |listening: Option<Listening>| listening.map(|listening| listening.since);
         if known.is_some() && since(known) != since(mine) {
             self.listeners.told.clear();
             self.interrupt_listeners(cx, true);
-        } else if before.is_some_and(|before| has_lost(before, installed)) {
-            self.interrupt_listeners(cx, false);
+        } else if let Some(before) = before {
+            let is_gap = has_lost(before, installed) || may_undo(&self.listeners, before, installed);
+            let (id, moved) = (installed.topology.id, moved(before, installed));
+            self.listeners.moved.extend(moved.into_iter().map(|segment| (segment, id)));
+            if is_gap {
+                self.interrupt_listeners(cx, false);
+            }
         }
         self.settle_listeners(cx);
         self.look_after_listeners(cx);
@@ -387,6 +410,32 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
         owners(&before.topology, segment) > 0
             && !now.writes.owners(segment).any(|owner| before.writes.owners(segment).any(|old| old == owner))
     })
+}
+
+/// Whether a primary is lost that has not sent to the owners of a segment what was told before they were all of them: who had
+/// it besides is no owner any more, and then it is undone.
+fn may_undo(listeners: &Listeners, before: &Installed, now: &Installed) -> bool {
+    listeners.moved.iter().any(|(segment, moved)| {
+        let marked = listeners.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+        marked < *moved && before.writes.primary(*segment).is_some_and(|primary| !stays(primary, before, now))
+    })
+}
+
+/// Segments of which somebody is no write owner any more who is still there.
+fn moved(before: &Installed, now: &Installed) -> Vec<Segment> {
+    let owns = |segment, member| now.writes.owners(segment).any(|owner| owner == member);
+    let segments = before.writes.segments();
+    let is_moved = |segment: &Segment| {
+        let mut owners = before.writes.owners(*segment);
+        owners.any(|owner| !owns(*segment, owner) && stays(owner, before, now))
+    };
+    segments.filter(is_moved).collect()
+}
+
+/// Whether somebody is the same member as before.
+fn stays(member: &Address, before: &Installed, now: &Installed) -> bool {
+    let since = |installed: &Installed| installed.topology.membership(member).map(|one| one.since);
+    since(now).is_some() && since(now) == since(before)
 }
 
 fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {

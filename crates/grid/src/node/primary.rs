@@ -118,6 +118,8 @@ impl Cache {
         }
         let version = self.next_version(segment);
         let Some((did, _)) = self.change(cx, segment, &key, write.change, version) else {
+            // To listeners a count that is left out means a change that is missing.
+            self.state(segment).count -= 1;
             let full = Reply::Failed(OperationError::Full);
             return self.reply(cx, &operation.caller, operation.number, full);
         };
