@@ -71,6 +71,8 @@ pub(crate) enum Body {
     Used(Used),
     /// Who is read no more to primary: it has told all uses of entries of these segments that it knows of.
     UsesTold(Vec<Segment>),
+    /// Primary to write owners, when it has merged a segment: all up to this version is known here.
+    Known { segment: Segment, version: Version },
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.
@@ -233,6 +235,8 @@ pub(crate) struct Chunk {
     pub(crate) rebalance: u32,
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
+    /// Where it begins, as it was asked for.
+    pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: Vec<(Bytes, Stored)>,
     /// Where the next one begins; `None` = that was all.
     pub(crate) next: Option<(u64, u64)>,

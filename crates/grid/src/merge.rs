@@ -220,7 +220,7 @@ pub struct Side {
     pub since: u32,
     /// Which of the sides that came with it.
     pub nth: u32,
-    /// Its owners that were read, as far as they are here.
+    /// Its owners that were read, as far as they are here; where there is none, those that were written.
     pub owners: crate::ConsistentHash,
     /// Where it has parted from others.
     pub partings: Arc<[Parting]>,
@@ -249,6 +249,12 @@ pub struct Parting {
 /// Where the first history has left what it has in common with the second: `None` if it never has.
 pub(crate) fn parted_from(own: &[Parting], other: &[Parting]) -> Option<u32> {
     own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
+}
+
+/// The id of the first topology that one of two histories has for itself: `None` if they are one. Each may have others of that
+/// number or later, also before it knows that it has parted.
+pub(crate) fn common_until(own: &[Parting], other: &[Parting]) -> Option<u32> {
+    [parted_from(own, other), parted_from(other, own)].into_iter().flatten().min()
 }
 
 #[cfg(test)]

@@ -47,6 +47,15 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     }
 }
 
+/// The same, with stores: a side that did not know yet that others had gone on, an answer to a question that was asked again, what
+/// nobody was read of, what a side knew that was merged before, and a segment that was given to who still had its own side's.
+#[test]
+fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
+    for (members, seed) in [(4, 1_271), (3, 2_196), (3, 3_188), (6, 3_447), (5, 3_460), (6, 7_128)] {
+        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
 /// The same: a call of a member that was away was carried out again, because its own coordinator's topology had the number of
 /// ours; and a listener was told of what a merge had brought, when that was sent again.
 #[test]

@@ -209,12 +209,14 @@ impl Led {
         self.advance(cx);
     }
 
-    /// Segments that have lost all owners get new ones at once: what other sides have of them is merged by their primaries.
+    /// Segments that have lost all owners get new ones at once: what other sides have of them is merged by their primaries. Who
+    /// has come with a side before has still what that side had, which is not this one's.
     fn fill(&self, topology: &mut Topology) {
-        let all = || topology.members.iter().map(|one| &one.member);
+        let is_kept = |one: &&Membership| topology.merging.iter().any(|side| side.since == one.since);
+        let own = || topology.members.iter().filter(|one| !is_kept(one)).map(|one| &one.member);
         let staying: Vec<CacheMember> =
-            all().filter(|member| !self.leaving.contains(&member.address)).cloned().collect();
-        let takers = if staying.is_empty() { all().cloned().collect() } else { staying };
+            own().filter(|member| !self.leaving.contains(&member.address)).cloned().collect();
+        let takers = if staying.is_empty() { own().cloned().collect() } else { staying };
         let target = topology.current.rebalanced(takers);
         match &mut topology.pending {
             // Where it has nobody, nobody is to be read either.

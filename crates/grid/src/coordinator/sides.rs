@@ -68,7 +68,8 @@ pub(super) fn others(
     let side = |(nth, members): (u32, Members<'_>)| {
         let newest = members.iter().map(|(own, _)| *own).max_by_key(|own| own.id)?;
         let is_gone = |owner: &Address| !members.iter().any(|(_, status)| status.member.address == *owner);
-        let owners = newest.read_owners().without(is_gone);
+        // Where nobody is left who was read, others have been written to.
+        let owners = newest.read_owners().without(is_gone).or(&newest.write_owners().without(is_gone));
         let side = Side { since, nth, owners, partings: newest.partings.clone() };
         Some((side, members.iter().map(|(_, status)| status.member.clone()).collect()))
     };

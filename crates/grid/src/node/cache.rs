@@ -223,7 +223,11 @@ impl Cache {
                 segments.retain(|segment| is_ours(*segment));
                 self.handle_uses_told(cx, from, &segments);
             }
+            Body::Known { segment, version } if is_ours(segment) => {
+                self.handle_known(from, command.topology, segment, version);
+            }
             Body::Idle { .. }
+            | Body::Known { .. }
             | Body::Used(_)
             | Body::Tell(_)
             | Body::Backup(_)

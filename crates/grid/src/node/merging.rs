@@ -17,7 +17,7 @@ use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
-use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, decide, parted_from};
+use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, common_until, decide, parted_from};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::planted::Planted;
 use crate::{Flags, PartitionHandling, Segment, Topology, Version};
@@ -108,7 +108,7 @@ impl Cache {
     fn is_common(&self, version: Version) -> bool {
         let Some(topology) = self.topology() else { return false };
         let sides = topology.merging.iter();
-        let parted = sides.filter_map(|side| parted_from(&side.partings, &topology.partings)).min();
+        let parted = sides.filter_map(|side| common_until(&side.partings, &topology.partings)).min();
         parted.is_none_or(|parted| version.topology() < parted)
     }
 
@@ -319,7 +319,7 @@ impl Cache {
 
     pub(super) fn handle_collected(&mut self, cx: &mut Cx, from: &Address, side: SideId, chunk: Chunk) {
         let now = cx.now;
-        let Chunk { segment, entries, next, past, is_refused, .. } = chunk;
+        let Chunk { segment, cursor, entries, next, past, is_refused, .. } = chunk;
         let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
             return;
         };
@@ -329,6 +329,9 @@ impl Cache {
         if is_refused {
             collection.begin_again();
             collection.givers.pop_front();
+        } else if cursor != collection.cursor {
+            // It was asked for before everything was asked for again.
+            return;
         } else {
             collection.entries.extend(entries);
             collection.cursor = next;
@@ -382,12 +385,35 @@ impl Cache {
                 }
             }
         }
-        // From now on this side has what they knew: it is no change of those that have parted from both.
-        for collection in &collections {
-            self.state(segment).past.note(collection.common);
+        // From now on this side has what they knew, also where they have changed it since: it is no change of those that have
+        // parted from both.
+        let known =
+            collections.iter().filter_map(|one| self.known_of(one)).filter(|one| self.is_common(*one));
+        let known = known.chain(collections.iter().map(|one| one.common)).max().unwrap_or_default();
+        self.state(segment).past.note(known);
+        // Also if this member is lost before they come, or who is given the segment has it of another owner.
+        let others = self.write_owners(segment).filter(|owner| **owner != cx.local && !known.is_none());
+        for owner in others.cloned().collect::<Vec<_>>() {
+            self.send(cx, &owner, Body::Known { segment, version: known });
         }
         let sides = collections.iter().map(|collection| collection.side.id());
         self.merge.done.entry(segment).or_default().extend(sides);
+    }
+
+    /// The primary has merged a segment: with what came, this side knows all up to a version from before others have parted.
+    pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, version: Version) {
+        let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
+        let is_current = topology >= installed.topology.epoch(segment);
+        let is_owner = installed.writes.owners(segment).any(|owner| *owner == self.member.address);
+        if is_current && is_owner && installed.writes.primary(segment) == Some(from) && self.merges() {
+            self.state(segment).past.note(version);
+        }
+    }
+
+    /// The newest version that a side knew before it parted from this one.
+    fn known_of(&self, Collection { side, past, .. }: &Collection) -> Option<Version> {
+        let parted = parted_from(&side.partings, &self.topology()?.partings)?;
+        Some(past.as_ref()?.known_before(parted))
     }
 
     fn lacks_value(&self, segment: Segment, key: &[u8]) -> bool {
@@ -435,9 +461,14 @@ impl Cache {
             None => past,
             Some(at) => sides[at].past.as_ref().unwrap_or(&nothing),
         };
-        let known = |side: usize, other: usize| match parted_from(partings(side), partings(other)) {
-            Some(parting) => past_of(side).known_before(parting),
-            None => past_of(side).seen,
+        let known = |side: usize, other: usize| {
+            let (own, theirs) = (partings(side), partings(other));
+            // One that does not know yet that others have gone on without it has no mark.
+            let known = match parted_from(own, theirs) {
+                Some(parting) => past_of(side).known_before(parting),
+                None => past_of(side).seen,
+            };
+            common_until(own, theirs).map_or(known, |until| known.min(Version::new(until, 0)))
         };
         let mut policy = &self.config.merge;
         if cx.has(Planted::PolicyIgnored) {

@@ -246,14 +246,14 @@ impl Cache {
         if !is_given {
             return self.refuse(cx, from, pull);
         }
-        let cursor = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
+        let start = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
         let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
         let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
         // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
         let tells_expired = side.is_none() && self.is_listened();
         let alive_at = if tells_expired { Time::ZERO } else { cx.now };
         let found = loop {
-            let Ok(mut found) = self.container.chunk(segment, cursor, limits, alive_at) else {
+            let Ok(mut found) = self.container.chunk(segment, start, limits, alive_at) else {
                 return self.refuse(cx, from, pull);
             };
             let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
@@ -273,6 +273,7 @@ impl Cache {
         let chunk = Chunk {
             rebalance,
             segment,
+            cursor,
             entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
             next: found.next.map(|next| (next.slot.into(), next.before)),
             past: found.next.is_none().then(|| self.past_of(segment)).flatten(),
@@ -284,10 +285,19 @@ impl Cache {
     }
 
     pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        let Pull { rebalance, side, segment, .. } = pull;
+        let Pull { rebalance, side, segment, cursor, .. } = pull;
         let (entries, next, past) = (Vec::new(), None, None);
-        let chunk =
-            Chunk { rebalance, side, segment, entries, next, past, is_refused: true, segment_bytes: 0 };
+        let chunk = Chunk {
+            rebalance,
+            side,
+            segment,
+            cursor,
+            entries,
+            next,
+            past,
+            is_refused: true,
+            segment_bytes: 0,
+        };
         self.send(cx, from, Body::Chunk(chunk));
     }
 

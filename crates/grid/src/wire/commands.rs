@@ -275,7 +275,7 @@ wire_struct!(Ballot { number, by });
 wire_struct!(Side { since, nth, owners, partings });
 wire_struct!(Past { seen, marks, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
-wire_struct!(Chunk { rebalance, side, segment, entries, next, past, is_refused, segment_bytes });
+wire_struct!(Chunk { rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes });
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced });
 wire_struct!(Transform { name, arguments });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
@@ -406,7 +406,7 @@ wire_enum!(ToCoordinator {
 const FETCHED: u8 = 14;
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 19;
+pub(super) const BODY_TAGS: u8 = 20;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -428,4 +428,5 @@ wire_enum!(Body {
     16 = Idle { segment, key, version, number },
     17 = Used(used),
     18 = UsesTold(segments),
+    19 = Known { segment, version },
 });

@@ -326,10 +326,11 @@ fn who_was_left_out_and_does_not_know_is_taken_in_again_without_a_merge() {
     }
 }
 
-/// One side lacks segments until a member comes back to it that has them; then what it changes there is its change alone.
+/// One side lacks segments until a member comes back to it that has them; then what it changes there is its change alone, and
+/// so is what that member has changed before.
 #[test]
 fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
-    for seed in 0..8 {
+    for (seed, is_before) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
         let mode = CacheMode::Distributed { owners: 2 };
         let config = CacheConfig { mode, ..config(MergePolicy::PreferredNonNull) };
         let mut cluster = Cluster::settled(seed, config, 6);
@@ -337,18 +338,28 @@ fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
         keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
         cluster.cut(vec![0, 0, 0, 1, 1, 2]);
         cluster.run(Duration::from_secs(2));
+        if is_before {
+            let there: Vec<&String> =
+                keys.iter().filter(|key| read(&mut cluster, 5, key).is_some()).collect();
+            there.iter().for_each(|key| write(&mut cluster, 5, key, Some("theirs")));
+        }
         cluster.sides = vec![0, 0, 0, 1, 1, 1];
         cluster.announce(true);
         cluster.run(Duration::from_secs(3));
-        let there: Vec<&String> = keys.iter().filter(|key| read(&mut cluster, 3, key).is_some()).collect();
+        let wanted = if is_before { "theirs" } else { "before" };
+        let is_there = |key: &&String| read(&mut cluster, 3, key).as_deref() == Some(wanted);
+        let there: Vec<&String> = keys.iter().filter(is_there).collect();
         assert!(there.len() > 10, "{there:?}");
-        there.iter().for_each(|key| write(&mut cluster, 4, key, Some("theirs")));
+        if !is_before {
+            there.iter().for_each(|key| write(&mut cluster, 4, key, Some("theirs")));
+        }
         cluster.heal();
         cluster.run(Duration::from_secs(5));
         assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
         cluster.check_agreement();
         for key in there {
-            assert_eq!(read(&mut cluster, 0, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
+            let found = read(&mut cluster, 0, key);
+            assert_eq!(found.as_deref(), Some("theirs"), "{key} of seed {seed}, before: {is_before}");
         }
     }
 }
