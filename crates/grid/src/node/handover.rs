@@ -11,7 +11,7 @@ use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::Segment;
-use crate::command::{Body, CacheId, HandedRecord, HandedSegment};
+use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
 
 impl Cache {
@@ -94,13 +94,20 @@ impl Cache {
             return;
         }
         for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
-            let state = self.state(segment);
-            if state.records.of_write(&key, version).is_some() || cx.watermarks.is_finished(&operation) {
+            // Who has closed the cache counts what it gave up as finished.
+            let is_gone =
+                self.topology().is_some_and(|topology| Self::is_caller_gone(topology, &operation.caller));
+            let is_finished = !is_gone && cx.watermarks.is_finished(&operation);
+            if self.state(segment).records.of_write(&key, version).is_some() || is_finished {
                 continue;
             }
             let did = Did::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
+            let operation = match is_gone {
+                true => OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, &key) },
+                false => operation,
+            };
             let record = Record { operation, key, version, did, outcome, is_silent };
             self.state(segment).records.push(record, &cx.watermarks);
         }
@@ -117,7 +124,12 @@ impl Cache {
         let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         let mut told = Vec::new();
         for segment in self.config.all_segments() {
-            if !self.is_primary(&cx.local, segment) || !self.state(segment).is_open() {
+            if !self.is_primary(&cx.local, segment) {
+                continue;
+            }
+            if !self.state(segment).is_open() {
+                // Before its callers that have gone close the cache; it is sent when the others' has come.
+                self.adopt(cx, segment);
                 continue;
             }
             let Some(topology) = self.topology() else { return };
