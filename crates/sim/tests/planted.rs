@@ -78,6 +78,8 @@ fn first_of_grid(bug: GridPlanted) -> u64 {
         GridPlanted::AwayAdopted => 120,
         GridPlanted::AbsentCounted => 95,
         GridPlanted::GapForgotten => 90,
+        GridPlanted::StoreNotAwaited => 85,
+        GridPlanted::CallersNotAdopted => 70,
         GridPlanted::JoinerNotAwaited => 50,
         GridPlanted::WrongHistory | GridPlanted::RemovalForgotten | GridPlanted::AwayPassedOver => 35,
         _ => 0,
