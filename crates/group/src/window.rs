@@ -1,8 +1,13 @@
 //! Windows of numbered messages: what arrived and waits for its turn, and what was sent and may be asked for again.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::{Message, SeqnoList, Transient};
+
+/// How long something that is missing is waited for before it is asked for the first time. What is only late has come by
+/// then; JGroups asks in its second round, after one or two `xmit_interval`, and meanwhile the sender's credits run out.
+pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(10);
 
 /// What became of a message that was offered to a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +40,16 @@ pub(crate) struct ReceiveWindow {
     capacity: usize,
     /// Gaps up to here were seen in an earlier round and may be asked for (facts 15.4).
     asked_up_to: u64,
+    /// Gaps up to here were noticed, and are asked for soon if they stay.
+    noticed: u64,
+    /// Gaps up to here have been asked for soon. After that, rounds ask for them.
+    asked_soon: u64,
 }
 
 impl ReceiveWindow {
     /// A window that expects `delivered + 1` next.
     pub(crate) fn new(delivered: u64, capacity: usize) -> Self {
-        Self { delivered, slots: VecDeque::new(), capacity, asked_up_to: 0 }
+        Self { delivered, slots: VecDeque::new(), capacity, asked_up_to: 0, noticed: 0, asked_soon: 0 }
     }
 
     pub(crate) fn highest_delivered(&self) -> u64 {
@@ -130,14 +139,31 @@ impl ReceiveWindow {
     pub(crate) fn gaps_to_request(&mut self, most: usize) -> Option<SeqnoList> {
         let received = self.highest_received();
         let known = std::mem::replace(&mut self.asked_up_to, received);
-        self.gaps(known, most)
+        self.gaps(self.delivered, known, most)
     }
 
-    /// The gaps up to `limit`.
-    fn gaps(&self, limit: u64, most: usize) -> Option<SeqnoList> {
-        let first = self.delivered + 1;
+    /// Whether something is missing that nobody has asked for; it is noticed.
+    pub(crate) fn notice(&mut self) -> bool {
+        self.noticed = self.highest_received();
+        !self.slots.is_empty() && self.noticed > self.asked_soon
+    }
+
+    /// The gaps that were noticed and are still there, `most` of them at most. They are given once; what was too much is
+    /// noticed again.
+    pub(crate) fn noticed_gaps(&mut self, most: usize) -> Option<SeqnoList> {
+        let list = self.gaps(self.asked_soon, self.noticed, most);
+        let last = list.as_ref().filter(|list| list.len() >= most).and_then(|list| list.iter().last());
+        self.asked_soon = self.asked_soon.max(last.unwrap_or(self.noticed));
+        list
+    }
+
+    /// The gaps above `low` and up to `limit`.
+    fn gaps(&self, low: u64, limit: u64, most: usize) -> Option<SeqnoList> {
+        let skipped = low.saturating_sub(self.delivered);
+        let first = self.delivered + 1 + skipped;
+        let slots = self.slots.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX));
         let missing = (first..)
-            .zip(&self.slots)
+            .zip(slots)
             .take_while(|(seqno, _)| *seqno <= limit)
             .filter_map(|(seqno, slot)| matches!(slot, Slot::Missing).then_some(seqno));
         Some(list_of(missing.take(most.max(1)))).filter(|list| !list.is_empty())
@@ -268,6 +294,27 @@ mod tests {
         assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2]);
         let list = window.gaps_to_request(3).unwrap();
         assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn gaps_that_stay_are_asked_for_soon_and_once() {
+        let (mut window, mut out) = (ReceiveWindow::new(0, 100), Vec::new());
+        assert!(!window.notice());
+        window.add(3, message(3), &mut out);
+        assert!(window.notice());
+        window.add(2, message(2), &mut out);
+        window.add(6, message(6), &mut out);
+        let seqnos = |list: Option<SeqnoList>| list.map(|list| list.iter().collect::<Vec<_>>());
+        assert_eq!(seqnos(window.noticed_gaps(10)), Some(vec![1]));
+        assert_eq!(window.noticed_gaps(10), None);
+        assert!(window.notice());
+        assert_eq!(seqnos(window.noticed_gaps(1)), Some(vec![4]));
+        assert!(window.notice());
+        assert_eq!(seqnos(window.noticed_gaps(10)), Some(vec![5]));
+        assert!(!window.notice());
+        // What was asked for and does not come is left to the rounds.
+        assert_eq!(window.gaps_to_request(10), None);
+        assert_eq!(seqnos(window.gaps_to_request(10)), Some(vec![1, 4, 5]));
     }
 
     /// S000-65: a place in the window costs a pointer, whatever waits in it.

@@ -72,7 +72,7 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LateCallTaken => 620,
+        GridPlanted::LateCallTaken => 350,
         GridPlanted::BallotsForgotten => 340,
         GridPlanted::ReadAfterSurrender => 290,
         GridPlanted::AwayAdopted => 120,

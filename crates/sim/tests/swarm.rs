@@ -60,7 +60,7 @@ fn before_a_slow_application_lie_no_more_than_the_credits() {
     for stack in ["tcp.xml", "udp.xml"] {
         let mut plan = Plan::new(stack, 4).with_faults(slow).with_traffic(traffic);
         plan.turmoil = Duration::from_secs(30);
-        let most = (0..2).map(|seed| match run(&plan, seed) {
+        let most = (0..3).map(|seed| match run(&plan, seed) {
             Ok(report) => report.backlog,
             Err(violation) => panic!("{stack}: {violation}"),
         });

@@ -81,6 +81,9 @@ const WINDOW_MAX: usize = 1 << 18;
 
 const TICK: TimerKey = TimerKey(1);
 
+/// What is missing is asked for the first time.
+const SOON: TimerKey = TimerKey(2);
+
 /// Members that are gone and remembered; those that come back do so within minutes.
 const FORMER_MAX: usize = 1_000;
 
@@ -242,7 +245,10 @@ impl Protocol for NakAck {
         self.control_digest(cx, control);
     }
 
-    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if key == SOON {
+            return self.request_noticed(cx);
+        }
         cx.arm(TICK, self.config.xmit_interval);
         self.request_gaps(cx);
         self.announce_last(cx);

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, digest, member, view};
+use crate::window::ASKED_AFTER;
 use crate::{Object, Payload, SeqnoList, Transient};
 
 const TICK: Duration = Duration::from_secs(1);
@@ -66,19 +67,32 @@ fn messages_of_strangers_are_dropped() {
 }
 
 #[test]
-fn a_gap_is_requested_from_its_sender_in_the_second_round() {
+fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_round() {
     let mut harness = joined();
     harness.up(data(2, 3));
-    harness.advance(TICK);
+    assert_eq!(harness.take_down(), []);
+    harness.advance(ASKED_AFTER);
+    let soon = harness.take_down();
+    harness.advance(TICK - ASKED_AFTER);
     assert_eq!(harness.take_down(), []);
     harness.advance(TICK);
     let requests = harness.take_down();
-    assert_eq!(requests.len(), 1);
+    assert_eq!((requests.len(), &requests), (1, &soon));
     assert_eq!((requests[0].dest.clone(), requests[0].flags), (Some(member(2)), Flags::OOB | Flags::NO_FC));
     let mut wanted = SeqnoList::new(1, 2);
     wanted.add(1);
     wanted.add(2);
     assert_eq!(requests[0].payload, Payload::Object(Box::new(Object::SeqnoList(wanted))));
+}
+
+#[test]
+fn what_is_only_late_is_not_requested() {
+    let mut harness = joined();
+    harness.up(data(2, 3));
+    harness.advance(ASKED_AFTER / 2);
+    harness.up_batch(vec![data(2, 1), data(2, 2)]);
+    harness.advance(TICK * 3);
+    assert_eq!((values(&harness.take_up()), harness.take_down()), (vec![1, 2, 3], vec![]));
 }
 
 #[test]

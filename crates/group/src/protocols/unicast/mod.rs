@@ -91,6 +91,9 @@ const CONN_IDS: u64 = 1 << 15;
 
 const TICK: TimerKey = TimerKey(1);
 
+/// What is missing is asked for the first time.
+const SOON: TimerKey = TimerKey(2);
+
 /// What we send to one member.
 #[derive(Debug)]
 struct SendConnection {
@@ -349,7 +352,10 @@ impl Protocol for Unicast {
         }
     }
 
-    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if key == SOON {
+            return self.request_noticed(cx);
+        }
         cx.arm(TICK, self.config.xmit_interval);
         self.send_due_acks(cx);
         self.request_gaps(cx);

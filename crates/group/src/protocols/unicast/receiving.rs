@@ -1,8 +1,8 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
 
-use super::{EARLY_MAX, Former, ReceiveConnection, STRANGERS_MAX, Unicast, unicast_of};
+use super::{EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
-use crate::window::{Added, ReceiveWindow};
+use crate::window::{ASKED_AFTER, Added, ReceiveWindow};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
     UnicastHeader,
@@ -200,6 +200,9 @@ impl Unicast {
             let after = connection.window.highest_delivered();
             connection.consumption.expect_all(&mut ready[before..], delivered, after);
         }
+        if connection.window.len() > 0 && !cx.is_armed(SOON) && connection.window.notice() {
+            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
+        }
     }
 
     fn keep_early(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, conn_id: i16, message: Message) {
@@ -257,14 +260,31 @@ impl Unicast {
         }
     }
 
+    /// A round: asks for what was missing in the last one already.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>) {
+        self.request_all(cx, ReceiveWindow::gaps_to_request);
+    }
+
+    /// Asks for what has been missing for a moment, for the first time; and looks again if more is missing by now.
+    pub(super) fn request_noticed(&mut self, cx: &mut Cx<'_>) {
+        self.request_all(cx, ReceiveWindow::noticed_gaps);
+        let connections = self.receivers.values_mut();
+        let is_more = connections.fold(false, |is_more, connection| connection.window.notice() | is_more);
+        if is_more {
+            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
+        }
+    }
+
+    fn request_all(
+        &mut self,
+        cx: &mut Cx<'_>,
+        gaps: impl Fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>,
+    ) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
             .receivers
             .iter_mut()
-            .filter_map(|(sender, connection)| {
-                Some((sender.clone(), connection.window.gaps_to_request(most)?))
-            })
+            .filter_map(|(sender, connection)| Some((sender.clone(), gaps(&mut connection.window, most)?)))
             .collect();
         for (sender, list) in wanted {
             self.xmit_requests_sent += 1;

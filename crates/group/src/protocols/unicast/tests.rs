@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, member, view};
+use crate::window::ASKED_AFTER;
 use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
@@ -126,11 +127,13 @@ fn acknowledgements_of_another_connection_are_ignored() {
 fn gaps_are_requested_and_requests_are_answered() {
     let mut harness = harness();
     harness.up_batch(vec![data(1, 0, true), data(3, 0, false)]);
-    harness.advance(TICK);
+    harness.advance(ASKED_AFTER);
+    let soon = harness.take_down();
+    harness.advance(TICK - ASKED_AFTER);
     harness.take_down();
     harness.advance(TICK);
     let requests = harness.take_down();
-    assert_eq!(headers(&requests), [UnicastHeader::XmitReq]);
+    assert_eq!((headers(&requests), &requests), (vec![UnicastHeader::XmitReq], &soon));
     let mut list = SeqnoList::new(2, 1);
     list.add(2);
     assert_eq!(requests[0].payload, Payload::Object(Box::new(Object::SeqnoList(list.clone()))));
