@@ -9,6 +9,19 @@ use crate::{Message, SeqnoList, Transient};
 /// then; JGroups asks in its second round, after one or two `xmit_interval`, and meanwhile the sender's credits run out.
 pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(10);
 
+/// [`ASKED_AFTER`], but no later than a round.
+pub(crate) fn soon(xmit_interval: Duration) -> Duration {
+    ASKED_AFTER.min(xmit_interval)
+}
+
+/// Which gaps of a window are asked for now, so many at most.
+pub(crate) type Gaps = fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>;
+
+/// Whether something is missing in any of these that nobody has asked for; it is noticed.
+pub(crate) fn notice_all<'a>(windows: impl Iterator<Item = &'a mut ReceiveWindow>) -> bool {
+    windows.fold(false, |is_more, window| window.notice() | is_more)
+}
+
 /// What became of a message that was offered to a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Added {

@@ -21,8 +21,10 @@ fn stack(bug: Planted) -> &'static str {
 /// No seed before this one found the bug when all of them were run last: most of the time would go into those.
 fn first(bug: Planted) -> u64 {
     match bug {
-        Planted::FormerForgotten => 250,
-        Planted::StaleDeltaView | Planted::StrangersNotCounted => 30,
+        Planted::StrangersNotCounted => 385,
+        Planted::FormerForgotten => 290,
+        Planted::StaleDeltaView => 100,
+        Planted::CreditsForAsking => 35,
         _ => 0,
     }
 }
@@ -72,16 +74,19 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
+        GridPlanted::BallotsForgotten => 865,
+        GridPlanted::PolicyIgnored => 470,
         GridPlanted::LateCallTaken => 350,
-        GridPlanted::BallotsForgotten => 340,
-        GridPlanted::ReadAfterSurrender => 290,
-        GridPlanted::AwayAdopted => 120,
+        GridPlanted::ReadAfterSurrender => 285,
+        GridPlanted::PhaseTooEarly => 245,
+        GridPlanted::AwayAdopted => 195,
         GridPlanted::AbsentCounted => 95,
-        GridPlanted::GapForgotten => 90,
-        GridPlanted::StoreNotAwaited => 85,
-        GridPlanted::CallersNotAdopted => 70,
-        GridPlanted::JoinerNotAwaited => 50,
-        GridPlanted::WrongHistory | GridPlanted::RemovalForgotten | GridPlanted::AwayPassedOver => 35,
+        GridPlanted::GapForgotten | GridPlanted::StoreNotAwaited => 85,
+        GridPlanted::CallersNotAdopted | GridPlanted::JoinerNotAwaited => 70,
+        GridPlanted::AwayPassedOver => 55,
+        GridPlanted::WrongHistory => 45,
+        GridPlanted::OldEpochTaken | GridPlanted::MarksNotAwaited => 40,
+        GridPlanted::RemovalForgotten | GridPlanted::MinorityWrites => 35,
         _ => 0,
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow};
+use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
     NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, TimerKey,
@@ -247,10 +247,14 @@ impl Protocol for NakAck {
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == SOON {
-            return self.request_noticed(cx);
+            self.request_gaps(cx, ReceiveWindow::noticed_gaps);
+            if notice_all(self.peers.values_mut().map(|one| &mut one.window)) {
+                cx.arm(SOON, soon(self.config.xmit_interval));
+            }
+            return;
         }
         cx.arm(TICK, self.config.xmit_interval);
-        self.request_gaps(cx);
+        self.request_gaps(cx, ReceiveWindow::gaps_to_request);
         self.announce_last(cx);
         if self.is_fixed() {
             self.send_due_acks(cx);

@@ -1,7 +1,7 @@
 //! The receiver's side: delivery in order, requests for what is missing, and NAKACK4's acknowledgements.
 
 use super::{NakAck, Peer, SOON, nakack_of, seqno_of};
-use crate::window::{ASKED_AFTER, Added, ReceiveWindow};
+use crate::window::{Added, Gaps, soon};
 use crate::{
     Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
     Transient,
@@ -133,7 +133,7 @@ impl NakAck {
             peer.consumption.expect_all(&mut ready[before..], delivered, after);
         }
         if peer.window.len() > 0 && !cx.is_armed(SOON) && peer.window.notice() {
-            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
+            cx.arm(SOON, soon(self.config.xmit_interval));
         }
     }
 
@@ -178,25 +178,8 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// A round: asks for what was missing in the last one already.
-    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>) {
-        self.request_all(cx, ReceiveWindow::gaps_to_request);
-    }
-
-    /// Asks for what has been missing for a moment, for the first time; and looks again if more is missing by now.
-    pub(super) fn request_noticed(&mut self, cx: &mut Cx<'_>) {
-        self.request_all(cx, ReceiveWindow::noticed_gaps);
-        let is_more = self.peers.values_mut().fold(false, |is_more, peer| peer.window.notice() | is_more);
-        if is_more {
-            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
-        }
-    }
-
-    fn request_all(
-        &mut self,
-        cx: &mut Cx<'_>,
-        gaps: impl Fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>,
-    ) {
+    /// Asks for these gaps: in a round for what was missing in the last one already, and soon for what is missing since a moment.
+    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
             .peers

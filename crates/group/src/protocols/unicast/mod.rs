@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow};
+use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Query, SeqnoList, Time, TimerKey, UnicastHeader, View,
@@ -354,11 +354,15 @@ impl Protocol for Unicast {
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == SOON {
-            return self.request_noticed(cx);
+            self.request_gaps(cx, ReceiveWindow::noticed_gaps);
+            if notice_all(self.receivers.values_mut().map(|one| &mut one.window)) {
+                cx.arm(SOON, soon(self.config.xmit_interval));
+            }
+            return;
         }
         cx.arm(TICK, self.config.xmit_interval);
         self.send_due_acks(cx);
-        self.request_gaps(cx);
+        self.request_gaps(cx, ReceiveWindow::gaps_to_request);
         self.resend_stalled(cx);
         self.expire(cx);
     }

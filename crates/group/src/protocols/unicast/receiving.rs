@@ -2,7 +2,7 @@
 
 use super::{EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
-use crate::window::{ASKED_AFTER, Added, ReceiveWindow};
+use crate::window::{Added, Gaps, ReceiveWindow, soon};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
     UnicastHeader,
@@ -201,7 +201,7 @@ impl Unicast {
             connection.consumption.expect_all(&mut ready[before..], delivered, after);
         }
         if connection.window.len() > 0 && !cx.is_armed(SOON) && connection.window.notice() {
-            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
+            cx.arm(SOON, soon(self.config.xmit_interval));
         }
     }
 
@@ -260,26 +260,8 @@ impl Unicast {
         }
     }
 
-    /// A round: asks for what was missing in the last one already.
-    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>) {
-        self.request_all(cx, ReceiveWindow::gaps_to_request);
-    }
-
-    /// Asks for what has been missing for a moment, for the first time; and looks again if more is missing by now.
-    pub(super) fn request_noticed(&mut self, cx: &mut Cx<'_>) {
-        self.request_all(cx, ReceiveWindow::noticed_gaps);
-        let connections = self.receivers.values_mut();
-        let is_more = connections.fold(false, |is_more, connection| connection.window.notice() | is_more);
-        if is_more {
-            cx.arm(SOON, ASKED_AFTER.min(self.config.xmit_interval));
-        }
-    }
-
-    fn request_all(
-        &mut self,
-        cx: &mut Cx<'_>,
-        gaps: impl Fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>,
-    ) {
+    /// Asks for these gaps: in a round for what was missing in the last one already, and soon for what is missing since a moment.
+    pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
             .receivers
