@@ -217,6 +217,7 @@ pub(super) fn read_body_into(
         }
     }
     message.payload = match kind {
+        // As almost all are, also made where it stays.
         0 => match reader.length("payload length")? {
             None => Payload::Bytes(None),
             Some(0) => Payload::Bytes(Some(Bytes::new())),

@@ -260,7 +260,7 @@ impl Unicast {
         }
     }
 
-    /// Asks for these gaps: in a round for what was missing in the last one already, and soon for what is missing since a moment.
+    /// Asks for these gaps: those of a round, or those that were noticed a moment ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let most = self.config.max_xmit_req_size;
         let wanted: Vec<(Address, SeqnoList)> = self
