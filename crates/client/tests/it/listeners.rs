@@ -162,11 +162,11 @@ async fn a_converter_of_the_servers_tells_values_in_every_version() {
         let listen = listen.converter("___eager-key-value-version-converter", [Bytes::from_static(b"gone")]);
         let mut events = listen.start().await.unwrap();
         made(&mut events, EventKind::Existing, b"\x05there\x010").await;
+        assert_eq!(next(&mut events).await, Event::Complete);
         written.remove(&b"there"[..]).await.unwrap();
         written.put(&b"k"[..], &b"1"[..]).await.unwrap();
         written.put(&b"k"[..], &b"2"[..]).await.unwrap();
         written.remove(&b"k"[..]).await.unwrap();
-        assert_eq!(next(&mut events).await, Event::Complete);
         made(&mut events, EventKind::Removed, b"\x05there\x010").await;
         made(&mut events, EventKind::Created, b"\x01k\x011").await;
         made(&mut events, EventKind::Modified, b"\x01k\x012").await;
