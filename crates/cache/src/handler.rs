@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
 use consort_grid::{
-    Availability, CacheId, Event, IterationError, IterationId, ListenError, ListenerId, Next, Node,
-    NodeEvent, OperationError, Progress, Publication, Topology, is_frame,
+    Availability, CacheId, Event, IterationId, ListenError, ListenerId, Next, Node, NodeEvent,
+    OperationError, Progress, Publication, Topology, is_frame,
 };
 use consort_group::Time;
 use consort_net::Clock;
@@ -20,6 +20,7 @@ use crate::lanes::Lanes;
 use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::standing::{OpenCache, Standing};
 use crate::waiters::{self, Waiters};
+use crate::walks::{Came, Done, Reader, Walks, walks};
 
 /// How often those who wait for room look whether their time is over: as often as the grid looks after operations.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -44,13 +45,13 @@ pub struct Traffic {
 }
 
 /// What the lock is for.
-#[derive(Default)]
 pub(crate) struct State {
     /// None before the channel has opened, and after it has closed.
     pub(crate) node: Option<Node>,
     pub(crate) lanes: Lanes,
     pub(crate) traffic: Traffic,
     pub(crate) stores: Stores,
+    walks: Walks,
 }
 
 /// The handler.
@@ -62,8 +63,8 @@ pub(crate) struct GridHandler {
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
-    /// Who waits for the next items of a walk. Locked after `state`, if both are.
-    walks: Mutex<BTreeMap<IterationId, Waker>>,
+    /// What readers of walks are done with.
+    done: Done,
     /// Who waits for the next events of a listener. Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
@@ -84,6 +85,8 @@ pub(crate) struct Said {
     finished: Vec<(u64, waiters::Result)>,
     events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
+    /// Of walks for which something has come.
+    readers: Vec<Waker>,
     has_frames: bool,
     /// The driver has to know of something.
     rings: bool,
@@ -98,13 +101,21 @@ impl Said {
 
 impl GridHandler {
     pub(crate) fn new(transfer_budget: u32) -> Self {
+        let (walks, done) = walks();
+        let state = State {
+            node: None,
+            lanes: Lanes::default(),
+            traffic: Traffic::default(),
+            stores: Stores::default(),
+            walks,
+        };
         Self {
             clock: Clock::start(),
             transfer_budget,
             bell: OnceLock::new(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
             waiters: Mutex::default(),
-            walks: Mutex::default(),
+            done,
             readers: Mutex::default(),
             manager_listeners: ManagerListeners::default(),
             caches: Mutex::default(),
@@ -139,43 +150,42 @@ impl GridHandler {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn walks(&self) -> MutexGuard<'_, BTreeMap<IterationId, Waker>> {
-        self.walks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next items of a walk, which begins with the first call.
     pub(crate) fn poll_next(
         &self,
         cache: CacheId,
-        id: &mut Option<IterationId>,
+        walk: &mut Option<Reader>,
         publication: &Publication,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Next, IterationError>> {
+    ) -> Poll<Came> {
+        if let Some((came, rings)) = walk.as_mut().and_then(|reader| reader.take(&self.done)) {
+            if rings {
+                self.ring();
+            }
+            return Poll::Ready(came);
+        }
         let mut state = self.state();
-        let Some(node) = &mut state.node else {
+        let State { node: Some(node), walks, .. } = &mut *state else {
             return Poll::Ready(Err(OperationError::Closed.into()));
         };
-        let begun = match *id {
-            Some(id) => id,
-            None => match node.iterate(cache, publication.clone()) {
-                Ok(begun) => *id.insert(begun),
-                Err(error) => return Poll::Ready(Err(error.into())),
+        let reader = match walk {
+            Some(reader) => reader,
+            None => match walks.begin(node, cache, publication) {
+                Ok(reader) => walk.insert(reader),
+                Err(error) => return Poll::Ready(Err(error)),
             },
         };
-        let next = node.take(self.now(), cache, begun);
-        if next == Ok(Next::Nothing) {
-            self.walks().insert(begun, cx.waker().clone());
-        }
+        let came = walks.take(node, self.now(), reader, cx.waker());
         let said = self.listen(&mut state, |_, _| true);
         drop(state);
         self.tell(said);
-        if next == Ok(Next::Nothing) { Poll::Pending } else { Poll::Ready(next) }
+        if came == Ok(Next::Nothing) { Poll::Pending } else { Poll::Ready(came) }
     }
 
     /// A walk is given up.
-    pub(crate) fn cancel(&self, cache: CacheId, id: IterationId) {
-        self.walks().remove(&id);
-        if let Some(node) = &mut self.state().node {
+    pub(crate) fn cancel(&self, id: IterationId) {
+        let State { node, walks, .. } = &mut *self.state();
+        if let (Some(cache), Some(node)) = (walks.cancel(id), node) {
             node.cancel(cache, id);
         }
     }
@@ -250,16 +260,21 @@ impl GridHandler {
         mut is_news: impl FnMut(u64, &mut waiters::Result) -> bool,
     ) -> Said {
         let mut said = Said::default();
-        let Some(node) = &mut state.node else { return said };
-        if !state.stores.is_empty() {
-            state.stores.serve(node, &self.completions, self.now());
+        let State { node: Some(node), stores, walks, .. } = state else { return said };
+        if !stores.is_empty() {
+            stores.serve(node, &self.completions, self.now());
         }
+        said.readers = walks.hear(node, self.now(), &self.done);
         while let Some((number, mut result)) = node.poll_finished() {
             if is_news(number, &mut result) {
                 said.finished.push((number, result));
             }
         }
         while let Some(event) = node.poll_event() {
+            if let NodeEvent::Fetched { iteration, .. } = event {
+                said.readers.extend(walks.bring(node, self.now(), iteration));
+                continue;
+            }
             let topology = match &event {
                 NodeEvent::Installed { cache, .. } => {
                     node.topology(*cache).map(|topology| (topology.clone(), node.progress(*cache)))
@@ -310,7 +325,7 @@ impl GridHandler {
             drop(waiters);
             wakers.into_iter().for_each(Waker::wake);
         }
-        said.wakers.into_values().for_each(Waker::wake);
+        said.wakers.into_values().chain(said.readers).for_each(Waker::wake);
         for (event, topology) in said.events {
             self.tell_event(event, topology);
         }
@@ -326,13 +341,8 @@ impl GridHandler {
                 }
                 return;
             }
-            NodeEvent::Fetched { iteration, .. } => {
-                let waker = self.walks().remove(&iteration);
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
-                return;
-            }
+            // It was brought to its reader.
+            NodeEvent::Fetched { .. } => return,
             NodeEvent::Told { listener, .. } => {
                 let waker = self.readers().remove(&listener);
                 if let Some(waker) = waker {
@@ -412,7 +422,7 @@ impl UpHandler for GridHandler {
     }
 
     fn poll_send(&self) -> Option<Message> {
-        if self.completions.has_any() {
+        if self.completions.has_any() || self.done.has_any() {
             self.driven(|_, _, _| {});
         }
         if !self.has_frames.load(Ordering::Acquire) {
@@ -484,11 +494,11 @@ impl UpHandler for GridHandler {
         let node = state.node.take();
         let parked = state.lanes.take_parked();
         let waiting = self.waiters().end();
+        let walks = state.walks.end();
         drop(state);
         drop(node);
-        let walks = std::mem::take(&mut *self.walks());
         let readers = std::mem::take(&mut *self.readers());
-        let waiting = waiting.into_iter().chain(walks.into_values()).chain(readers.into_values());
+        let waiting = waiting.into_iter().chain(walks).chain(readers.into_values());
         parked.into_values().chain(waiting).for_each(Waker::wake);
         self.manager_listeners.end();
         let caches = std::mem::take(&mut *self.caches());

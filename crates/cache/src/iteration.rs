@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use consort_grid::{
-    CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRefs, IterationError, IterationId, Next,
-    Publication, Segment, What, Write,
+    CacheMode, Change, Condition, Guarantee, IntoItems, Item, ItemRefs, IterationError, Next, Publication,
+    Segment, What, Write,
 };
 use futures_core::Stream;
 
@@ -16,6 +16,7 @@ use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
 use crate::standing::OpenCache;
+use crate::walks::Reader;
 use consort_encoding::Decode;
 
 /// Keys removed at the same time by [`Cache::clear`]: enough to fill messages, few beside a member's own operations.
@@ -28,7 +29,7 @@ pub struct Walk<T> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
     publication: Publication,
-    id: Option<IterationId>,
+    reader: Option<Reader>,
     is_over: bool,
     items: IntoItems,
     /// Others' turn, before the next is asked for.
@@ -84,7 +85,7 @@ impl<T> Walk<T> {
                 }
                 self.others = None;
             }
-            match self.handler.poll_next(self.opened.id, &mut self.id, &self.publication, cx) {
+            match self.handler.poll_next(self.opened.id, &mut self.reader, &self.publication, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Next::Items(items))) => {
                     self.items = items.into_iter();
@@ -103,7 +104,7 @@ impl<T> Walk<T> {
 
     fn end(&mut self) {
         self.is_over = true;
-        self.id = None;
+        self.reader = None;
     }
 }
 
@@ -188,8 +189,8 @@ impl<T> ExactSizeIterator for Batch<'_, T> {}
 
 impl<T> Drop for Walk<T> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.handler.cancel(self.opened.id, id);
+        if let Some(reader) = &self.reader {
+            self.handler.cancel(reader.id());
         }
     }
 }
@@ -204,7 +205,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             handler: self.handler.clone(),
             opened: self.opened.clone(),
             publication: Publication { what, ..Publication::default() },
-            id: None,
+            reader: None,
             is_over: false,
             items: IntoItems::default(),
             others: None,
@@ -259,7 +260,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let mut walk = self.walk(What::Count, |_| Ok(()));
         std::future::poll_fn(|cx| {
             loop {
-                match walk.handler.poll_next(walk.opened.id, &mut walk.id, &walk.publication, cx) {
+                match walk.handler.poll_next(walk.opened.id, &mut walk.reader, &walk.publication, cx) {
                     Poll::Ready(Ok(Next::End { count })) => {
                         walk.end();
                         return Poll::Ready(Ok(count));

@@ -77,6 +77,7 @@ mod options;
 mod persistence;
 mod standing;
 mod waiters;
+mod walks;
 
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};

@@ -37,8 +37,8 @@ pub(crate) struct Iteration {
     /// Segments that no lane has.
     todo: BTreeSet<Segment>,
     lanes: Vec<Lane>,
-    /// The lane whose items the reader has.
-    taken: Option<usize>,
+    /// By number, the requests whose answers the reader has, in the order in which it was given them.
+    taken: VecDeque<u32>,
     /// What was given of segments that are not complete, where nothing may come twice.
     given: BTreeMap<Segment, Given>,
     /// Entries counted so far of segments that are not complete.
@@ -48,8 +48,10 @@ pub(crate) struct Iteration {
     next_nth: u32,
     count: u64,
     failed: Option<IterationError>,
-    /// Whether the reader has been told that there is nothing.
+    /// Whether somebody has been told that there is nothing, and is to be told when there is something.
     is_awaited: bool,
+    /// Whether that is the reader, who has nothing to do until then.
+    is_idle: bool,
 }
 
 /// The keys that have come of a segment which is not complete.
@@ -94,8 +96,8 @@ struct Lane {
 enum LaneState {
     Idle,
     Asked { nth: u32, at: Time },
-    Ready(Items),
-    Taken(usize),
+    Ready { nth: u32, items: Items },
+    Taken { nth: u32, count: usize },
 }
 
 impl Iteration {
@@ -108,7 +110,7 @@ impl Iteration {
             publication,
             todo,
             lanes: Vec::new(),
-            taken: None,
+            taken: VecDeque::new(),
             given: BTreeMap::new(),
             partial: BTreeMap::new(),
             reduced: BTreeMap::new(),
@@ -116,6 +118,7 @@ impl Iteration {
             count: 0,
             failed: None,
             is_awaited: false,
+            is_idle: false,
         }
     }
 
@@ -124,8 +127,8 @@ impl Iteration {
         let of = |lane: &Lane| match &lane.state {
             LaneState::Idle => 0,
             LaneState::Asked { .. } => lane.share,
-            LaneState::Ready(items) => items.len(),
-            LaneState::Taken(count) => *count,
+            LaneState::Ready { items, .. } => items.len(),
+            LaneState::Taken { count, .. } => *count,
         };
         self.lanes.iter().map(of).sum()
     }
@@ -136,6 +139,31 @@ impl Iteration {
 
     fn is_over(&self) -> bool {
         self.todo.is_empty() && self.lanes.is_empty()
+    }
+
+    /// The reader has done with so many of the answers that it was given, the first ones.
+    fn note_consumed(&mut self, count: usize) {
+        for done in self.taken.drain(..count.min(self.taken.len())) {
+            let of = |lane: &&mut Lane| matches!(lane.state, LaneState::Taken { nth, .. } if nth == done);
+            if let Some(lane) = self.lanes.iter_mut().find(of) {
+                lane.state = LaneState::Idle;
+            }
+        }
+    }
+
+    /// Something that has come, and the reader has it from now on.
+    fn give(&mut self, local: &Address) -> Option<Items> {
+        // The reader's own comes last: others fetch the next while it is consumed.
+        let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready { .. });
+        let is_others = |lane: &Lane| is_ready(lane) && lane.member != *local;
+        let at = self.lanes.iter().position(is_others).or_else(|| self.lanes.iter().position(is_ready))?;
+        let state = &mut self.lanes[at].state;
+        let LaneState::Ready { nth, items } = std::mem::replace(state, LaneState::Idle) else { return None };
+        if !items.is_empty() {
+            *state = LaneState::Taken { nth, count: items.len() };
+            self.taken.push_back(nth);
+        }
+        Some(items)
     }
 
     /// Segments whose giver is lost go back to be asked for elsewhere.
@@ -200,52 +228,68 @@ impl Cache {
         self.iterations.remove(&id);
     }
 
-    /// What was taken before is consumed, and the next is wanted.
+    /// What was taken before is consumed, and the next is wanted by a reader that has nothing else to do.
     pub(crate) fn take(&mut self, cx: &mut Cx, id: IterationId) -> Result<Next, IterationError> {
+        self.next(cx, id, usize::MAX, true)
+    }
+
+    /// So many of what was taken before are consumed. What has come is wanted, and if there are such or the reader waits, more
+    /// of what others have; but nothing is looked for here: the reader does that when it has nothing else to do.
+    pub(crate) fn take_ahead(
+        &mut self,
+        cx: &mut Cx,
+        id: IterationId,
+        consumed: usize,
+    ) -> Result<Next, IterationError> {
+        self.next(cx, id, consumed, false)
+    }
+
+    fn next(
+        &mut self,
+        cx: &mut Cx,
+        id: IterationId,
+        consumed: usize,
+        is_idle: bool,
+    ) -> Result<Next, IterationError> {
         let Some(mut iteration) = self.iterations.remove(&id) else {
             return Err(OperationError::Closed.into());
         };
-        if let Some(lane) = iteration.taken.take() {
-            iteration.lanes[lane].state = LaneState::Idle;
-        }
-        let taken = loop {
-            self.ask_all(cx, id, &mut iteration);
+        iteration.note_consumed(consumed);
+        iteration.is_idle |= is_idle;
+        // Nobody is asked for anything that a reader has shown no need of.
+        let is_wanted = consumed > 0 || iteration.is_idle;
+        let next = loop {
+            if is_wanted {
+                self.ask_all(cx, id, &mut iteration);
+            }
             if let Some(error) = iteration.failed.take() {
                 return Err(error);
             }
-            // The reader's own comes last: others fetch the next while it is consumed.
-            let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready(_));
-            let is_others = |lane: &Lane| is_ready(lane) && lane.member != cx.local;
-            let ready = iteration.lanes.iter().position(is_others);
-            let ready = ready.or_else(|| iteration.lanes.iter().position(is_ready));
-            if let Some(nth) = ready {
-                let lane = &mut iteration.lanes[nth];
-                let LaneState::Ready(items) = std::mem::replace(&mut lane.state, LaneState::Idle) else {
-                    continue;
-                };
-                if items.is_empty() {
-                    continue;
+            match iteration.give(&cx.local) {
+                Some(items) if items.is_empty() => {}
+                Some(items) => {
+                    iteration.is_idle = false;
+                    break Next::Items(items);
                 }
-                lane.state = LaneState::Taken(items.len());
-                iteration.taken = Some(nth);
-                break Next::Items(items);
+                None if iteration.is_over() => return Ok(Next::End { count: iteration.count }),
+                None => {
+                    iteration.is_awaited = true;
+                    break Next::Nothing;
+                }
             }
-            if iteration.is_over() {
-                return Ok(Next::End { count: iteration.count });
-            }
-            iteration.is_awaited = true;
-            break Next::Nothing;
         };
         self.iterations.insert(id, iteration);
-        Ok(taken)
+        Ok(next)
     }
 
-    /// Every lane that is idle asks for more; new lanes are made while there are segments and members for them.
+    /// Every lane that is idle asks for more, the reader's own if the reader is, too; new lanes are made while there are
+    /// segments and members for them.
     fn ask_all(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
         iteration.lanes.retain(|lane| !(lane.segments.is_empty() && matches!(lane.state, LaneState::Idle)));
         self.make_lanes(cx, iteration);
         for nth in 0..iteration.lanes.len() {
-            if matches!(iteration.lanes[nth].state, LaneState::Idle) {
+            let lane = &iteration.lanes[nth];
+            if matches!(lane.state, LaneState::Idle) && (iteration.is_idle || lane.member != cx.local) {
                 self.ask_lane(cx, id, iteration, nth);
             }
         }
@@ -352,16 +396,14 @@ impl Cache {
             return;
         }
         let is_ready = loop {
-            let mut ready =
-                iteration.lanes.iter_mut().filter(|lane| matches!(lane.state, LaneState::Ready(_)));
-            let filled =
-                ready.position(|lane| matches!(&lane.state, LaneState::Ready(items) if !items.is_empty()));
-            if filled.is_some() || iteration.failed.is_some() {
+            let is_filled =
+                |lane: &Lane| matches!(&lane.state, LaneState::Ready { items, .. } if !items.is_empty());
+            if iteration.lanes.iter().any(is_filled) || iteration.failed.is_some() {
                 break true;
             }
             let mut is_changed = false;
             for lane in &mut iteration.lanes {
-                if matches!(&lane.state, LaneState::Ready(items) if items.is_empty()) {
+                if matches!(&lane.state, LaneState::Ready { items, .. } if items.is_empty()) {
                     lane.state = LaneState::Idle;
                     is_changed = true;
                 }
@@ -370,7 +412,8 @@ impl Cache {
             if iteration.is_over() {
                 break true;
             }
-            if !is_changed && !iteration.lanes.iter().any(|lane| matches!(lane.state, LaneState::Ready(_))) {
+            let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready { .. });
+            if !is_changed && !iteration.lanes.iter().any(is_ready) {
                 break iteration.failed.is_some();
             }
         };
@@ -403,15 +446,13 @@ impl Cache {
                         let lane = iteration.lanes.remove(nth);
                         let begun = lane.cursor.and(lane.segments.front().copied());
                         iteration.give_back(lane.segments, begun);
-                        iteration.taken =
-                            iteration.taken.map(|taken| if taken > nth { taken - 1 } else { taken });
                         continue;
                     }
                     LaneState::Asked { at, .. } if cx.now.since(at) >= RESEND_AFTER => {
                         self.ask_lane(cx, id, &mut iteration, nth);
                     }
                     // What it has given is good; what it has not is asked for elsewhere.
-                    LaneState::Ready(_) | LaneState::Taken(_) if is_gone => {
+                    LaneState::Ready { .. } | LaneState::Taken { .. } if is_gone => {
                         let lane = &mut iteration.lanes[nth];
                         let begun = lane.cursor.take().and(lane.segments.front().copied());
                         let segments = std::mem::take(&mut lane.segments);
@@ -502,6 +543,6 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     kept.append(completed);
     let lane = &mut iteration.lanes[at];
     lane.cursor = cursor.filter(|_| !lane.segments.is_empty());
-    lane.state = LaneState::Ready(kept);
+    lane.state = LaneState::Ready { nth, items: kept };
     iteration.give_back(refused, begun_with);
 }

@@ -47,6 +47,27 @@ impl Node {
         taken
     }
 
+    /// Takes what has come of an iteration, for a reader that is busy with what was taken before: so many of those, the first
+    /// ones, count as consumed, and more is asked of others if there are such. What this member has itself it looks for with
+    /// [`Node::take`] only, and while a reader waits that was given nothing there.
+    ///
+    /// # Errors
+    ///
+    /// [`IterationError`].
+    pub fn take_ahead(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        iteration: IterationId,
+        consumed: usize,
+    ) -> Result<Next, IterationError> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
+        let taken = cache.take_ahead(&mut self.cx, iteration, consumed);
+        self.work();
+        taken
+    }
+
     /// Ends an iteration early.
     pub fn cancel(&mut self, cache: CacheId, iteration: IterationId) {
         if let Some(cache) = self.caches.get_mut(&cache) {

@@ -1,6 +1,6 @@
 //! Iterations while members join, leave and crash: every entry that is there all the time comes exactly once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,37 @@ fn asked(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
     cluster.with(n, |node, _| node.asked(cache, id)).expect("alive")
 }
 
+/// A reader to whom is brought what others send, while it is busy with what was brought before.
+#[derive(Default)]
+struct Ahead {
+    brought: VecDeque<Next>,
+    consumed: usize,
+    has_one: bool,
+}
+
+impl Ahead {
+    /// Brings what has come.
+    fn bring(&mut self, cluster: &mut Cluster, n: usize, id: IterationId) {
+        let cache = cluster.cache();
+        while !matches!(self.brought.back(), Some(Next::End { .. })) {
+            let consumed = std::mem::take(&mut self.consumed);
+            let came = cluster.with(n, |node, now| node.take_ahead(now, cache, id, consumed));
+            match came.expect("alive").expect("no failure") {
+                Next::Nothing => return,
+                came => self.brought.push_back(came),
+            }
+        }
+    }
+
+    fn next(&mut self, cluster: &mut Cluster, n: usize, id: IterationId) -> Next {
+        self.consumed += usize::from(std::mem::take(&mut self.has_one));
+        self.bring(cluster, n, id);
+        let next = self.brought.pop_front().unwrap_or_else(|| next(cluster, n, id));
+        self.has_one = matches!(next, Next::Items(_));
+        next
+    }
+}
+
 /// All keys with how often they came, and the count at the end.
 fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
     let mut found = BTreeMap::new();
@@ -87,6 +118,7 @@ fn run(seed: u64, guarantee: Guarantee) {
     let publication = Publication { batch, lanes, guarantee, whole, ..Publication::default() };
     let reader = 0;
     let id = begin(&mut cluster, reader, publication);
+    let mut ahead = seed.is_multiple_of(3).then(Ahead::default);
     let mut found: BTreeMap<Bytes, usize> = BTreeMap::new();
     let mut touched: BTreeSet<Bytes> = BTreeSet::new();
     let mut faults = 2;
@@ -94,7 +126,11 @@ fn run(seed: u64, guarantee: Guarantee) {
     let end = loop {
         assert!(unconsumed(&mut cluster, reader, id) <= batch, "more than the batch");
         assert!(asked(&mut cluster, reader, id) <= LANES_MAX, "more at once than four requests");
-        match next(&mut cluster, reader, id) {
+        let came = match &mut ahead {
+            Some(ahead) => ahead.next(&mut cluster, reader, id),
+            None => next(&mut cluster, reader, id),
+        };
+        match came {
             Next::Items(items) => {
                 assert!(items.len() <= batch);
                 items.into_iter().for_each(|item| *found.entry(item.key).or_default() += 1);
@@ -223,6 +259,41 @@ fn asked_at_once(members: usize, publication: Publication) -> usize {
 }
 
 /// S004-8.
+#[test]
+fn s004_10_what_others_send_is_brought_while_the_reader_is_busy_within_the_batch() {
+    let (keys, batch) = (200, 40);
+    let mut cluster = populated(8, 4, keys);
+    let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
+    let mut ahead = Ahead::default();
+    ahead.bring(&mut cluster, 0, id);
+    assert_eq!((ahead.brought.len(), asked(&mut cluster, 0, id)), (0, 0), "the reader has shown no need");
+    ahead.next(&mut cluster, 0, id);
+    assert_eq!(asked(&mut cluster, 0, id), 3, "it has what is here, and the others are asked");
+    cluster.run(Duration::from_millis(50));
+    ahead.bring(&mut cluster, 0, id);
+    assert_eq!(ahead.brought.len(), 3, "one answer of each of them");
+    assert_eq!(asked(&mut cluster, 0, id), 0, "who is not done with an answer asks for no other");
+    ahead.next(&mut cluster, 0, id);
+    assert_eq!(
+        asked(&mut cluster, 0, id),
+        0,
+        "it is done with what was here, and has the first of the others"
+    );
+    ahead.next(&mut cluster, 0, id);
+    assert_eq!(asked(&mut cluster, 0, id), 1, "it is done with that one");
+    let mut count = 0;
+    let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
+    let mut ahead = Ahead::default();
+    loop {
+        match ahead.next(&mut cluster, 0, id) {
+            Next::Items(items) => count += items.len(),
+            Next::Nothing => cluster.run(Duration::from_millis(1)),
+            Next::End { count: all } => break assert_eq!((all, count as u64), (keys, keys)),
+        }
+        assert!(unconsumed(&mut cluster, 0, id) <= batch);
+    }
+}
+
 #[test]
 fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
     let publication = || Publication { batch: 64, ..Publication::default() };
