@@ -152,10 +152,12 @@ impl Walks {
     /// Readers are done with something, which makes room for more. Gives whom to wake.
     pub(crate) fn hear(&mut self, node: &mut Node, now: Time, done: &Done) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        // Before it is looked for: what is said from now on is heard next time.
-        if !done.has_any.swap(false, Ordering::AcqRel) {
+        // Every operation comes by here: it is written only if there is something.
+        if !done.has_any() {
             return wakers;
         }
+        // Before it is looked for: what is said from now on is heard next time.
+        done.has_any.swap(false, Ordering::AcqRel);
         while let Ok(id) = self.done.try_recv() {
             let heard = self.open.get_mut(&id).map_or(0, |open| open.giver.hear());
             wakers.extend(self.bring_after(node, now, id, heard));
