@@ -110,6 +110,7 @@ impl Cache {
         if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
             return Effect::Put(crate::Stored::of(entry, now));
         }
+        // What is here in this version has its value at hand for as long as it has a record (`Records::need`).
         let records = &self.segments[usize::from(segment.0)].records;
         let is_superseded = self.container.version_of(segment, &record.key) >= record.version
             || records.has_newer(&record.key, record.version);
@@ -128,6 +129,93 @@ impl Cache {
                 let state = &mut self.segments[usize::from(segment.0)];
                 state.records.retain(|record| members.contains(&record.operation.caller));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use consort_group::{Time, Uuid};
+
+    use super::*;
+    use crate::command::OperationId;
+    use crate::node::persistence::Persistence;
+    use crate::operation::{Outcome, Written};
+    use crate::{
+        Backing, CacheConfig, Container, ContainerSettings, Lifetime, Limit, MemoryBound, StoreRequest,
+        Stored, WhenFull,
+    };
+
+    const SEGMENT: Segment = Segment(0);
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// A write owner with a store and room for one value.
+    fn owner(passivation: bool) -> (Cache, Cx) {
+        let bound = Some(MemoryBound { limit: Limit::Entries(1), when_full: WhenFull::Remove });
+        let settings = ContainerSettings { segment_count: 1, bound, is_backed: true, is_shared: true };
+        let container = Arc::new(Container::new(&settings, 1));
+        container.own(SEGMENT);
+        let config = CacheConfig { segments: 1, ..CacheConfig::new("kept") };
+        let mut cache = Cache::new(config, member(1).into(), container);
+        let backing = Backing { passivation, remembered: None };
+        cache.persistence = Some(Box::new(Persistence::new(backing)));
+        (cache, Cx::new(member(1)))
+    }
+
+    fn put(cache: &mut Cache, cx: &mut Cx, key: &'static [u8], count: u64) {
+        let (version, value) = (Version::new(1, count), Bytes::from_static(key));
+        let (age, idle) = Default::default();
+        let stored = Stored { value, version, lifetime: Lifetime::FOREVER, age, idle };
+        cache.apply(cx, SEGMENT, key, version, Effect::Put(stored));
+        let written = Written { is_done: true, was_present: false, version, previous: None };
+        let record = Record {
+            operation: OperationId { caller: member(2), number: count },
+            key: Bytes::from_static(key),
+            version,
+            did: Did::Put,
+            outcome: Outcome::Written(written),
+            is_silent: false,
+        };
+        cache.state(SEGMENT).records.push(record, &cx.watermarks);
+    }
+
+    /// What is handed on of a write whose value memory had no room for, once its caller has gone and everybody has
+    /// forgotten how far it had come.
+    fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
+        let (mut cache, mut cx) = owner(passivation);
+        put(&mut cache, &mut cx, b"first", 1);
+        cx.watermarks.heard(&member(2), if is_finished { 2 } else { 1 });
+        put(&mut cache, &mut cx, b"second", 2);
+        while let Some((_, request)) = cx.store.pop_front() {
+            let StoreRequest::Write { number, .. } = request else { panic!("{request:?}") };
+            cache.handle_stored(&mut cx, number, Ok(()));
+        }
+        cache.look_after_store(&mut cx);
+        assert!(cache.is_passive(SEGMENT, b"first"));
+        cx.watermarks.retain(|_| false);
+        let records: Vec<Record> = cache.state(SEGMENT).records.iter().cloned().collect();
+        let first = records.iter().filter(|record| &record.key[..] == b"first");
+        first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
+    }
+
+    #[test]
+    fn what_has_a_record_has_its_value_though_memory_had_no_room_for_it() {
+        for passivation in [false, true] {
+            match &handed_on(passivation, false)[..] {
+                [Effect::Put(stored)] => assert_eq!(&stored.value[..], b"first"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(
+                handed_on(passivation, true),
+                [],
+                "it is finished, and its record has gone with its value"
+            );
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Persistence {
     next: u64,
     waits: BTreeMap<u64, Wait>,
     pub(super) loads: BTreeMap<u64, Loading>,
-    /// Values that are not in memory any more and must be at hand: of writes that are not finished or not stored.
+    /// Values that are not in memory any more and must be at hand: of writes that have a record or are not stored.
     held: BTreeMap<Place, Held>,
     /// What was loaded for those who are handled now.
     pub(super) at_hand: BTreeMap<Place, Entry>,
@@ -161,10 +161,10 @@ impl Cache {
         for Taken { segment, key, entry } in evicted {
             let Some(persistence) = &mut self.persistence else { return };
             let place = (segment, key);
-            let records = &self.segments[usize::from(segment.0)].records;
+            let records = &mut self.segments[usize::from(segment.0)].records;
             let is_needed = persistence.passivation
                 || persistence.unsaved.contains(&place)
-                || records.is_unfinished(&place.1, &cx.watermarks);
+                || records.need(&place.1, &cx.watermarks);
             if is_needed {
                 let is_awaited = persistence.passivation;
                 persistence.held.insert(place.clone(), Held { entry, is_awaited });
@@ -303,8 +303,8 @@ impl Cache {
                 let held = persistence.held.get_mut(&place);
                 if let Some(held) = held.filter(|held| held.entry.version == version) {
                     held.is_awaited = false;
-                    let records = &self.segments[usize::from(place.0.0)].records;
-                    let is_needed = records.is_unfinished(&place.1, &cx.watermarks);
+                    let records = &mut self.segments[usize::from(place.0.0)].records;
+                    let is_needed = records.need(&place.1, &cx.watermarks);
                     if persistence.passivation && (!is_needed || cx.has(Planted::HeldForgotten)) {
                         persistence.held.remove(&place);
                     }
@@ -360,13 +360,13 @@ impl Cache {
     /// What was not stored is tried again, and values that nobody needs any more are given up.
     pub(crate) fn look_after_store(&mut self, cx: &mut Cx) {
         cx.note_own_watermark();
-        let segments = &self.segments;
+        let segments = &mut self.segments;
         let Some(persistence) = &mut self.persistence else { return };
         let unsaved = &persistence.unsaved;
         persistence.held.retain(|place, held| {
             held.is_awaited
                 || unsaved.contains(place)
-                || segments[usize::from(place.0.0)].records.is_unfinished(&place.1, &cx.watermarks)
+                || segments[usize::from(place.0.0)].records.need(&place.1, &cx.watermarks)
         });
         if cx.now.since(persistence.retried) < RETRY_AFTER {
             return;

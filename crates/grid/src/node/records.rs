@@ -133,6 +133,13 @@ impl Records {
         records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))
     }
 
+    /// Whether the value of a key has to stay at hand. Records that are finished are forgotten with it: one that is kept may
+    /// count as unfinished again, when its caller has gone, and is handed on then.
+    pub(crate) fn need(&mut self, key: &[u8], watermarks: &Watermarks) -> bool {
+        self.prune(watermarks);
+        self.records.iter().any(|record| record.key == key)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
         self.records.iter()
     }
