@@ -71,18 +71,31 @@ impl Cache {
     pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;
         self.note_lifetime(cx, stored.lifetime, stored.age, stored.idle);
-        // Who has no room for what the primary had room for lacks it, as if it had been evicted.
         let was_passive = self.is_backed() && self.is_passive(segment, key);
         if was_passive && self.container.version_of(segment, key) == stored.version {
             // Whoever sends it may need it of us soon.
-            if let Ok(evicted) = self.container.activate(segment, key, stored.version, stored.value) {
-                self.note_activated(cx, (segment, Bytes::copy_from_slice(key)));
-                self.note_evicted(cx, evicted);
+            let place = (segment, Bytes::copy_from_slice(key));
+            match self.container.activate(segment, key, stored.version, stored.value.clone()) {
+                Ok(evicted) => {
+                    self.note_activated(cx, place);
+                    self.note_evicted(cx, evicted);
+                }
+                Err(_) => self.hold(place, stored.into_entry(now)),
             }
             return;
         }
-        if let Ok(Some(put)) = self.container.put_if_newer(segment, key, stored.into_entry(now), now) {
-            self.note_changed(cx, segment, key, was_passive, put.evicted);
+        let version = stored.version;
+        let again = self.is_backed().then(|| stored.clone());
+        match self.container.put_if_newer(segment, key, stored.into_entry(now), now) {
+            Ok(Some(put)) => self.note_changed(cx, segment, key, was_passive, put.evicted),
+            Ok(None) => {}
+            // There is no room for what the primary had room for: it is only in the store then.
+            Err(_) => match again {
+                Some(stored) => self.put_passive(cx, segment, key, stored.into_entry(now)),
+                // Or lacking, as if it had been evicted; what was before is not kept in its place.
+                None if self.container.peek(segment, key).is_some() => self.erase(cx, segment, key, version),
+                None => {}
+            },
         }
     }
 

@@ -175,6 +175,22 @@ impl Cache {
         }
     }
 
+    /// An entry has come for whose value memory has no room.
+    pub(super) fn put_passive(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], entry: Entry) {
+        // What is left of it always fits.
+        let put = self.container.put(segment, key, entry.clone().passivated(), cx.now);
+        let (Some(persistence), Ok(_)) = (&mut self.persistence, put) else { return };
+        let place = (segment, Bytes::copy_from_slice(key));
+        persistence.held.insert(place.clone(), Held { entry, is_awaited: true });
+        self.write(cx, place);
+    }
+
+    /// A value is needed for which memory has no room; the store has it.
+    pub(super) fn hold(&mut self, place: Place, entry: Entry) {
+        let Some(persistence) = &mut self.persistence else { return };
+        persistence.held.entry(place).or_insert(Held { entry, is_awaited: false });
+    }
+
     /// Entries have expired.
     pub(crate) fn note_expired(&mut self, cx: &mut Cx, expired: Vec<Taken>) {
         for Taken { segment, key, entry } in expired {

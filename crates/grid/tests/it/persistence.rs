@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, Change, Condition, Lifetime, Limit, MemoryBound, Next, OperationError, Outcome,
-    Publication, ReadFrom, What, WhenFull, Write, Written,
+    Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Limit, MemoryBound, Next,
+    OperationError, Outcome, Publication, ReadFrom, What, WhenFull, Write, Written,
 };
 use consort_sim::{Beside, Clocks, Keeping, begin};
 use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk, Store};
@@ -35,6 +35,12 @@ pub(crate) fn start(
         container,
         Some((Beside::new(store.clone()), backing)),
     )
+}
+
+fn start_bounded(cluster: &mut Cluster, bound: Option<MemoryBound>) -> usize {
+    let settings = ContainerSettings { segment_count: SEGMENTS, bound, is_backed: false, is_shared: true };
+    let (config, container) = (cluster.config.clone(), Arc::new(Container::new(&settings, 1)));
+    cluster.start_on(config, consort_grid::Capacity::default(), container, None)
 }
 
 pub(crate) fn memory_stores(count: usize) -> Vec<Arc<dyn Store>> {
@@ -218,6 +224,55 @@ fn walks_counts_and_transfers_have_what_only_the_store_has() {
     assert_eq!(entries, expected);
     let all: u64 = stores[1..].iter().map(stored).sum();
     assert_eq!(all, 600, "two owners each, and nothing left with those who own it no more");
+}
+
+/// What is put is large, and one of two members has no room for it.
+#[test]
+fn who_has_no_room_for_a_write_does_not_keep_what_was_before() {
+    let large = Bytes::from(vec![7; 20_000]);
+    for (nth, when_full) in [WhenFull::Remove, WhenFull::Refuse].into_iter().enumerate() {
+        for passivation in [None, Some(false), Some(true)] {
+            let mut cluster = Cluster::new(6 + nth as u64, config());
+            let little = Some(MemoryBound { limit: Limit::Bytes(10_000), when_full });
+            let stores = memory_stores(2);
+            for (store, bound) in stores.iter().zip([None, little]) {
+                match passivation {
+                    Some(passivation) => start(&mut cluster, store, bound, passivation),
+                    None => start_bounded(&mut cluster, bound),
+                };
+            }
+            cluster.run(Duration::from_secs(2));
+            fill(&mut cluster, 2, 20);
+            let mut count = 0;
+            for n in 0..20 {
+                let change = Change::Put { value: large.clone(), lifetime: Lifetime::FOREVER };
+                let write = Write { condition: Condition::Always, change, wants_previous: false };
+                let expected = match result(&mut cluster, 0, key(n), Action::Write(write)) {
+                    Ok(_) => large.clone(),
+                    Err(OperationError::Full) => value(n),
+                    other => panic!("{other:?}"),
+                };
+                count += usize::from(expected == large);
+                assert_eq!(get(&mut cluster, 0, key(n)), Some(expected.clone()));
+                let found = get(&mut cluster, 1, key(n));
+                assert!(
+                    found == Some(expected.clone())
+                        || passivation.is_none() && expected == large && found.is_none()
+                );
+            }
+            assert!((1..20).contains(&count), "each is the primary of some: {count}");
+            if passivation.is_none() {
+                continue;
+            }
+            cluster.check_agreement();
+            cluster.run(Duration::from_secs(1));
+            cluster.crash(0);
+            cluster.announce(false);
+            cluster.run(Duration::from_secs(6));
+            let left = (0..20).filter(|n| get(&mut cluster, 1, key(*n)) == Some(large.clone())).count();
+            assert_eq!(left, count);
+        }
+    }
 }
 
 fn full_disk(seed: u64) -> (SimDisk, Arc<dyn Store>) {
