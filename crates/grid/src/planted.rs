@@ -39,6 +39,8 @@ pub enum Planted {
     PolicyIgnored,
     /// Nobody succeeds callers that have vanished.
     CallersNotAdopted,
+    /// Nobody asks for what is left of callers that have vanished.
+    SettledNotAsked,
     /// Callers that are away are succeeded as if they had vanished.
     AwayAdopted,
     /// Acknowledgements of two epochs are added up.
@@ -95,7 +97,7 @@ impl Planted {
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -113,6 +115,7 @@ impl Planted {
         Self::LongestWins,
         Self::PolicyIgnored,
         Self::CallersNotAdopted,
+        Self::SettledNotAsked,
         Self::AwayAdopted,
         Self::AcksAddedUp,
         Self::LastChunkLost,

@@ -165,6 +165,16 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
     }
 }
 
+/// Records of callers that had gone stayed with owners whose primaries knew that they were finished, or had said so under
+/// another topology.
+#[test]
+fn nothing_is_kept_of_callers_that_have_gone() {
+    run(&Plan::new("tcp.xml", 4).without_stores(), 510_062).unwrap_or_else(|violation| panic!("{violation}"));
+    for (members, seed) in [(4, 700_013), (5, 700_013), (6, 700_033)] {
+        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
 /// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap; a removal
 /// that was told was undone with its primary; and one was lost with a link, and not told.
 #[test]

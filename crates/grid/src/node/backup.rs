@@ -29,6 +29,10 @@ impl Cache {
         let Backup { operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
             backup;
         cx.watermarks.heard(&operation.caller, finished);
+        if topology < self.topology_id() {
+            // Of a caller perhaps that was a member there and is none here.
+            self.await_settled(cx);
+        }
         let (caller, number) = (operation.caller.clone(), operation.number);
         // An answer behind writes names no key.
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
@@ -115,21 +119,6 @@ impl Cache {
         let is_superseded = self.container.version_of(segment, &record.key) >= record.version
             || records.has_newer(&record.key, record.version);
         if is_superseded { Effect::Superseded } else { Effect::Gone }
-    }
-
-    /// The primary has sent everything that it had of callers that were no members of `topology`.
-    pub(super) fn handle_settled(&mut self, from: &Address, topology: u32, segments: Vec<Segment>) {
-        for segment in segments {
-            // With another topology other callers may be gone, of which the primary has not spoken.
-            let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else {
-                return;
-            };
-            if installed.writes.primary(segment) == Some(from) {
-                let members = &installed.topology;
-                let state = &mut self.segments[usize::from(segment.0)];
-                state.records.retain(|record| members.contains(&record.operation.caller));
-            }
-        }
     }
 }
 

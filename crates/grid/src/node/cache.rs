@@ -46,6 +46,8 @@ pub(crate) struct Cache {
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
+    /// There may be records of callers that have gone: when primaries are asked for these.
+    pub(crate) unsettled: Option<Time>,
 }
 
 /// A topology with what follows from it.
@@ -113,6 +115,7 @@ impl Cache {
             persistence: None,
             listeners: Listeners::default(),
             questions: Questions::default(),
+            unsettled: None,
         }
     }
 
@@ -208,7 +211,7 @@ impl Cache {
             Body::Settled(settled) => {
                 let settled: Vec<Segment> = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
                 self.handle_mark(cx, from, command.topology, &settled);
-                self.handle_settled(from, command.topology, settled);
+                self.handle_settled(cx, from, command.topology, settled);
             }
             Body::Pull(pull) if is_ours(pull.segment) => self.handle_pull(cx, from, pull),
             Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),

@@ -6,13 +6,18 @@ use std::time::Duration;
 
 use consort_group::Address;
 
-use super::cache::Cache;
+use super::cache::{Cache, Installed};
+use super::caller::RESEND_AFTER;
 use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::Segment;
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
+
+/// How long a write owner waits for its primary to say that it has sent what it had of callers that have gone, until it asks,
+/// and asks again.
+const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 impl Cache {
     /// Sends our records to new primaries, and as a new primary begins to wait for those of others.
@@ -182,6 +187,69 @@ impl Cache {
             count += 1;
         }
         count
+    }
+
+    /// There may be records of callers that have gone.
+    pub(super) fn await_settled(&mut self, cx: &Cx) {
+        self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
+    }
+
+    /// Asks the primaries of segments of which there are records of callers that have gone. Most have sent them again as their
+    /// own, and have said that this is all. Who knew that all was finished has said nothing, and what was said under another
+    /// topology did not count, or was lost with a link.
+    pub(crate) fn look_after_records(&mut self, cx: &mut Cx) {
+        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(Planted::SettledNotAsked) {
+            return;
+        }
+        let mut asked: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        if let Some(Installed { topology, writes, .. }) = &self.installed {
+            for segment in writes.segments() {
+                let Some(primary) = writes.primary(segment).filter(|primary| **primary != cx.local) else {
+                    continue;
+                };
+                let records = &mut self.segments[usize::from(segment.0)].records;
+                records.prune(&cx.watermarks);
+                let is_owner = writes.owners(segment).any(|owner| *owner == cx.local);
+                if is_owner
+                    && records.iter().any(|record| Self::is_caller_gone(topology, &record.operation.caller))
+                {
+                    asked.entry(primary.clone()).or_default().push(segment);
+                }
+            }
+        }
+        self.unsettled = (!asked.is_empty()).then_some(cx.now + SETTLED_AFTER);
+        for (primary, segments) in asked {
+            self.send(cx, &primary, Body::Settled(segments));
+        }
+    }
+
+    /// The primary has sent everything that it had of callers that were no members of `topology`; or another owner asks this
+    /// one whether it has.
+    pub(super) fn handle_settled(
+        &mut self,
+        cx: &mut Cx,
+        from: &Address,
+        topology: u32,
+        segments: Vec<Segment>,
+    ) {
+        // With another topology other callers may be gone, of which the primary has not spoken.
+        let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else {
+            return;
+        };
+        let members = &installed.topology;
+        let mut asked = Vec::new();
+        for segment in segments {
+            let state = &mut self.segments[usize::from(segment.0)];
+            let primary = installed.writes.primary(segment);
+            if primary == Some(from) {
+                state.records.retain(|record| members.contains(&record.operation.caller));
+            } else if primary == Some(&cx.local) && state.is_open() {
+                asked.push(segment);
+            }
+        }
+        if !asked.is_empty() && !self.is_invalidation() {
+            self.send(cx, from, Body::Settled(asked));
+        }
     }
 
     /// Begins an operation of this member's own, for a write that it has ordered or is about to order as the primary.

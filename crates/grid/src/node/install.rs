@@ -55,6 +55,7 @@ impl Cache {
             cx.note_mortal(next);
         }
         self.note_listening(cx, before.as_ref());
+        self.note_callers(cx, before.as_ref());
         if cx.has(Planted::RecordsDropped) {
             self.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
@@ -165,6 +166,14 @@ impl Cache {
     /// records.
     pub(super) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
         !topology.contains(caller)
+    }
+
+    /// With a new topology callers may have gone.
+    fn note_callers(&mut self, cx: &Cx, before: Option<&Installed>) {
+        let (Some(before), Some(topology)) = (before, self.topology()) else { return };
+        if before.topology.addresses().any(|caller| Self::is_caller_gone(topology, caller)) {
+            self.await_settled(cx);
+        }
     }
 
     /// Whether calls of somebody who had this topology are carried out. What members have sent that were left out since

@@ -464,6 +464,7 @@ impl Node {
                 || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
                 || !cache.questions.is_empty()
+                || cache.unsettled.is_some()
         };
         self.is_unasked()
             || !self.cx.calls.is_empty()
@@ -488,6 +489,7 @@ impl Node {
         self.look_for_coordinator();
         for cache in self.caches.values_mut() {
             cache.look_after(&mut self.cx);
+            cache.look_after_records(&mut self.cx);
             cache.look_after_transfer(&mut self.cx);
             cache.look_after_store(&mut self.cx);
             cache.look_after_merge(&mut self.cx);

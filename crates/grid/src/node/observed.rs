@@ -2,7 +2,8 @@
 
 use consort_group::Address;
 
-use super::cache::SegmentState;
+use super::cache::{Cache, SegmentState};
+use super::records::Record;
 use super::{Counters, Node};
 use crate::Topology;
 use crate::command::CacheId;
@@ -31,7 +32,10 @@ pub struct Load {
     pub parked: usize,
     /// Records of writes whose callers may not have all acknowledgements.
     pub records: usize,
+    /// Of these: records of callers that are no members any more.
+    pub orphans: usize,
 }
+
 impl Node {
     /// Our address.
     pub fn local(&self) -> &Address {
@@ -68,11 +72,16 @@ impl Node {
         let calls = self.cx.calls.count();
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
+        let is_gone = |record: &&Record| {
+            cache.topology().is_some_and(|topology| Cache::is_caller_gone(topology, &record.operation.caller))
+        };
+        let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
         Load {
             calls,
             deferred: cache.deferred.len(),
             parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
             records: cache.segments.iter().map(unfinished).sum(),
+            orphans: cache.segments.iter().map(orphans).sum(),
         }
     }
 }

@@ -15,6 +15,7 @@ mod local;
 mod merging;
 mod persistence;
 mod progress;
+mod records;
 mod restart;
 mod seeds;
 mod swarm;

@@ -60,7 +60,8 @@ pub(crate) fn load(world: &World) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Once everybody has spoken again with everybody: of each member there may be the last write in every segment.
+/// Once everybody has spoken again with everybody: of each member there may be the last write in every segment,
+/// and of who is no member nothing.
 pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
     let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
     for node in &alive {
@@ -71,7 +72,7 @@ pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
             return Err(("nothing waits after faults", format!("{}: {load:?}", node.name)));
         }
         let segments = topology.current.segments_of(&node.address).count();
-        if load.records > alive.len() * segments {
+        if load.orphans > 0 || load.records > alive.len() * segments {
             let state = world.grid_state();
             let what = format!("{}: {load:?} in {segments} segments{state}", node.name);
             return Err(("records are forgotten", what));
