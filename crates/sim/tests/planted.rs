@@ -75,7 +75,7 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LossNotConfirmed => 2_045,
+        GridPlanted::LossNotConfirmed => 485,
         GridPlanted::SettledNotAsked => 590,
         GridPlanted::PolicyIgnored => 470,
         GridPlanted::LateCallTaken => 350,

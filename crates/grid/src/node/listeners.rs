@@ -335,7 +335,9 @@ impl Cache {
             self.listeners.told.clear();
             self.interrupt_listeners(cx, true);
         } else if let Some(before) = before {
-            let is_gap = has_lost(before, installed) || may_undo(&self.listeners, before, installed);
+            let is_gap = has_lost(before, installed)
+                || has_lost_who_told(before, installed)
+                || may_undo(&self.listeners, before, installed);
             let (id, moved) = (installed.topology.id, moved(before, installed));
             self.listeners.moved.extend(moved.into_iter().map(|segment| (segment, id)));
             if is_gap {
@@ -410,6 +412,13 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
         owners(&before.topology, segment) > 0
             && !now.writes.owners(segment).any(|owner| before.writes.owners(segment).any(|old| old == owner))
     })
+}
+
+/// Whether a segment has lost at once both members that have what its listeners were told, and not its other owners.
+fn has_lost_who_told(before: &Installed, now: &Installed) -> bool {
+    let is_lost = |member: Option<&Address>| member.is_some_and(|member| !stays(member, before, now));
+    let mut segments = before.writes.segments();
+    segments.any(|segment| is_lost(before.writes.primary(segment)) && is_lost(before.teller(segment)))
 }
 
 /// Whether a primary is lost that has not sent to the owners of a segment what was told before they were all of them: who had

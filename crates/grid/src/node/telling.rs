@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use consort_group::Address;
 
-use super::cache::Cache;
+use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Effect, OperationId, Tell};
@@ -73,6 +73,14 @@ impl Tell {
     }
 }
 
+impl Installed {
+    /// As [`Cache::teller`].
+    pub(super) fn teller(&self, segment: Segment) -> Option<&Address> {
+        let primary = self.writes.primary(segment);
+        self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
+    }
+}
+
 impl Cache {
     /// Whether somebody is told of changes.
     pub(super) fn is_listened(&self) -> bool {
@@ -105,8 +113,7 @@ impl Cache {
     /// Who tells them: one of the other write owners, or the primary if there is none. It is the same throughout an
     /// epoch, in which the owners' order may change.
     fn teller(&self, segment: Segment) -> Option<&Address> {
-        let primary = self.primary(segment);
-        self.write_owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
+        self.installed.as_ref()?.teller(segment)
     }
 
     /// The primary has written something: its own listeners are told. `is_new`: this member has ordered it.
