@@ -170,7 +170,7 @@ impl GridHandler {
         };
         let reader = match walk {
             Some(reader) => reader,
-            None => match walks.begin(node, cache, publication) {
+            None => match walks.begin(node, self.now(), cache, publication) {
                 Ok(reader) => walk.insert(reader),
                 Err(error) => return Poll::Ready(Err(error)),
             },

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Waker;
 
-use consort_grid::{CacheId, IterationError, IterationId, LANES_MAX, Next, Node, Publication};
+use consort_grid::{
+    CacheId, IterationError, IterationId, LANES_MAX, Next, Node, OperationError, Publication,
+};
 use consort_group::Time;
 use consort_handoff::{Giver, Taker, handoff};
 
@@ -103,21 +105,21 @@ impl Walks {
     pub(crate) fn begin(
         &mut self,
         node: &mut Node,
+        now: Time,
         cache: CacheId,
         publication: &Publication,
     ) -> Result<Reader, IterationError> {
         let id = node.iterate(cache, publication.clone())?;
         let (giver, taker) = handoff(ANSWERS_MAX);
         self.open.insert(id, Open { cache, giver });
+        // From now on what comes is told.
+        let _ = self.bring(node, now, id);
         Ok(Reader { id, taker, has: Has::Nothing })
     }
 
     /// The next for a reader for whom nothing was brought: it is done with all that it was given. If there is nothing, it is
     /// woken when there is.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
-        let Some(open) = self.open.get_mut(&reader.id) else {
-            return Err(consort_grid::OperationError::Closed.into());
-        };
         // Nothing is put in meanwhile, but something may have been since it looked.
         if let Some(came) = reader.taker.take() {
             if reader.has != Has::Nothing {
@@ -129,6 +131,9 @@ impl Walks {
         if std::mem::replace(&mut reader.has, Has::Nothing) != Has::Nothing {
             reader.taker.note_done();
         }
+        let Some(open) = self.open.get_mut(&reader.id) else {
+            return Err(OperationError::Closed.into());
+        };
         open.giver.look();
         let came = node.take(now, open.cache, reader.id);
         match &came {
@@ -175,16 +180,20 @@ impl Walks {
         let open = self.open.get_mut(&id)?;
         let mut has_some = false;
         while open.giver.has_room() {
-            let came = node.take_ahead(now, open.cache, id, std::mem::take(&mut consumed));
-            if came == Ok(Next::Nothing) {
-                break;
-            }
+            let (came, is_more) = match node.take_ahead(now, open.cache, id, std::mem::take(&mut consumed)) {
+                Ok((Next::Nothing, _)) => break,
+                Ok((came, is_more)) => (Ok(came), is_more),
+                Err(error) => (Err(error), false),
+            };
             let is_last = !matches!(came, Ok(Next::Items(_)));
             has_some = true;
             // There is room.
             let _ = open.giver.give(came);
             if is_last {
                 return self.open.remove(&id)?.giver.take_waker();
+            }
+            if !is_more {
+                break;
             }
         }
         if has_some { open.giver.take_waker() } else { None }

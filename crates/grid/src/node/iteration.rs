@@ -52,6 +52,8 @@ pub(crate) struct Iteration {
     is_awaited: bool,
     /// Whether that is the reader, who has nothing to do until then.
     is_idle: bool,
+    /// Whether what comes is brought to the reader while it is busy.
+    is_brought: bool,
 }
 
 /// The keys that have come of a segment which is not complete.
@@ -93,6 +95,13 @@ struct Lane {
     share: usize,
 }
 
+impl Lane {
+    /// Whether something has come that the reader has not.
+    fn is_filled(&self) -> bool {
+        matches!(&self.state, LaneState::Ready { items, .. } if !items.is_empty())
+    }
+}
+
 enum LaneState {
     Idle,
     Asked { nth: u32, at: Time },
@@ -119,6 +128,7 @@ impl Iteration {
             failed: None,
             is_awaited: false,
             is_idle: false,
+            is_brought: false,
         }
     }
 
@@ -230,17 +240,18 @@ impl Cache {
 
     /// What was taken before is consumed, and the next is wanted by a reader that has nothing else to do.
     pub(crate) fn take(&mut self, cx: &mut Cx, id: IterationId) -> Result<Next, IterationError> {
-        self.next(cx, id, usize::MAX, true)
+        Ok(self.next(cx, id, usize::MAX, true)?.0)
     }
 
     /// So many of what was taken before are consumed. What has come is wanted, and if there are such or the reader waits, more
-    /// of what others have; but nothing is looked for here: the reader does that when it has nothing else to do.
+    /// of what others have; but nothing is looked for here: the reader does that when it has nothing else to do. Says, too,
+    /// whether more has come.
     pub(crate) fn take_ahead(
         &mut self,
         cx: &mut Cx,
         id: IterationId,
         consumed: usize,
-    ) -> Result<Next, IterationError> {
+    ) -> Result<(Next, bool), IterationError> {
         self.next(cx, id, consumed, false)
     }
 
@@ -250,12 +261,13 @@ impl Cache {
         id: IterationId,
         consumed: usize,
         is_idle: bool,
-    ) -> Result<Next, IterationError> {
+    ) -> Result<(Next, bool), IterationError> {
         let Some(mut iteration) = self.iterations.remove(&id) else {
             return Err(OperationError::Closed.into());
         };
         iteration.note_consumed(consumed);
         iteration.is_idle |= is_idle;
+        iteration.is_brought |= !is_idle;
         // Nobody is asked for anything that a reader has shown no need of.
         let is_wanted = consumed > 0 || iteration.is_idle;
         let next = loop {
@@ -269,12 +281,16 @@ impl Cache {
                 Some(items) if items.is_empty() => {}
                 Some(items) => {
                     iteration.is_idle = false;
-                    break Next::Items(items);
+                    let is_filled = iteration.lanes.iter().any(Lane::is_filled);
+                    if iteration.is_brought {
+                        iteration.is_awaited = !is_filled;
+                    }
+                    break (Next::Items(items), is_filled);
                 }
-                None if iteration.is_over() => return Ok(Next::End { count: iteration.count }),
+                None if iteration.is_over() => return Ok((Next::End { count: iteration.count }, false)),
                 None => {
                     iteration.is_awaited = true;
-                    break Next::Nothing;
+                    break (Next::Nothing, false);
                 }
             }
         };
@@ -396,9 +412,7 @@ impl Cache {
             return;
         }
         let is_ready = loop {
-            let is_filled =
-                |lane: &Lane| matches!(&lane.state, LaneState::Ready { items, .. } if !items.is_empty());
-            if iteration.lanes.iter().any(is_filled) || iteration.failed.is_some() {
+            if iteration.lanes.iter().any(Lane::is_filled) || iteration.failed.is_some() {
                 break true;
             }
             let mut is_changed = false;

@@ -49,7 +49,8 @@ impl Node {
 
     /// Takes what has come of an iteration, for a reader that is busy with what was taken before: so many of those, the first
     /// ones, count as consumed, and more is asked of others if there are such. What this member has itself it looks for with
-    /// [`Node::take`] only, and while a reader waits that was given nothing there.
+    /// [`Node::take`] only, and while a reader waits that was given nothing there. Says, too, whether more has come; if not,
+    /// [`NodeEvent::Fetched`] tells when it has.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Node {
         cache: CacheId,
         iteration: IterationId,
         consumed: usize,
-    ) -> Result<Next, IterationError> {
+    ) -> Result<(Next, bool), IterationError> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
         let taken = cache.take_ahead(&mut self.cx, iteration, consumed);

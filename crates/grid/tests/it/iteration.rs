@@ -80,9 +80,12 @@ impl Ahead {
         while !matches!(self.brought.back(), Some(Next::End { .. })) {
             let consumed = std::mem::take(&mut self.consumed);
             let came = cluster.with(n, |node, now| node.take_ahead(now, cache, id, consumed));
-            match came.expect("alive").expect("no failure") {
-                Next::Nothing => return,
-                came => self.brought.push_back(came),
+            let (came, is_more) = came.expect("alive").expect("no failure");
+            if came != Next::Nothing {
+                self.brought.push_back(came);
+            }
+            if !is_more {
+                return;
             }
         }
     }
