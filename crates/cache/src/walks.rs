@@ -64,21 +64,22 @@ impl Reader {
     /// What was brought, in which case it is done with what it had. The driver is to be rung if it gives true.
     pub(crate) fn take(&mut self, done: &Done) -> Option<(Came, bool)> {
         let came = self.taker.take()?;
-        let rings = match std::mem::replace(&mut self.has, Has::Brought) {
-            Has::Nothing => false,
-            Has::Taken => {
-                self.taker.note_done();
-                false
-            }
-            Has::Brought => {
-                let is_news = self.taker.done();
-                if is_news {
-                    done.say(self.id);
-                }
-                is_news
-            }
-        };
+        let rings = self.has == Has::Brought && self.taker.done();
+        if rings {
+            done.say(self.id);
+        }
+        if self.has == Has::Taken {
+            self.taker.note_done();
+        }
+        self.has = Has::Brought;
         Some((came, rings))
+    }
+
+    /// It is done with what it had, of which nobody has to be told.
+    fn finish(&mut self) {
+        if std::mem::replace(&mut self.has, Has::Nothing) != Has::Nothing {
+            self.taker.note_done();
+        }
     }
 }
 
@@ -120,16 +121,11 @@ impl Walks {
     /// The next for a reader for whom nothing was brought: it is done with all that it was given. If there is nothing, it is
     /// woken when there is.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
+        reader.finish();
         // Nothing is put in meanwhile, but something may have been since it looked.
         if let Some(came) = reader.taker.take() {
-            if reader.has != Has::Nothing {
-                reader.taker.note_done();
-            }
             reader.has = Has::Brought;
             return came;
-        }
-        if std::mem::replace(&mut reader.has, Has::Nothing) != Has::Nothing {
-            reader.taker.note_done();
         }
         let Some(open) = self.open.get_mut(&reader.id) else {
             return Err(OperationError::Closed.into());
