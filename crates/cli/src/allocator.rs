@@ -22,6 +22,12 @@ pub(crate) fn keep_memory_for_a_while() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) };
 }
 
+/// Gives the system all memory that is free.
+pub(crate) fn give_back() {
+    // SAFETY: it may be called at any time and by any thread; what is in use stays as it is.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,13 +14,25 @@ use crate::tools;
 /// What a rebalance has to reach of what one TCP stream carries.
 const TARGET: f64 = 0.5;
 
-/// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
-/// rebalance.
-const INVOKERS: [u32; 2] = [0, 1];
+/// How a member joins.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
+    /// rebalance.
+    invokers: u32,
+    /// The machine has the memory that the member will need: else the host of a virtual machine may have to find it first.
+    memory_first: bool,
+}
+
+const WAYS: [Way; 3] = [
+    Way { invokers: 0, memory_first: false },
+    Way { invokers: 0, memory_first: true },
+    Way { invokers: 1, memory_first: false },
+];
 
 pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
     let mut outcome = Outcome::default();
-    let (mut streams, mut said) = (Streams::default(), vec![Vec::new(), Vec::new()]);
+    let (mut streams, mut said) = (Streams::default(), vec![Vec::new(); WAYS.len()]);
     for run in 1..=options.runs() {
         if let Err(error) = once(options, run, &mut streams, &mut said) {
             outcome.failures.push(error);
@@ -28,8 +40,8 @@ pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
         }
         findings.keep("rebalance", &serde_json::json!({ "stream_mb_sec": streams.dropped.0, "kept_mb_sec": streams.kept.0, "runs": said }));
     }
-    for (invokers, said) in INVOKERS.iter().zip(&said) {
-        outcome.rows.extend(rows(options, *invokers, said, &streams));
+    for (way, said) in WAYS.iter().zip(&said) {
+        outcome.rows.extend(rows(options, *way, said, &streams));
     }
     report::print_rows(&outcome.rows);
     findings.add("rebalance", outcome);
@@ -47,29 +59,41 @@ struct Streams {
 fn once(options: &Options, run: usize, streams: &mut Streams, said: &mut [Vec<Value>]) -> anyhow::Result<()> {
     streams.dropped.0.push(stream::measure(options.time())?);
     streams.kept.0.push(stream::kept(options.moved_mb())?);
-    for (invokers, said) in INVOKERS.iter().zip(said) {
-        Progress::result(&format!("rebalance with {invokers} readers per member, run {run}"));
-        let figures = tools::grid(&[
+    for (way, said) in WAYS.iter().zip(said) {
+        Progress::result(&format!("{}, run {run}", way.subject(options)));
+        let mut arguments = vec![
             "rebalance".to_owned(),
             format!("--megabytes={}", options.moved_mb()),
-            format!("--invokers={invokers}"),
+            format!("--invokers={}", way.invokers),
             format!("--time={}", options.time().as_secs_f64()),
             "--json".to_owned(),
-        ])?;
+        ];
+        arguments.extend(way.memory_first.then(|| "--memory-first".to_owned()));
+        let figures = tools::grid(&arguments)?;
         Progress::result(&figures.to_string());
         said.push(figures);
     }
     Ok(())
 }
 
-fn rows(options: &Options, invokers: u32, said: &[Value], streams: &Streams) -> Vec<Row> {
-    let subject = match invokers {
-        0 => format!("rebalance, {} MB", options.moved_mb()),
-        _ => format!("rebalance, {} MB, {invokers} readers per member", options.moved_mb()),
-    };
+impl Way {
+    fn subject(self, options: &Options) -> String {
+        let mut subject = format!("rebalance, {} MB", options.moved_mb());
+        if self.memory_first {
+            subject += ", memory first";
+        }
+        if self.invokers > 0 {
+            subject += &format!(", {} readers per member", self.invokers);
+        }
+        subject
+    }
+}
+
+fn rows(options: &Options, way: Way, said: &[Value], streams: &Streams) -> Vec<Row> {
+    let subject = way.subject(options);
     let figures = |path: &str| Runs(said.iter().filter_map(|said| said.pointer(path)?.as_f64()).collect());
     let of = |figure: &'static str| (subject.clone(), figure);
-    let target = (invokers == 0).then_some(Target::AtLeast(TARGET));
+    let target = (way.invokers == 0).then_some(Target::AtLeast(TARGET));
     let rate = figures("/mb_sec");
     let mut rows = vec![
         Row::beside(Rival::Sockets, of("MB/s"), &rate, Some(&streams.dropped), target),

@@ -13,6 +13,7 @@ use super::control::Used;
 use super::figures::{Figures, Total};
 use super::load::Test;
 use super::settings::Settings;
+use crate::allocator;
 use crate::join::Join;
 use crate::perf::report::Percentiles;
 
@@ -47,6 +48,11 @@ pub(crate) struct Rebalance {
     /// Seconds of reads before the member joins.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     time: f64,
+    /// Before the member joins, takes as much memory of the machine as it will need, and
+    /// gives it back: where a hypervisor is slow to hand out memory, the rate is its own
+    /// without that.
+    #[arg(long)]
+    memory_first: bool,
     /// Prints one line of JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -114,6 +120,9 @@ impl Rebalance {
             tokio::spawn(grid.run(&Test { settings, warmup_ms: 0 }))
         });
         let watching = grid.rebalanced(members + 1)?;
+        if self.memory_first {
+            fetch_memory(self.megabytes);
+        }
         let begin = Instant::now();
         let joined = grid.add(self.owners, &settings)?;
         let seen = watching.await.context("who watches")??;
@@ -168,6 +177,18 @@ impl Rebalance {
         grid.run(&Test { settings: settings.clone(), warmup_ms: 500 }).await
     }
 }
+
+/// Takes memory for a member that gets so much, and gives it back. The kernel keeps it for whoever asks next.
+fn fetch_memory(megabytes: u64) {
+    let begin = Instant::now();
+    let bytes = (megabytes as f64 * 1e6 * MEMORY_PER_VALUE) as usize;
+    drop(std::hint::black_box(vec![1_u8; bytes]));
+    allocator::give_back();
+    eprintln!("{} MB of memory fetched in {:.1} s", grouped(bytes as f64 / 1e6), begin.elapsed().as_secs_f64());
+}
+
+/// What a member of a million values of 1 KB takes of memory, beside their bytes.
+const MEMORY_PER_VALUE: f64 = 1.6;
 
 impl Summary {
     fn text(&self) -> String {
