@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Flags, Lifetime, Lookup, OperationError, Outcome,
-    ReadFrom, Stored, Topology, Version, Write, Written,
+    Action, CacheConfig, CacheMode, Change, Condition, Flags, Lifetime, Limit, Lookup, MemoryBound,
+    OperationError, Outcome, ReadFrom, Stored, Topology, Version, Write, Written,
 };
 
 use crate::error::CacheError;
@@ -102,6 +102,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Bytes that they take here.
     pub fn local_bytes(&self) -> u64 {
         self.opened.container.bytes()
+    }
+
+    /// How much this member may have of it in memory.
+    pub fn memory(&self) -> Option<MemoryBound> {
+        self.opened.container.bound()
+    }
+
+    /// Changes how much this member may have of it in memory, until the cache is opened again. True if it was bounded when it was
+    /// opened, in the same unit; else nothing is changed. What is there beyond a smaller limit makes room with the next
+    /// writes, some thousand entries each.
+    pub fn set_memory_limit(&self, limit: Limit) -> bool {
+        self.opened.container.set_limit(limit)
     }
 
     /// What this handle asks for.

@@ -20,6 +20,7 @@ use crate::reader::complain;
     consort cache --at 10.0.0.1 ls\n  \
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
+    consort cache alter shop expiration.lifespan 30m\n  \
     consort cache make-available                 when servers have crashed for good")]
 pub(crate) struct Cache {
     /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST:PORT, of which
@@ -95,6 +96,18 @@ enum Verb {
     },
     /// Removes a cache and what it has. The exit code is 1 if there was none.
     Drop { cache: String },
+    /// Changes one attribute of a cache that is there; its entries stay.
+    ///
+    /// How long entries live of which clients do not say it: expiration.lifespan, expiration.max-idle. How much each server has of
+    /// it in memory, if that has a limit: memory.max-count or memory.max-size. With users, it is for the role admin.
+    Alter {
+        cache: String,
+        /// Its way from the cache's element, such as memory.max-count.
+        attribute: String,
+        /// As in a configuration: 30m, 500MB, -1 for ever.
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
     /// Goes on without servers that have crashed, where too many did at once.
     ///
     /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on
@@ -169,6 +182,9 @@ impl Cache {
                 let was_there = admin.names().await?.contains(&cache);
                 admin.remove(&cache).await?;
                 return Ok(code(was_there));
+            }
+            Verb::Alter { cache, attribute, value } => {
+                admin.set_attribute(&cache, &attribute, &value).await?;
             }
             Verb::MakeAvailable { cache } => {
                 admin.make_available(cache.as_deref()).await?.iter().for_each(|name| println!("{name}"));

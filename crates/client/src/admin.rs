@@ -63,6 +63,17 @@ impl Administration<'_> {
         self.run("@@cache@getorcreate", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
+    /// Lets one attribute of a cache that is there say something else, on all servers; entries stay. It is named by its way from
+    /// the cache's element: `expiration.lifespan`, `memory.max-count`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be changed, or not to this; nothing is changed then.
+    pub async fn set_attribute(&self, name: &str, attribute: &str, value: &str) -> Result<(), ClientError> {
+        let params = [("name", name), ("attribute", attribute), ("value", value)];
+        self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
+    }
+
     /// Removes a cache and what it has, if there is one of this name.
     pub async fn remove(&self, name: &str) -> Result<(), ClientError> {
         self.run("@@cache@remove", &[("name", name)]).await.map(drop)

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
 
+use crate::admin_error::AdminError;
 use crate::answer::{Answer, Refusal};
 use crate::arrival::everywhere;
-use crate::caches::{AdminError, Caches, IfThere};
+use crate::caches::{Caches, IfThere};
 use crate::definition::{self, DefinitionError};
 use crate::register::Keeping;
 use crate::schemas;
@@ -34,6 +35,7 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
             let name = params.get("name").unwrap_or_default();
             caches.remove(&name).await.map(|()| String::new())
         }
+        "@@cache@updateConfigurationAttribute" => change(caches, &params).await,
         "@@cache@reindex" | "@@cache@updateindexschema" => {
             let name = params.get("name").unwrap_or_default();
             let found = caches.find(&name).await;
@@ -70,6 +72,14 @@ async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, 
     schemas::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
+/// One attribute of a cache that is there says something else.
+async fn change(caches: &Caches, params: &Params) -> Result<String, AdminError> {
+    let of = |name: &str| params.get(name).unwrap_or_default();
+    let (attribute, value) = (of("attribute"), of("value"));
+    let to = |before: &_| definition::with_attribute(before, &attribute, &value);
+    caches.change(&of("name"), to).await.map(|()| String::new())
+}
+
 async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Result<String, AdminError> {
     let name = params.get("name").unwrap_or_default();
     let mut keeping = Keeping::Lasting;
@@ -78,8 +88,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
             // What lasts is what is not said to be volatile; older clients say it.
             "" | "PERMANENT" => {}
             "VOLATILE" => keeping = Keeping::Passing,
-            // No cache is changed: there is nothing to update in one that is as it should be.
-            "UPDATE" => if_there = IfThere::TakenIfSame,
+            "UPDATE" => if_there = IfThere::Changed,
             flag => return Err(DefinitionError::Unsupported(format!("flag {flag}")).into()),
         }
     }

@@ -223,6 +223,9 @@ pub const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
 /// excluded in about that time, and clients wait longer.
 pub const EVERYWHERE_WITHIN: Duration = Duration::from_secs(5);
 
+/// The same for servers that still have a cache that is removed.
+pub const GONE_WITHIN: Duration = EVERYWHERE_WITHIN;
+
 /// Bytes of an entity that becomes JSON: what is in one of small fields takes twenty times as much for a moment.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;
 

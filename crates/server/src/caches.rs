@@ -5,24 +5,26 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::{
     Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
-    ManagerEvent, NotHandedOver, OpenError, OperationError, Persistence, RawCache, Topology,
+    ManagerEvent, NotHandedOver, OperationError, Persistence, RawCache, Topology,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::admin_error::AdminError;
 use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
 use crate::counters::{self, Counters};
-use crate::data::{self, Data, DataError};
+use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
+use crate::departure::{self, BeingRemoved};
 use crate::listeners::Everywhere;
 use crate::media::{Encoding, Types};
 use crate::register::{Keeping, Register};
@@ -48,48 +50,6 @@ const OWN: [&str; 6] =
 /// How long a server waits that could not see what the others have, before it looks again without being told to.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A cache could not be made or removed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AdminError {
-    /// As Infinispan says it.
-    #[error("ISPN000507: Cache {0} already exists")]
-    Exists(String),
-    /// Names that are ours.
-    #[error("cache name '{0}' is reserved")]
-    Reserved(String),
-    #[error("there are {CACHES_MAX} caches already")]
-    TooMany,
-    #[error("there is no cache '{0}'")]
-    None(String),
-    #[error(
-        "cache '{0}' is degraded all the same: the cluster's coordinator may have gone, or others have; try again"
-    )]
-    StillDegraded(String),
-    #[error(transparent)]
-    Definition(#[from] DefinitionError),
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    #[error(transparent)]
-    Leave(#[from] NotHandedOver),
-    #[error(transparent)]
-    Data(#[from] DataError),
-    #[error(
-        "cache configuration: persistence: this server has no directory for data; start every server with --data DIRECTORY"
-    )]
-    NoData,
-    #[error("cache configuration: persistence: the definition of a volatile cache ends with the last server")]
-    VolatileStore,
-    #[error(
-        "cache configuration: flag UPDATE: cache '{0}' is there and is different; it is removed and made again"
-    )]
-    Different(String),
-    /// As Infinispan says it.
-    #[error("Indexing was not enabled on cache {0}")]
-    NotIndexed(String),
-}
-
 /// What becomes of the wish for a cache whose name is there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfThere {
@@ -99,6 +59,8 @@ pub(crate) enum IfThere {
     Taken,
     /// The same if it is like the one that is wanted.
     TakenIfSame,
+    /// It becomes like the one that is wanted, as far as that can be changed.
+    Changed,
 }
 
 /// All of them.
@@ -106,6 +68,8 @@ pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     data: Option<Data>,
+    /// Those that a client of this server removes: others close them before.
+    being_removed: Mutex<BTreeSet<String>>,
     /// Held while a cache with files is closed and they are removed.
     removing: tokio::sync::Mutex<()>,
     definitions: Register,
@@ -177,6 +141,7 @@ impl Caches {
             manager,
             endpoint,
             data: data.cloned(),
+            being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
             counters,
             telemetry,
@@ -261,7 +226,7 @@ impl Caches {
             _ => (opening.raw().await?, None),
         };
         let served = Served::of(&self.manager, cache, definition.encoding);
-        let served = Served { transactions, definition: text.clone(), directory, ..served };
+        let served = Served { transactions, definition: RwLock::new(text.clone()), directory, ..served };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
     }
@@ -322,6 +287,7 @@ impl Caches {
                 IfThere::TakenIfSame if self.is_other(definition).await? => {
                     return Err(AdminError::Different(name.to_owned()));
                 }
+                IfThere::Changed => self.change(name, |_| Ok(definition.clone())).await?,
                 IfThere::Taken | IfThere::TakenIfSame => {}
             }
             return self.find(name).await.map(|_| false);
@@ -334,6 +300,32 @@ impl Caches {
             }
         }
         opened.map(|_| true)
+    }
+
+    /// Lets a cache become like another definition on all servers, here at once and on the others soon.
+    pub(crate) async fn change(
+        &self,
+        name: &str,
+        to: impl Fn(&Definition) -> Result<Definition, DefinitionError>,
+    ) -> Result<(), AdminError> {
+        if is_ours(name) {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        let none = || AdminError::None(name.to_owned());
+        // Whoever changes it at the same time has done so when this has to begin anew.
+        loop {
+            let text = self.definitions.newest(name.as_bytes()).await?.ok_or_else(none)?;
+            let (before, place) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
+            let after = to(&before)?;
+            definition::check_alteration(&before, &after)?;
+            let changed = Bytes::from(definition::to_stored(&after, place.as_deref()));
+            if changed == text || self.definitions.replace(name.as_bytes(), &text, &changed).await? {
+                if let Some(served) = self.get(name) {
+                    served.adopt(&changed);
+                }
+                return Ok(());
+            }
+        }
     }
 
     /// Whether the cache of this name is there, and is not as it is defined here.
@@ -349,13 +341,23 @@ impl Caches {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         let has_files = self.has_files(name);
-        self.definitions.remove(name.as_bytes()).await?;
+        let being_removed = BeingRemoved::begin(&self.being_removed, name);
+        // Of several who remove it one waits: it is the last one that closes it, so that a cache that is made afterwards finds
+        // none of its name. The others close it at once.
+        if self.definitions.remove(name.as_bytes()).await? {
+            departure::elsewhere(self, name).await;
+        }
+        drop(being_removed);
         self.close(name).await?;
         if has_files {
             // Who looks at the definitions may have begun to close it before.
             drop(self.removing.lock().await);
         }
         Ok(())
+    }
+
+    fn is_being_removed(&self, name: &str) -> bool {
+        self.being_removed.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
     fn has_files(&self, name: &str) -> bool {
@@ -532,11 +534,12 @@ impl Caches {
         let defined: BTreeMap<String, Bytes> =
             defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
         for (name, served) in self.all() {
-            if defined.get(&name) == Some(&served.definition) {
+            if defined.get(&name) == Some(&served.definition()) || self.is_being_removed(&name) {
                 continue;
             }
-            // It may have been made after the walk had passed. One that is defined otherwise was made again.
-            if self.definitions.get(name.as_bytes()).await?.as_ref() != Some(&served.definition) {
+            // It may have been made after the walk had passed. One that is defined otherwise was made again, or changed.
+            let is_as_it_is = |text: &Bytes| *text == served.definition() || served.adopt(text);
+            if !self.definitions.get(name.as_bytes()).await?.as_ref().is_some_and(is_as_it_is) {
                 self.close(&name).await?;
             }
         }

@@ -24,6 +24,7 @@
 pub mod bounds;
 
 mod admin;
+mod admin_error;
 mod ahead;
 mod answer;
 mod answering;
@@ -40,6 +41,7 @@ mod counter_listeners;
 mod counters;
 mod data;
 mod definition;
+mod departure;
 mod door;
 mod filter;
 #[doc(hidden)]

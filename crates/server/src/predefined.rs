@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::admin_error::AdminError;
 use crate::arrival::everywhere;
-use crate::caches::{AdminError, Caches, IfThere};
+use crate::caches::{Caches, IfThere};
 use crate::definition::CacheDefinitions;
 use crate::register::Keeping;
 

@@ -69,11 +69,18 @@ impl Register {
         Ok(is_alone)
     }
 
-    pub(crate) async fn remove(&self, name: &[u8]) -> Result<(), CacheError> {
+    /// Gives a name another value if it has this one. Whether it had.
+    pub(crate) async fn replace(&self, name: &[u8], value: &[u8], by: &[u8]) -> Result<bool, CacheError> {
+        self.home(name).await?.replace_if_value(name, value, by).await
+    }
+
+    /// Whether it was there: of several who remove it one is told so.
+    pub(crate) async fn remove(&self, name: &[u8]) -> Result<bool, CacheError> {
+        let mut was_there = false;
         for cache in self.both() {
-            cache.remove(name).await?;
+            was_there |= cache.remove(name).await?;
         }
-        Ok(())
+        Ok(was_there)
     }
 
     pub(crate) async fn size(&self) -> Result<u64, CacheError> {

@@ -1,18 +1,48 @@
 //! One of the caches that clients use, with all that goes with it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
-use consort_cache::{CacheError, CacheManager, CacheMode, Lifetime, RawCache, Topology, Write, Written};
+use consort_cache::{
+    CacheError, CacheManager, CacheMode, CacheOptions, Lifetime, RawCache, Topology, Write, Written,
+};
 use consort_hotrod::{CacheTopology, Flags};
 use tokio::sync::watch;
 
 use crate::compute::Lanes;
+use crate::definition;
 use crate::media::Encoding;
 use crate::schemas::Schemas;
 use crate::stats::Stats;
 use crate::transactions::Transactions;
+
+/// How long entries live of which clients do not say it, in milliseconds; 0 is for ever.
+#[derive(Default)]
+pub(crate) struct Lifespans {
+    lifespan: AtomicU64,
+    max_idle: AtomicU64,
+}
+
+impl Lifespans {
+    fn set(&self, lifetime: Lifetime) {
+        let millis = |span: Option<Duration>| {
+            span.map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1))
+        };
+        self.lifespan.store(millis(lifetime.lifespan), Ordering::Relaxed);
+        self.max_idle.store(millis(lifetime.max_idle), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Lifetime {
+        let span = |millis: &AtomicU64| match millis.load(Ordering::Relaxed) {
+            0 => None,
+            millis => Some(Duration::from_millis(millis)),
+        };
+        Lifetime { lifespan: span(&self.lifespan), max_idle: span(&self.max_idle) }
+    }
+}
 
 /// A cache that clients use.
 pub(crate) struct Served {
@@ -25,7 +55,8 @@ pub(crate) struct Served {
     /// If it has schemas, which are checked.
     pub(crate) schemas: Option<Schemas>,
     /// As the servers tell it each other; nothing of caches that are their own.
-    pub(crate) definition: Bytes,
+    pub(crate) definition: RwLock<Bytes>,
+    pub(crate) lifespans: Lifespans,
     /// Where its files are.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
@@ -36,7 +67,34 @@ pub(crate) struct Served {
 impl Served {
     /// How long entries live of which clients do not say it.
     pub(crate) fn lifetime(&self) -> Lifetime {
-        self.cache.options().lifetime
+        self.lifespans.get()
+    }
+
+    /// A handle by which what is written lives so long, unless it says otherwise.
+    pub(crate) fn handle(&self) -> RawCache {
+        self.cache.with_options(CacheOptions { lifetime: self.lifetime(), ..*self.cache.options() })
+    }
+
+    /// As servers tell it each other now.
+    pub(crate) fn definition(&self) -> Bytes {
+        self.definition.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Becomes like this definition, if that differs from its own only in what can be changed meanwhile. Whether it has.
+    pub(crate) fn adopt(&self, text: &Bytes) -> bool {
+        let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
+        let read =
+            |text: &Bytes| definition::from_stored(self.cache.name(), &String::from_utf8_lossy(text)).ok();
+        let (Some((before, place)), Some((after, other))) = (read(&own), read(text)) else { return false };
+        if place != other || definition::check_alteration(&before, &after).is_err() {
+            return false;
+        }
+        self.lifespans.set(after.lifetime);
+        if let Some(bound) = after.memory {
+            self.cache.set_memory_limit(bound.limit);
+        }
+        *own = text.clone();
+        true
     }
 
     /// Whether only this server has it.
@@ -53,9 +111,22 @@ impl Served {
         let is_local = cache.config().mode == CacheMode::Local;
         let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
         let (stats, lanes) = (Stats::new(), Lanes::default());
-        let (definition, directory, told) = (Bytes::new(), None, Mutex::default());
-        let (transactions, schemas) = (None, None);
-        Self { cache, stats, lanes, encoding, transactions, schemas, definition, directory, topology, told }
+        let (definition, directory, told) = (RwLock::default(), None, Mutex::default());
+        let (transactions, schemas, lifespans) = (None, None, Lifespans::default());
+        lifespans.set(cache.options().lifetime);
+        Self {
+            cache,
+            stats,
+            lanes,
+            encoding,
+            transactions,
+            schemas,
+            definition,
+            lifespans,
+            directory,
+            topology,
+            told,
+        }
     }
 
     /// Whether keys are written as the cache does it, also many of them at once.

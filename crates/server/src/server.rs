@@ -12,7 +12,8 @@ use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity};
 use tokio::task::JoinSet;
 
-use crate::caches::{AdminError, Caches};
+use crate::admin_error::AdminError;
+use crate::caches::Caches;
 use crate::data::{Data, DataError};
 use crate::definition::CacheDefinitions;
 use crate::door::Door;

@@ -43,6 +43,14 @@ impl Limit {
             Self::Entries(amount) | Self::Bytes(amount) => amount,
         }
     }
+
+    /// So much of the same.
+    pub(super) fn of(self, amount: u64) -> Self {
+        match self {
+            Self::Entries(_) => Self::Entries(amount),
+            Self::Bytes(_) => Self::Bytes(amount),
+        }
+    }
 }
 
 /// An entry does not fit. Nothing is changed.

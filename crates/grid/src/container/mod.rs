@@ -28,6 +28,7 @@ mod item;
 #[cfg(test)]
 mod model;
 mod outcome;
+mod room;
 mod slab;
 mod stored;
 mod table;
@@ -106,6 +107,8 @@ pub struct Container {
     segments: Box<[Shard]>,
     hash: FixedState,
     bound: Option<MemoryBound>,
+    /// The amount of the bound's limit, which may be changed.
+    allowed: AtomicU64,
     len: AtomicU64,
     entry_bytes: AtomicU64,
     removal_bytes: AtomicU64,
@@ -143,6 +146,7 @@ impl Container {
             hash: FixedState::with_seed(hash_seed),
             len: AtomicU64::new(0),
             bound: settings.bound,
+            allowed: AtomicU64::new(settings.bound.map_or(0, |bound| bound.limit.amount())),
             entry_bytes: AtomicU64::new(0),
             removal_bytes: AtomicU64::new(0),
             is_backed: settings.is_backed,
@@ -254,7 +258,7 @@ impl Container {
     /// [`Full`] if there is no room for it and none can or may be made; nothing is changed.
     pub fn put(&self, segment: Segment, key: &[u8], mut entry: Entry, now: Time) -> Result<Put, Full> {
         let hash = self.hash_of(key);
-        let evicted = match self.bound {
+        let evicted = match self.bound() {
             None => Vec::new(),
             Some(_) if entry.is_passive() => Vec::new(),
             Some(bound) => self.make_room(bound, segment, (hash, key), &entry)?,
@@ -296,7 +300,7 @@ impl Container {
     ) -> Result<Vec<Taken>, Full> {
         let hash = self.hash_of(key);
         let Some(entry) = self.peek(segment, key) else { return Ok(Vec::new()) };
-        let evicted = match self.bound {
+        let evicted = match self.bound() {
             Some(bound) if entry.is_passive() && entry.version == version => {
                 self.make_room(bound, segment, (hash, key), &Entry { value: value.clone(), ..entry })?
             }
@@ -470,76 +474,6 @@ impl Container {
     /// How many segments there are, absent ones too.
     pub fn segment_count(&self) -> u16 {
         self.segments.len() as u16
-    }
-
-    // Room.
-
-    /// Evicts what is in the way of an entry: in the segment that is written, then in one after the other.
-    fn make_room(
-        &self,
-        MemoryBound { limit, when_full }: MemoryBound,
-        segment: Segment,
-        (hash, key): (KeyHash, &[u8]),
-        entry: &Entry,
-    ) -> Result<Vec<Taken>, Full> {
-        let table = self.lock(segment);
-        table.assert_present(segment);
-        let replaced = table.cost_of(hash, key);
-        drop(table);
-        let cost = table::cost(key.len(), entry.value.len(), !entry.lifetime.is_forever(), self.evicts());
-        // What cannot be evicted, what there is now, and what there would be.
-        let (least, used, mut needed) = match limit {
-            Limit::Entries(_) => {
-                let active = self.len() - self.passive_len();
-                (1, active, active + u64::from(replaced.is_none()))
-            }
-            Limit::Bytes(_) => {
-                let removals = self.removal_bytes.load(Ordering::Relaxed);
-                let used = self.bounded_bytes();
-                (removals + cost, used, used + cost - replaced.unwrap_or(0))
-            }
-        };
-        let is_no_growth = when_full == WhenFull::Refuse && needed <= used;
-        if needed <= limit.amount() || is_no_growth {
-            return Ok(Vec::new());
-        }
-        if when_full == WhenFull::Refuse || least > limit.amount() {
-            return Err(Full { limit, needed });
-        }
-        let mut evicted = Vec::new();
-        while needed > limit.amount() {
-            let here = self.evict(segment, Some((hash, key)));
-            let Some(taken) = here.or_else(|| self.evict_elsewhere(segment)) else { break };
-            needed -= match limit {
-                Limit::Entries(_) => 1,
-                Limit::Bytes(_) => {
-                    let entry = &taken.entry;
-                    table::cost(taken.key.len(), entry.value.len(), !entry.lifetime.is_forever(), true)
-                }
-            };
-            evicted.push(taken);
-        }
-        Ok(evicted)
-    }
-
-    fn evicts(&self) -> bool {
-        self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
-    }
-
-    fn evict_elsewhere(&self, written: Segment) -> Option<Taken> {
-        let count = self.segments.len();
-        let start = self.evict_from.load(Ordering::Relaxed);
-        let mut others = (start..count).chain(0..start).filter(|&index| index != usize::from(written.0));
-        others.find_map(|index| {
-            let taken = self.evict(Segment(index as u16), None)?;
-            self.evict_from.store((index + 1) % count, Ordering::Relaxed);
-            Some(taken)
-        })
-    }
-
-    fn evict(&self, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
-        let stored = self.update(segment, |table| table.evict(kept, self.is_backed, |key| self.hash_of(key)));
-        stored.map(|stored| stored.into_taken(segment))
     }
 
     // Locks.

@@ -118,6 +118,12 @@ async fn administration(client: &Client) {
     admin.get_or_create(CACHE, DISTRIBUTED).await.unwrap();
     assert_eq!(admin.names().await.unwrap().iter().filter(|name| *name == CACHE).count(), 1);
     client.raw(CACHE).ping().await.unwrap();
+    for lifespan in ["3600000", "-1"] {
+        admin.set_attribute(CACHE, "expiration.lifespan", lifespan).await.unwrap();
+    }
+    for (attribute, value) in [("clustering.owners", "3"), ("mine", "3"), ("expiration.lifespan", "soon")] {
+        assert!(admin.set_attribute(CACHE, attribute, value).await.is_err(), "{attribute}");
+    }
 }
 
 async fn one_key(cache: &RawCache) {

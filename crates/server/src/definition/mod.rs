@@ -5,6 +5,7 @@
 //! transactions for one, whether keys are locked early or late, as they are locked when a transaction is prepared in any
 //! case. `docs/server.md` lists all of it.
 
+mod alteration;
 mod document;
 mod encoding;
 mod expiration;
@@ -21,6 +22,7 @@ mod written;
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
 use crate::media::Encoding;
+pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 use tree::{Element, refused};

@@ -44,7 +44,7 @@ fn name_of<V: PartialEq>(all: &[(&'static str, V)], value: &V) -> Option<&'stati
     all.iter().find(|(_, own)| own == value).map(|(name, _)| *name)
 }
 
-fn to_json(definition: &Definition) -> Value {
+pub(super) fn to_json(definition: &Definition) -> Value {
     let Definition { config, memory, lifetime, is_asynchronous, store, is_transactional, encoding } =
         definition;
     let mut settings = json!({"segments": config.segments});

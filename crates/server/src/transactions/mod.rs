@@ -99,7 +99,7 @@ pub(crate) async fn answer(
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
-    let failed = |error: crate::caches::AdminError| Refusal::new(error.to_string());
+    let failed = |error: crate::admin_error::AdminError| Refusal::new(error.to_string());
     if let Request::Prepare(prepare, recovery) = request {
         let transactions = served.and_then(|served| served.transactions.clone());
         let (Some(served), Some(transactions)) = (served, transactions) else {
@@ -232,7 +232,7 @@ impl Transactions {
         let mut involved = Involved::new();
         for branch in self.record(&key_of(xid)).await?.unwrap_or_default().branches {
             let found = caches.find(&branch.cache).await.map_err(|error| Refusal::new(error.to_string()))?;
-            involved.insert(branch.cache, found.map(|served| served.cache.clone()));
+            involved.insert(branch.cache, found.map(|served| served.handle()));
         }
         Ok(involved)
     }

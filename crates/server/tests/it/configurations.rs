@@ -169,8 +169,16 @@ async fn a_store_that_could_not_outlive_the_servers_is_refused() {
     assert_eq!(data.caches(), 0);
 }
 
+/// What a task about the cache is answered with these parameters.
+async fn told(client: &mut Client, task: &str, params: &[(&'static str, &'static str)]) -> String {
+    let params = params.iter().map(|(name, value)| ((*name).into(), Bytes::from_static(value.as_bytes())));
+    let params = [("name".into(), "c".into())].into_iter().chain(params).collect();
+    let answer = client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params))).await;
+    if answer.status == Status::Success { "done".to_owned() } else { error(&answer).to_owned() }
+}
+
 #[tokio::test]
-async fn a_cache_is_updated_to_what_it_is_and_to_nothing_else() {
+async fn a_cache_is_updated_to_what_can_be_changed_and_to_nothing_else() {
     let (_server, mut client) = Running::with_cache("updated", "c").await;
     let update = ("flags", "UPDATE");
     let same = r#"{"distributed-cache": {"owners": 2, "statistics": true}}"#;
@@ -178,9 +186,59 @@ async fn a_cache_is_updated_to_what_it_is_and_to_nothing_else() {
     let other = "<distributed-cache><memory max-count=\"7\"/></distributed-cache>";
     let (status, why) = created(&mut client, &[("configuration", other), update]).await;
     assert_eq!(status, Status::ServerError);
-    assert!(why.contains("cache 'c' is there and is different"), "{why}");
+    assert!(why.contains("memory of a cache that is there"), "{why}");
+    let more = "<distributed-cache owners=\"3\"/>";
+    let (_, why) = created(&mut client, &[("configuration", more), update]).await;
+    assert!(why.contains("distributed-cache.owners: it cannot be changed"), "{why}");
     assert_eq!(client.ask("", exec("@@cache@remove", "c")).await.status, Status::Success);
     assert_eq!(created(&mut client, &[("configuration", other), update]).await.0, Status::Success);
+}
+
+#[tokio::test]
+async fn attributes_of_a_cache_are_changed_on_all_servers_and_entries_stay() {
+    let servers = Running::three("changed").await;
+    let [mut first, mut second, mut third] =
+        [servers[0].client().await, servers[1].client().await, servers[2].client().await];
+    first.create_so("c", r#"{"replicated-cache": {"memory": {"max-count": 100}}}"#).await;
+    assert_eq!(second.ask("c", put("kept", "value")).await.status, Status::Success);
+    for (attribute, value, answer) in [
+        ("memory.max-count", "10", "done"),
+        ("expiration.lifespan", "1ms", "done"),
+        ("locking.acquire-timeout", "10s", "done"),
+        ("owners", "3", "cache configuration: owners of replicated-cache cannot be 3"),
+        ("memory.mine", "3", "cache configuration: 'mine of memory' is not supported"),
+        (
+            "segments",
+            "3",
+            "cache configuration: replicated-cache.segments: it cannot be changed while the cache is there; the cache is \
+             removed and made again",
+        ),
+    ] {
+        let params = [("attribute", attribute), ("value", value)];
+        let task = "@@cache@updateConfigurationAttribute";
+        assert_eq!(told(&mut third, task, &params).await, answer, "{attribute}");
+    }
+    let missing = third.ask("", exec("@@cache@updateConfigurationAttribute", "d")).await;
+    assert_eq!(error(&missing), "there is no cache 'd'");
+    // Who was not asked has it, too, soon: what is written there by the server's default is over at once.
+    let until = Instant::now() + PATIENCE;
+    for client in [&mut first, &mut second, &mut third] {
+        assert_eq!(client.ask("c", get("kept")).await.status, Status::Success, "it lives for ever");
+        loop {
+            let default = Expiration { lifespan: Span::Default, max_idle: Span::Default };
+            assert_eq!(client.ask("c", put_for("short", default)).await.status, Status::Success);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if client.ask("c", get("short")).await.status == Status::NotFound {
+                break;
+            }
+            assert!(Instant::now() < until, "the new lifespan does not come");
+        }
+    }
+    // And nobody has more of it than the new limit.
+    for key in ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14"] {
+        assert_eq!(first.ask("c", put(key, "value")).await.status, Status::Success);
+    }
+    assert!(size(&mut second).await <= 10);
 }
 
 #[tokio::test]
@@ -263,4 +321,27 @@ async fn a_running_server_is_told_of_further_caches_by_a_handle() {
     assert_eq!(handle.make(&two).await.unwrap(), [""; 0]);
     server.serve_until(std::future::ready(())).await.unwrap();
     assert_eq!(handle.make(&two).await.unwrap_err().to_string(), "f: the server has ended");
+}
+
+/// Whoever of the servers makes it again, and however soon.
+#[tokio::test]
+async fn a_cache_that_is_removed_and_made_again_has_nothing_of_before() {
+    let servers = Running::three("made again").await;
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(server.client().await);
+    }
+    for round in 0..15 {
+        let [remover, maker] = [round % 3, round / 3 % 3];
+        clients[remover].create("c").await;
+        for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            assert_eq!(clients[maker].ask("c", put(key, "before")).await.status, Status::Success);
+        }
+        assert_eq!(clients[remover].ask("", exec("@@cache@remove", "c")).await.status, Status::Success);
+        clients[maker].create("c").await;
+        for client in &mut clients {
+            assert_eq!(size(client).await, 0, "round {round}");
+        }
+        assert_eq!(clients[maker].ask("", exec("@@cache@remove", "c")).await.status, Status::Success);
+    }
 }

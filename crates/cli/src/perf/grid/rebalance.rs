@@ -184,7 +184,11 @@ fn fetch_memory(megabytes: u64) {
     let bytes = (megabytes as f64 * 1e6 * MEMORY_PER_VALUE) as usize;
     drop(std::hint::black_box(vec![1_u8; bytes]));
     allocator::give_back();
-    eprintln!("{} MB of memory fetched in {:.1} s", grouped(bytes as f64 / 1e6), begin.elapsed().as_secs_f64());
+    eprintln!(
+        "{} MB of memory fetched in {:.1} s",
+        grouped(bytes as f64 / 1e6),
+        begin.elapsed().as_secs_f64()
+    );
 }
 
 /// What a member of a million values of 1 KB takes of memory, beside their bytes.

@@ -53,6 +53,14 @@ public final class Maps {
             check(expected.getMessage().contains("ISPN000507"), true, expected.getMessage());
         }
         manager.administration().getOrCreateCache(name, DefaultTemplate.DIST_SYNC);
+        manager.administration().updateConfigurationAttribute(name, "expiration.lifespan", "1h");
+        manager.administration().updateConfigurationAttribute(name, "expiration.lifespan", "-1");
+        try {
+            manager.administration().updateConfigurationAttribute(name, "segments", "7");
+            throw new AssertionError("segments of a cache that is there");
+        } catch (HotRodClientException expected) {
+            check(expected.getMessage().contains("segments"), true, expected.getMessage());
+        }
     }
 
     private static void oneKey(RemoteCache<String, String> cache) {

@@ -1,0 +1,57 @@
+//! Until a cache that is removed is on no other server.
+//!
+//! The others close it when they hear of it. Who made a cache of its name before that would find one that has the old
+//! entries.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use consort_cache::{Address, Topology};
+use tokio::time::{Instant, timeout_at};
+
+use crate::bounds::GONE_WITHIN;
+use crate::caches::Caches;
+
+/// A cache that a client of this server removes, while this is there.
+pub(crate) struct BeingRemoved<'a> {
+    all: &'a Mutex<BTreeSet<String>>,
+    name: String,
+}
+
+impl<'a> BeingRemoved<'a> {
+    pub(crate) fn begin(all: &'a Mutex<BTreeSet<String>>, name: &str) -> Self {
+        all.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        Self { all, name: name.to_owned() }
+    }
+}
+
+impl Drop for BeingRemoved<'_> {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+/// Waits until no other member has a cache, whose definition is gone. One that still has it after [`GONE_WITHIN`] is waited for
+/// no longer: it is said which.
+pub(crate) async fn elsewhere(caches: &Caches, name: &str) {
+    let manager = caches.manager();
+    let Some(served) = caches.get(name).filter(|served| !served.is_local()) else { return };
+    let Some(mut topology) = served.topology.clone() else { return };
+    let others = |topology: &Topology| {
+        let view = manager.view();
+        let is_here = |address: &&Address| view.as_ref().is_some_and(|view| view.members().contains(address));
+        let others = topology.addresses().filter(|address| *address != manager.address()).filter(is_here);
+        others.map(|address| manager.name_of(address)).collect::<Vec<_>>()
+    };
+    let is_alone =
+        |topology: &Option<Topology>| topology.as_ref().is_none_or(|topology| others(topology).is_empty());
+    let until = Instant::now() + GONE_WITHIN;
+    if timeout_at(until, topology.wait_for(is_alone)).await.is_err() {
+        let still = topology.borrow().as_ref().map_or_else(Vec::new, others);
+        tracing::warn!(
+            cache = name,
+            "a cache that is removed is not gone everywhere yet: {}",
+            still.join(", ")
+        );
+    }
+}
