@@ -217,7 +217,11 @@ async fn slow_receiver(config: &str, java_first: bool) {
         for sender in &senders {
             let seen = members[slow].run(&format!("expect {sender} 0 0")).await;
             let received = seen["received"].as_u64().expect("a count");
-            assert!(received > u64::from(TOO_MANY / 3), "{sender} has sent all when {} has {received}", members[slow].name());
+            assert!(
+                received > u64::from(TOO_MANY / 3),
+                "{sender} has sent all when {} has {received}",
+                members[slow].name()
+            );
         }
         members[slow].run("slow 0").await;
         everything_came(&mut members, &senders, TOO_MANY).await;

@@ -8,36 +8,47 @@ use consort_interop::{Network, Setting, Tool, in_network, in_own_network};
 #[test]
 fn the_chats_talk() {
     in_own_network("the_chats_talk", async {
-        let setting = Setting::new("tcp.xml");
-        let config = setting.config.display().to_string();
-        let mut theirs =
-            Tool::java(&setting, "org.jgroups.demos.Chat", &["-props", &config, "-name", "Java"]);
-        theirs.wait_for(&["view", "(1) [Java]"]);
-        let mut ours = Tool::consort_member(&setting, &["chat", "--cluster=chat", "--name=Consort"]);
-        ours.wait_for(&["-- view: [Java|1] (2) [Java, Consort]"]);
-        theirs.wait_for(&["[Java|1] (2) [Java, Consort]"]);
-        ours.type_line("hello from here");
-        theirs.wait_for(&["Consort", "hello from here"]);
-        theirs.type_line("hello from there");
-        ours.wait_for(&["Java: hello from there"]);
+        for config in ["tcp.xml", "udp.xml", "tcp-new.xml"] {
+            chats(&Setting::new(config));
+        }
     });
 }
 
-/// JGroups' Probe reads a Consort member, by multicast.
+fn chats(setting: &Setting) {
+    let config = setting.config.display().to_string();
+    let mut theirs = Tool::java(setting, "org.jgroups.demos.Chat", &["-props", &config, "-name", "Java"]);
+    theirs.wait_for(&["view", "(1) [Java]"]);
+    let mut ours = Tool::consort_member(setting, &["chat", "--cluster=chat", "--name=Consort"]);
+    ours.wait_for(&["-- view: [Java|1] (2) [Java, Consort]"]);
+    theirs.wait_for(&["[Java|1] (2) [Java, Consort]"]);
+    ours.type_line("hello from here");
+    theirs.wait_for(&["Consort", "hello from here"]);
+    theirs.type_line("hello from there");
+    ours.wait_for(&["Java: hello from there"]);
+}
+
+/// JGroups' Probe reads a Consort member, by multicast and over TCP.
 #[test]
 fn jgroups_probe_reads_consort() {
     in_own_network("jgroups_probe_reads_consort", async {
-        let setting = Setting::new("udp.xml");
-        let mut member = Tool::consort_member(&setting, &["chat", "--cluster=probed", "--name=Consort"]);
-        member.wait_for(&["-- view"]);
-        let mut plain = Tool::java(&setting, "org.jgroups.tests.Probe", &["-timeout", "3000"]);
-        plain.wait_for(&["Consort"]);
-        plain.wait_for(&["view=[Consort|0] (1) [Consort]"]);
-        plain.wait_for(&["cluster=probed"]);
-        let mut attribute =
-            Tool::java(&setting, "org.jgroups.tests.Probe", &["-timeout", "3000", "jmx=UFC.max_credits"]);
-        attribute.wait_for(&["UFC={max_credits="]);
+        probe_consort("udp.xml", &["-timeout", "3000"], "UFC.max_credits");
+        probe_consort("tcp.xml", &["-tcp", "true", "-addr", "127.0.0.1"], "UFC.max_credits");
+        probe_consort("tcp-new.xml", &["-tcp", "true", "-addr", "127.0.0.1"], "NAKACK4.capacity");
     });
+}
+
+fn probe_consort(config: &str, arguments: &[&str], attribute: &str) {
+    let setting = Setting::new(config);
+    let mut member = Tool::consort_member(&setting, &["chat", "--cluster=probed", "--name=Consort"]);
+    member.wait_for(&["-- view"]);
+    let probe =
+        |asked: &[&str]| Tool::java(&setting, "org.jgroups.tests.Probe", &[arguments, asked].concat());
+    let mut plain = probe(&[]);
+    plain.wait_for(&["Consort"]);
+    plain.wait_for(&["view=[Consort|0] (1) [Consort]"]);
+    plain.wait_for(&["cluster=probed"]);
+    let (layer, name) = attribute.split_once('.').expect("an attribute of a layer");
+    probe(&[&format!("jmx={attribute}")]).wait_for(&[&format!("{layer}={{{name}=")]);
 }
 
 /// `consort probe` reads a Java member, by multicast and over TCP.
@@ -46,6 +57,7 @@ fn consort_probe_reads_jgroups() {
     in_own_network("consort_probe_reads_jgroups", async {
         probe_java("udp.xml", &[]).await;
         probe_java("tcp.xml", &["--addr=127.0.0.1"]).await;
+        probe_java("tcp-new.xml", &["--addr=127.0.0.1"]).await;
     });
 }
 
