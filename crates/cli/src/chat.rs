@@ -57,7 +57,12 @@ impl Chat {
         let mut signals = Signals::listen()?;
         let own = Arc::new(OnceLock::new());
         let printer = Printer { channel: own.clone() };
-        let channel = self.join.builder()?.receiver(printer).connect(&self.join.cluster).await?;
+        let builder = self.join.builder()?.receiver(printer);
+        // Whoever is asked may take long to answer, or never do it.
+        let channel = tokio::select! {
+            joined = builder.connect(&self.join.cluster) => joined?,
+            name = signals.next() => anyhow::bail!("{name} before cluster {} was joined", self.join.cluster),
+        };
         let _ = own.set(channel.clone());
         println!("{}", introduction(&channel));
         let mut lines = BufReader::new(tokio::io::stdin()).lines();

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use consort_channel::{Channel, ChannelBuilder};
 use consort_conf::Variables;
 use consort_group::config::ProtocolConfig;
@@ -18,13 +19,13 @@ pub(crate) struct Join {
     #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
     pub(crate) config: String,
     /// The cluster's name.
-    #[arg(long, value_name = "NAME", default_value = "consort")]
+    #[arg(long, value_name = "NAME", default_value = "consort", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) cluster: String,
     /// This member's name; without it, the host's and a number.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: Option<String>,
     /// Where to bind: an address, a pattern of one, or loopback, site_local and the like.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) bind: Option<String>,
     /// Sets a variable of the configuration, such as jgroups.bind_port.
     #[arg(short = 'D', value_name = "NAME=VALUE")]

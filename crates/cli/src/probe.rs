@@ -17,12 +17,12 @@ const PORT: u16 = 7500;
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    consort probe                                      who is there?\n  \
-    consort probe --addr localhost jmx=UFC             flow control's attributes\n  \
-    consort probe jmx=FD_ALL3.timeout                  one attribute\n  \
-    consort probe 'op=TCP.bundler[\"nb\"]'               an operation\n  \
-    consort probe rpcs rpcs-details                    calls and round trips\n  \
-    consort probe jmx=NAKACK2.level=trace              traces a layer while it runs\n\n\
+    consort probe                             who is there?\n  \
+    consort probe --addr localhost jmx=UFC    flow control's attributes\n  \
+    consort probe jmx=FD_ALL3.timeout         one attribute\n  \
+    consort probe 'op=TCP.bundler[\"nb\"]'      an operation\n  \
+    consort probe rpcs rpcs-details           calls and round trips\n  \
+    consort probe jmx=NAKACK2.level=trace     traces a layer while it runs\n\n\
     Members answer whose transport has diag.enabled, as in the stock stacks. The\n\
     exit code is 1 if nobody answers.")]
 pub(crate) struct Probe {

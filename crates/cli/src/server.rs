@@ -186,7 +186,10 @@ impl Server {
             }
         }
         // Of names that the stack asks, addresses are looked up from here on.
-        let manager = members.connect(cluster).await?;
+        let manager = tokio::select! {
+            joined = members.connect(cluster) => joined?,
+            _ = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
         let view = manager.view_text();
         if let Some(advertise) = &self.advertise {
             builder = builder.advertised(advertise);

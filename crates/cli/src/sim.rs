@@ -5,8 +5,11 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run};
+
+use crate::perf::range::{self, MEMBERS_MAX};
 
 /// Simulates clusters with faults drawn from seeds, and checks that they keep their promises.
 #[derive(Args)]
@@ -37,14 +40,14 @@ enum Command {
 
 #[derive(Args)]
 struct Swarm {
-    /// A stock stack, such as tcp.xml, udp.xml or sequencer.xml.
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    /// A stock stack.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
     /// Members at the beginning.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = members)]
     members: usize,
     /// How many seeds, a cluster each.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first of them.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -83,8 +86,8 @@ enum Faults {
 #[command(after_help = "Example:\n  \
     consort sim growth --stack udp.xml --members 4,16,64,256,1000")]
 struct GrowthOf {
-    /// A stock stack, such as tcp.xml, udp.xml or sequencer.xml.
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    /// A stock stack.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
     /// Members of each cluster, from 4 on.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "4,16,64,256", value_parser = size)]
@@ -101,8 +104,8 @@ struct GrowthOf {
 #[command(after_help = "Example:\n  \
     consort sim grid-growth --members 2,8,64 --plot")]
 struct GridGrowthOf {
-    /// A stock stack, such as tcp.xml or udp.xml.
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    /// A stock stack.
+    #[arg(long, value_name = "FILE", default_value = "tcp.xml", value_parser = stacks())]
     stack: String,
     /// Members of each cluster.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4,8,16,32,64")]
@@ -180,6 +183,17 @@ fn plots(all: &[grid::Growth]) -> String {
             ("entries", 100.0),
             &walks,
         )
+}
+
+/// The stacks that come along; those that others include are none.
+fn stacks() -> PossibleValuesParser {
+    let names = consort_conf::STOCK.iter().map(|(name, _)| *name);
+    PossibleValuesParser::new(names.filter(|name| !name.ends_with("-default.xml")))
+}
+
+/// Faults need somebody to be between.
+fn members(text: &str) -> Result<usize, String> {
+    range::within(text, 2, MEMBERS_MAX)
 }
 
 /// A cluster that can be split into halves that merge has two members in each.

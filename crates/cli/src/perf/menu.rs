@@ -3,15 +3,12 @@
 //! A line is a key, and what to set behind it; without that, it is asked for. What is set here is told to every member
 //! when a test starts.
 
-use std::fmt::Display;
 use std::io::Write;
-use std::str::FromStr;
 
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use super::Cluster;
-use super::member::VALUE_LEN_MAX;
+use super::{Cluster, range};
 use super::uperf::{Caller, Uperf};
 
 /// Something that can be set.
@@ -27,55 +24,39 @@ const SETTINGS: &[Setting] = &[
         key: "4",
         name: "Threads",
         shown: |test| test.common.threads.to_string(),
-        set: |test, text| within(&mut test.common.threads, text, 1, 100_000),
+        set: |test, text| range::threads(text).map(|value| test.common.threads = value),
     },
     Setting {
         key: "6",
         name: "Time (s)",
         shown: |test| test.common.time.to_string(),
-        set: |test, text| within(&mut test.common.time, text, 0.1, 1e6),
+        set: |test, text| range::seconds(text).map(|value| test.common.time = value),
     },
     Setting {
         key: "7",
         name: "Message size",
         shown: |test| test.common.size.to_string(),
-        set: |test, text| within(&mut test.common.size, text, 0, VALUE_LEN_MAX),
+        set: |test, text| range::size(text).map(|value| test.common.size = value),
     },
     Setting {
         key: "r",
         name: "Read percentage",
         shown: |test| format!("{:.2}", test.read),
-        set: |test, text| within(&mut test.read, text, 0.0, 1.0),
+        set: |test, text| range::fraction(text).map(|value| test.read = value),
     },
     Setting {
         key: "a",
         name: "Anycast count",
         shown: |test| test.anycast.to_string(),
-        set: |test, text| within(&mut test.anycast, text, 1, 100_000),
+        set: |test, text| range::members(text).map(|value| test.anycast = value),
     },
     Setting {
         key: "o",
         name: "OOB",
         shown: |test| test.oob.to_string(),
-        set: |test, text| within(&mut test.oob, text, false, true),
+        set: |test, text| range::within(text, false, true).map(|value| test.oob = value),
     },
 ];
-
-/// Sets a value of this range.
-fn within<V: FromStr + PartialOrd + Display>(
-    value: &mut V,
-    text: &str,
-    least: V,
-    most: V,
-) -> Result<(), String> {
-    match text.parse::<V>() {
-        Ok(parsed) if (&least..=&most).contains(&&parsed) => {
-            *value = parsed;
-            Ok(())
-        }
-        _ => Err(format!("`{text}` is not from {least} to {most}")),
-    }
-}
 
 /// All keys, with the values of now.
 fn text(test: &Uperf) -> String {

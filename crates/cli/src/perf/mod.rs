@@ -7,6 +7,7 @@ pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;
 pub(crate) mod progress;
+pub(crate) mod range;
 mod report;
 pub(crate) mod uperf;
 
@@ -24,19 +25,19 @@ pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) join: Join,
     /// How many members; started on this host, unless --start-none.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = range::members)]
     pub(crate) members: usize,
     /// Concurrent senders per member.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = range::threads)]
     pub(crate) threads: usize,
     /// How long to measure, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = range::seconds)]
     pub(crate) time: f64,
     /// How long to run before measuring, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = range::warmup)]
     pub(crate) warmup: f64,
     /// Bytes per message.
-    #[arg(long, value_name = "BYTES", default_value_t = 1_000)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1_000, value_parser = range::size)]
     pub(crate) size: usize,
     /// Prints one line of JSON instead of tables.
     #[arg(long)]
@@ -57,11 +58,11 @@ const JOIN_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Common {
     pub(crate) fn measured(&self) -> Duration {
-        Duration::from_secs_f64(self.time.max(0.1))
+        Duration::from_secs_f64(self.time)
     }
 
     pub(crate) fn warmup(&self) -> Duration {
-        Duration::from_secs_f64(self.warmup.max(0.0))
+        Duration::from_secs_f64(self.warmup)
     }
 
     /// How long members may take to answer that a run by time is over.

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::cluster::Answer;
 use super::extent::Extent;
 use super::member::{Request, Work};
-use super::{Cluster, Common};
+use super::{Cluster, Common, range};
 
 /// Measures multicasts: every member sends to all, itself included, and counts what it receives.
 ///
@@ -34,7 +34,7 @@ pub(crate) struct Mperf {
     #[command(flatten)]
     common: Common,
     /// Ends when this many of every member have come to all, not after --time; no warm-up.
-    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup"], value_parser = range::count)]
     messages: Option<u64>,
 }
 

@@ -20,7 +20,7 @@ use super::cluster::Answer;
 use super::extent::Extent;
 use super::member::{Request, Work};
 use super::report::{Counts, Percentiles, histogram};
-use super::{Cluster, Common, menu};
+use super::{Cluster, Common, menu, range};
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -32,9 +32,9 @@ use super::{Cluster, Common, menu};
     memory is that of each round. The exit code is 1 if a call has failed.\n\n\
     Example, on one host:\n  \
     consort uperf --members 4 --threads 25 --time 10\n\n\
-    Example, on three hosts:\n  \
-    consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]   (on two)\n  \
-    consort uperf --start-none --members 3                                     (on the first)\n\n\
+    Example, on three hosts, the first line on two of them, the other on 10.0.0.1:\n  \
+    consort uperf --join-only -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n  \
+    consort uperf --start-none --members 3\n\n\
     Example, as JGroups' UnicastTestRpcDist counts:\n  \
     consort uperf --threads 25 --requests 20000\n\n\
     Example, by hand:\n  \
@@ -43,16 +43,16 @@ pub(crate) struct Uperf {
     #[command(flatten)]
     pub(super) common: Common,
     /// The part of the calls that are reads.
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.8)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = range::fraction)]
     pub(super) read: f64,
     /// Members that a write goes to.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = range::members)]
     pub(super) anycast: usize,
     /// Out-of-band calls do not wait for each other.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) oob: bool,
     /// Ends when every member has made this many calls, not after --time; no warm-up.
-    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"], value_parser = range::count)]
     requests: Option<u64>,
     /// Asks what to do instead of measuring once.
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]

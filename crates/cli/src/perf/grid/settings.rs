@@ -3,8 +3,8 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// The largest value that is put.
-const SIZE_MAX: usize = 64 * 1024 * 1024;
+use crate::perf::range::{THREADS_MAX, fraction, seconds, size, within};
+
 /// Numbers of keys that fit the four bytes of a key.
 const KEYS_MAX: u32 = u32::MAX - 1;
 
@@ -13,7 +13,7 @@ const KEYS_MAX: u32 = u32::MAX - 1;
 pub(crate) struct Settings {
     /// Invokers of each member: tasks that have one operation under way at a time each.
     #[arg(long, visible_alias = "invokers", value_name = "N", default_value_t = 100,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     pub(crate) threads: u32,
     /// Keys 1 to N.
     #[arg(long, value_name = "N", default_value_t = 100_000,
@@ -50,30 +50,6 @@ impl Settings {
             details: true,
             print_invokers: false,
         }
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    within(text, 0.1, 1e6)
-}
-
-fn fraction(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 1.0)
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    within(text, 0, SIZE_MAX)
-}
-
-/// A value of this range.
-fn within<V: std::str::FromStr + PartialOrd + std::fmt::Display>(
-    text: &str,
-    least: V,
-    most: V,
-) -> Result<V, String> {
-    match text.parse::<V>() {
-        Ok(value) if (&least..=&most).contains(&&value) => Ok(value),
-        _ => Err(format!("`{text}` is not from {least} to {most}")),
     }
 }
 
@@ -119,7 +95,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         key: "4",
         name: "Threads",
-        set: |settings, text| within(text, 1, 100_000).map(|value| settings.threads = value),
+        set: |settings, text| within(text, 1, THREADS_MAX).map(|value| settings.threads = value),
     },
     Setting {
         key: "5",
