@@ -130,6 +130,10 @@ impl ChannelBuilder {
     /// [`ConnectError`]; nothing is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
         let (config, membership) = (self.config, self.policy);
+        // What the application puts in itself may be what the description lacks.
+        if self.inserted.is_empty() {
+            consort_conf::check_whole(&config)?;
+        }
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
         let Made { edge, version, diag, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;

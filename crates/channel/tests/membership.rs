@@ -77,3 +77,17 @@ async fn a_policy_needs_gms_and_leaves_its_settings() {
     let error = builder.connect("nobody").await.expect_err("an error").to_string();
     assert!(error.contains("GMS"), "{error}");
 }
+
+/// Instead of trying to join for ever.
+#[tokio::test]
+async fn a_stack_without_discovery_is_refused() {
+    let cluster = Cluster::new("tcp.xml");
+    let at = cluster.text.find("<TCPPING").expect("a discovery");
+    let end = at + cluster.text[at..].find("/>").expect("its end") + 2;
+    let discovery = cluster.text[at..end].to_owned();
+    let cluster = cluster.edited(&[(&discovery, "")]);
+    let joining = cluster.builder("A").connect(&cluster.name);
+    let refused = tokio::time::timeout(cluster::PATIENCE, joining).await.expect("at once");
+    let error = refused.expect_err("refused").to_string();
+    assert!(error.contains("GMS needs a discovery below it"), "{error}");
+}

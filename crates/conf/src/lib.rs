@@ -18,6 +18,7 @@ mod known;
 mod stacks;
 mod tree;
 mod variables;
+mod whole;
 mod xml;
 
 pub use error::{ConfigError, Fault};
@@ -26,4 +27,5 @@ pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
 pub use tree::{Node, Tree, root_name};
 pub use variables::Variables;
+pub use whole::check_whole;
 pub use xml::Attribute;

@@ -44,6 +44,10 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
             return Ok(());
         }
     };
+    if let Err(error) = consort_conf::check_whole(&stack) {
+        findings.bad(checked, error.to_string(), "put it in, where the stock stacks have it");
+        return Ok(());
+    }
     findings.good(checked, names.join(", "));
     if let Some(missed) = Ignored::line(&ignored, &stack, true) {
         findings.warning(
