@@ -211,7 +211,8 @@ fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (
 
 /// Whether a multicast may come after what its sender has sent later: between its sending and its arrival groups merged,
 /// or the sender came under another coordinator than the receiver's. As after a merge, what a member has broadcast that led
-/// itself comes late when it has been taken in as a joiner, whose request had waited.
+/// itself comes late when it has been taken in as a joiner, whose request had waited. And so does what the coordinator has not
+/// taken from a member that was out of its views, which have not reached that member.
 pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(world, got).filter(|_| got.is_multicast) else { return false };
     let merges =
@@ -225,14 +226,19 @@ pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
         leader != Some(&sender.address)
             && view.is_some_and(|view| view.coordinator() == Some(&sender.address))
     };
-    let is_late = |sender: &Node| merges(sender) || parts(sender) || led_itself(sender);
+    let misses = |sender: &Node| {
+        let jumps = |pair: &[(Time, View)]| pair[1].1.id().id > pair[0].1.id().id + 1;
+        sender.log.views.windows(2).any(|pair| jumps(pair) && (sent..=got.at).contains(&pair[1].0))
+    };
+    let is_late = |sender: &Node| merges(sender) || parts(sender) || led_itself(sender) || misses(sender);
     merges(node) || world.nodes.get(got.sender).is_some_and(is_late)
 }
 
 /// Whether somebody in the receiver's view has led a view with the sender when that sent the message, or later: it may
 /// have been broadcast then.
 pub(super) fn was_member(world: &World, node: &Node, got: &Got) -> bool {
-    let current = node.log.views.iter().rev().find(|(at, _)| *at <= got.at).map(|(_, view)| view);
+    // Not by the time: who goes on after a pause is told a message and the next view at the same moment.
+    let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));
     let (Some(current), Some(sent)) = (current, sent_at(world, got)) else { return false };
     let led = |leader: &Node| {
         let views = &leader.log.views;

@@ -11,6 +11,8 @@
 //!   anew, and what has come back to them is not sent again to those who lack it.
 //! * Where subgroups merge, what a former coordinator has broadcast may come after what was sent later through the new
 //!   one.
+//! * What the coordinator has not taken from a member that was out of its views for a while may come after what that member
+//!   has sent later: it is sent again as soon as the member sees that it has missed views.
 //! * A message may come when its sender is not in the view any more: it waited for credits at the coordinator.
 //!
 //! Flow control counts a message twice: against its sender on the way to the coordinator, until the coordinator's
@@ -244,8 +246,10 @@ impl Sequencer {
             Some(coordinator) => coordinator.clone(),
             None => return,
         });
-        // After a merge we may have been out of the coordinator's views: it has dropped what we sent meanwhile.
-        if before == self.coordinator && (self.leads(cx) || !view.is_merge()) {
+        // We may have been out of the coordinator's views, before a merge or in views that we have missed: it has dropped
+        // what we sent meanwhile.
+        let may_have_been_out = view.is_merge() || has_missed;
+        if before == self.coordinator && (self.leads(cx) || !may_have_been_out) {
             return;
         }
         self.alone = None;

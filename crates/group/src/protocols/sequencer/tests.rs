@@ -91,6 +91,16 @@ fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_merge() {
     assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
 }
 
+/// The third view was without us, and did not reach us; the fourth is none of a merge.
+#[test]
+fn what_has_not_come_back_goes_to_the_same_coordinator_again_after_a_missed_view() {
+    let mut harness = harness(&[2, 3, 1]);
+    harness.install(view(2, &[2, 3, 1])).raise(Event::View(view(2, &[2, 3, 1])));
+    harness.send(Message::bytes(None, "x")).take_down();
+    harness.install(view(4, &[2, 3, 1])).raise(Event::View(view(4, &[2, 3, 1])));
+    assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
+}
+
 /// The second copy waited for credits at the coordinator until its sender had gone.
 #[test]
 fn a_message_of_a_member_that_is_gone_comes_once() {
