@@ -8,8 +8,8 @@ use std::io::Write;
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use super::{Cluster, range};
 use super::uperf::{Caller, Uperf};
+use super::{Cluster, range};
 
 /// Something that can be set.
 struct Setting {
