@@ -1,6 +1,6 @@
 //! The tools of both sides, each with the other's members.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
 use consort_interop::{Network, Setting, Tool, in_network, in_own_network};
 
@@ -25,6 +25,29 @@ fn chats(setting: &Setting) {
     theirs.wait_for(&["Consort", "hello from here"]);
     theirs.type_line("hello from there");
     ours.wait_for(&["Java: hello from there"]);
+}
+
+/// Who waits to join can be told to give up.
+#[test]
+fn a_signal_ends_who_has_not_joined_yet() {
+    in_own_network("a_signal_ends_who_has_not_joined_yet", async {
+        // Nobody is there, and it waits for somebody for an hour.
+        let setting = Setting::edited("tcp.xml", &[("join_timeout=\"2s\"", "join_timeout=\"1h\"")]);
+        let stack = format!("--config={}", setting.config.display());
+        let mut chat = Tool::consort_with_log(&["chat", &stack, "--bind=127.0.0.1"]);
+        let mut server = Tool::consort_with_log(&["server", &stack, "--bind=127.0.0.1", "--cluster=served"]);
+        for port in [7800, 7801] {
+            // It listens for signals before it listens for members.
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        chat.signal("TERM");
+        chat.wait_for(&["SIGTERM before cluster consort was joined"]);
+        chat.wait_for_death();
+        server.signal("TERM");
+        server.wait_for_end();
+    });
 }
 
 /// JGroups' Probe reads a Consort member, by multicast and over TCP.
