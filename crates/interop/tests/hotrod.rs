@@ -18,6 +18,8 @@ mod certificates;
 mod node;
 #[path = "../../client/tests/it/owners.rs"]
 mod owners;
+#[path = "hotrod/queries.rs"]
+mod queries;
 #[path = "hotrod/releases.rs"]
 mod releases;
 #[path = "hotrod/writes.rs"]

@@ -14,7 +14,7 @@ use crate::answer::Answer;
 use crate::caches::Caches;
 use crate::served::Served;
 use crate::session::Session;
-use crate::{admin, bulk, multimap, pieces, schemas, topology, transactions};
+use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
 
 /// What this server can do.
 const OPCODES: &[Opcode] = &[
@@ -37,6 +37,7 @@ const OPCODES: &[Opcode] = &[
     Opcode::BulkGetKeys,
     Opcode::Size,
     Opcode::Exec,
+    Opcode::Query,
     Opcode::PutAll,
     Opcode::GetAll,
     Opcode::IterationStart,
@@ -155,6 +156,10 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {
             admin::answer(caches, name.as_str(), params).await
         }
+        (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
+            let answered = query::answer(caches, served, &session.access, query, &header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
             let stats = served.stats.told(&served.cache);
             Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
@@ -233,6 +238,7 @@ async fn served(
         | RequestBody::Iteration(_)
         | RequestBody::Listener(_)
         | RequestBody::Multimap(_)
+        | RequestBody::Task(task::Request::Query(_))
         | RequestBody::Transaction(transaction::Request::Prepare(..))
         | RequestBody::Server(server::Request::Stats) => true,
         // Pieces go to a stream, which knows its cache. None may wait here, so that they stay in their order.

@@ -115,6 +115,9 @@ pub const CACHES_MAX: usize = 1_000;
 /// Bytes of a cache's name in the name of the directory of its files, where it stands for people.
 pub const NAME_IN_PLACE_MAX: usize = 64;
 
+/// Entries that a query takes away at the same time: enough to fill messages, few beside what others do.
+pub const DELETED_AT_ONCE: usize = 256;
+
 /// Schemas that are checked. All of them are, whenever one changes.
 pub const SCHEMAS_MAX: usize = 1_000;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_cache::{
     Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
-    ManagerEvent, NotHandedOver, OperationError, Persistence, RawCache, Topology,
+    ManagerEvent, NotHandedOver, OperationError, Persistence, RawCache, Segment, Topology,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
@@ -34,7 +34,7 @@ use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoints};
 use crate::transactions::{self, Transactions};
-use crate::{filter, multimap, places, waiting};
+use crate::{filter, multimap, places, query, waiting};
 
 /// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
 const DEFINITIONS: &str = "___consort_caches";
@@ -90,7 +90,7 @@ pub(crate) struct Caches {
 
 /// A cache for clients that is being opened.
 fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
-    multimap::known(filter::known(manager.open_with(settings.into())))
+    query::known(multimap::known(filter::known(manager.open_with(settings.into()))))
 }
 
 /// Whether a cache is the servers' own.
@@ -240,6 +240,12 @@ impl Caches {
     /// The same, if this server has it.
     pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
         self.transactions.get()
+    }
+
+    /// The segments of a cache that this server has, if it is not the only one that has the cache.
+    pub(crate) fn own_segments(&self, served: &Served) -> Option<Arc<[Segment]>> {
+        let own = self.manager.address();
+        served.look(|topology| topology.read_owners().segments_of(own).collect())
     }
 
     /// The members, if this one is the first of them.

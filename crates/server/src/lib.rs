@@ -57,6 +57,7 @@ mod multimap;
 mod pieces;
 mod places;
 mod predefined;
+mod query;
 mod register;
 mod schemas;
 mod security;

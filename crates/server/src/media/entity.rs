@@ -16,55 +16,22 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
+use consort_query::wire::{
+    EIGHT, ENUM, FOUR, LENGTH, MESSAGE, Raw, TYPE_ID, TYPE_NAME, VARINT, field, packed, put_bytes, put_tag, put_varint,
+    unzigzag, zigzag,
+};
+use consort_query::wrapped::{java_double, java_float};
 use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::types::Types;
-use super::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
-use super::wrapped::{java_double, java_float};
 use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
-
-const TYPE_NAME: u32 = 16;
-const MESSAGE: u32 = 17;
-const ENUM: u32 = 18;
-const TYPE_ID: u32 = 19;
-
-const VARINT: u32 = 0;
-const EIGHT: u32 = 1;
-const LENGTH: u32 = 2;
-const FOUR: u32 = 5;
-
-/// A field's value as it comes.
-#[derive(Clone, Debug)]
-enum Raw {
-    Varint(u64),
-    Eight(u64),
-    Length(Bytes),
-    Four(u32),
-}
-
-/// The next field's number and value; nothing if these bytes are no message, or one with groups.
-fn field(from: &mut Bytes) -> Option<(u32, Raw)> {
-    let tag = varint(from)?;
-    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
-    let raw = match (tag & 7) as u32 {
-        VARINT => Raw::Varint(varint(from)?),
-        EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),
-        LENGTH => {
-            let length = usize::try_from(varint(from)?).ok().filter(|length| *length <= from.len())?;
-            Raw::Length(from.split_to(length))
-        }
-        FOUR => Raw::Four(from.try_get_u32_le().ok()?),
-        _ => return None,
-    };
-    Some((number, raw))
-}
 
 const BROKEN: &str = "it is no message";
 
 /// What a wrapped entity is in JSON; else why it cannot be that.
-pub(crate) fn to_json(mut wrapped: Bytes, types: &Types) -> Result<String, String> {
+pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
     if wrapped.len() > ENTITY_BYTES_MAX {
         return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes does not become JSON"));
     }
@@ -72,7 +39,7 @@ pub(crate) fn to_json(mut wrapped: Bytes, types: &Types) -> Result<String, Strin
     while !wrapped.is_empty() {
         match field(&mut wrapped).ok_or(BROKEN)? {
             (TYPE_NAME, Raw::Length(text)) => {
-                name = Some(std::str::from_utf8(&text).map_err(|_| BROKEN)?.to_owned());
+                name = Some(std::str::from_utf8(text).map_err(|_| BROKEN)?.to_owned());
             }
             (TYPE_ID, Raw::Varint(id)) => {
                 let known = u32::try_from(id).ok().and_then(|id| types.name_of(id));
@@ -106,7 +73,7 @@ fn text(text: &str) -> String {
 }
 
 fn tell_message(
-    mut message: Bytes,
+    mut message: &[u8],
     descriptor: &MessageDescriptor,
     with_type: bool,
     types: &Types,
@@ -116,7 +83,7 @@ fn tell_message(
     let deeper =
         depth.checked_sub(1).ok_or_else(|| format!("it is nested deeper than {ENTITY_NESTING_MAX}"))?;
     // All values of a field together.
-    let mut fields: BTreeMap<u32, Vec<Raw>> = BTreeMap::new();
+    let mut fields: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     while !message.is_empty() {
         let (number, raw) = field(&mut message).ok_or(BROKEN)?;
         // What a newer schema has is left out.
@@ -155,30 +122,30 @@ fn tell_message(
 }
 
 /// Values of a repeated field, also those that are written behind each other.
-fn unpacked(all: Vec<Raw>, kind: &Kind) -> Result<Vec<Raw>, String> {
+fn unpacked<'a>(all: Vec<Raw<'a>>, kind: &Kind) -> Result<Vec<Raw<'a>>, String> {
     if matches!(kind, Kind::String | Kind::Bytes | Kind::Message(_)) {
         return Ok(all);
     }
     let mut each = Vec::new();
     for raw in all {
-        let Raw::Length(mut packed) = raw else {
+        let Raw::Length(mut bytes) = raw else {
             each.push(raw);
             continue;
         };
-        while !packed.is_empty() {
-            let next = match kind {
-                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => packed.try_get_u64_le().ok().map(Raw::Eight),
-                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => packed.try_get_u32_le().ok().map(Raw::Four),
-                _ => varint(&mut packed).map(Raw::Varint),
+        while !bytes.is_empty() {
+            let wire = match kind {
+                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => EIGHT,
+                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => FOUR,
+                _ => VARINT,
             };
-            each.push(next.ok_or(BROKEN)?);
+            each.push(packed(&mut bytes, wire).ok_or(BROKEN)?);
         }
     }
     Ok(each)
 }
 
 fn tell_map(
-    all: &[Raw],
+    all: &[Raw<'_>],
     descriptor: &FieldDescriptor,
     types: &Types,
     depth: usize,
@@ -187,9 +154,9 @@ fn tell_map(
     let Kind::Message(entry) = descriptor.kind() else { return Err(BROKEN.to_owned()) };
     let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
     // The last one with a key counts.
-    let mut entries: BTreeMap<String, Raw> = BTreeMap::new();
+    let mut entries: BTreeMap<String, Raw<'_>> = BTreeMap::new();
     for raw in all {
-        let Raw::Length(mut entry) = raw.clone() else { return Err(BROKEN.to_owned()) };
+        let Raw::Length(mut entry) = *raw else { return Err(BROKEN.to_owned()) };
         let (mut key, mut value) = (absent(&key_kind), absent(&value_kind));
         while !entry.is_empty() {
             match field(&mut entry).ok_or(BROKEN)? {
@@ -214,17 +181,17 @@ fn tell_map(
 }
 
 /// What a map's entry has that is not written.
-fn absent(kind: &Kind) -> Raw {
+fn absent(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
         Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Raw::Four(0),
-        Kind::String | Kind::Bytes | Kind::Message(_) => Raw::Length(Bytes::new()),
+        Kind::String | Kind::Bytes | Kind::Message(_) => Raw::Length(&[]),
         _ => Raw::Varint(0),
     }
 }
 
 fn tell_value(
-    raw: Raw,
+    raw: Raw<'_>,
     kind: &Kind,
     is_repeated: bool,
     types: &Types,
@@ -248,8 +215,8 @@ fn tell_value(
         (Kind::Sfixed32, Raw::Four(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Sfixed64, Raw::Eight(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Bool, Raw::Varint(number)) => write!(out, "{}", number != 0),
-        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", text(&String::from_utf8_lossy(&bytes))),
-        (Kind::Bytes, Raw::Length(bytes)) => write!(out, "\"{}\"", STANDARD.encode(&bytes)),
+        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", text(&String::from_utf8_lossy(bytes))),
+        (Kind::Bytes, Raw::Length(bytes)) => write!(out, "\"{}\"", STANDARD.encode(bytes)),
         (Kind::Enum(descriptor), Raw::Varint(number)) => {
             tell_enum(number as i32, descriptor, out);
             Ok(())
@@ -282,30 +249,26 @@ pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) 
     let mut out = BytesMut::new();
     match types.id_of(name) {
         Some(id) => {
-            put_tag(TYPE_ID, VARINT, &mut out);
+            put_tag(&mut out, TYPE_ID, VARINT);
             put_varint(&mut out, id.into());
         }
         None => {
-            put_tag(TYPE_NAME, LENGTH, &mut out);
+            put_tag(&mut out, TYPE_NAME, LENGTH);
             put_bytes(&mut out, name.as_bytes());
         }
     }
     if let Some(descriptor) = types.enumeration(name) {
         let value = object.get("_value").ok_or("it has no _value")?;
-        put_tag(ENUM, VARINT, &mut out);
+        put_tag(&mut out, ENUM, VARINT);
         put_varint(&mut out, i64::from(enum_number(value, &descriptor)?).cast_unsigned());
         return Ok(out.freeze());
     }
     let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
     let mut body = BytesMut::new();
     put_message(object, &descriptor, &mut body)?;
-    put_tag(MESSAGE, LENGTH, &mut out);
+    put_tag(&mut out, MESSAGE, LENGTH);
     put_bytes(&mut out, &body);
     Ok(out.freeze())
-}
-
-fn put_tag(number: u32, wire: u32, out: &mut BytesMut) {
-    put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
 fn put_message(
@@ -349,7 +312,7 @@ fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut Byte
         };
         put_value(&key, &descriptor.map_entry_key_field(), &mut entry)?;
         put_value(value, &descriptor.map_entry_value_field(), &mut entry)?;
-        put_tag(field.number(), LENGTH, out);
+        put_tag(out, field.number(), LENGTH);
         put_bytes(out, &entry);
     }
     Ok(())
@@ -394,7 +357,7 @@ fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Resu
                 Kind::Fixed64 => unsigned(u64::MAX)?,
                 _ => signed(large.0, large.1)?.cast_unsigned(),
             };
-            put_tag(number, EIGHT, out);
+            put_tag(out, number, EIGHT);
             out.put_u64_le(bits);
             return Ok(());
         }
@@ -404,7 +367,7 @@ fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Resu
                 Kind::Fixed32 => unsigned(u32::MAX.into())? as u32,
                 _ => signed(small.0, small.1)? as u32,
             };
-            put_tag(number, FOUR, out);
+            put_tag(out, number, FOUR);
             out.put_u32_le(bits);
             return Ok(());
         }
@@ -423,12 +386,12 @@ fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Resu
                 (Kind::Bytes, Value::String(text)) => STANDARD.decode(text).map_err(|_| refused())?.into(),
                 _ => return Err(refused()),
             };
-            put_tag(number, LENGTH, out);
+            put_tag(out, number, LENGTH);
             put_bytes(out, &bytes);
             return Ok(());
         }
     };
-    put_tag(number, VARINT, out);
+    put_tag(out, number, VARINT);
     put_varint(out, varint);
     Ok(())
 }
@@ -502,11 +465,11 @@ mod tests {
         ] {
             let wrapped = read(json).unwrap();
             assert_eq!(wrapped, bytes(hex), "{json}");
-            assert_eq!(to_json(wrapped, &types()).as_deref(), Ok(json));
+            assert_eq!(to_json(&wrapped, &types()).as_deref(), Ok(json));
         }
         // What is written though it has nothing is told, too.
         let defaults = bytes("82010973686f702e426f6f6b8a01040a001000");
-        assert_eq!(to_json(defaults, &types()).unwrap(), r#"{"_type":"shop.Book","title":"","pages":0}"#);
+        assert_eq!(to_json(&defaults, &types()).unwrap(), r#"{"_type":"shop.Book","title":"","pages":0}"#);
     }
 
     #[test]
@@ -519,7 +482,7 @@ mod tests {
             r#"{"_type":"shop.Book","price":"NaN","sf":-7,"ds":[1.0,-0.0,1.0E300,"-Infinity"]}"#,
             r#"{"_type":"shop.Book","next":{"next":{"title":"a\u0007\"é"}}}"#,
         ] {
-            assert_eq!(to_json(read(json).unwrap(), &types()).as_deref(), Ok(json));
+            assert_eq!(to_json(&read(json).unwrap(), &types()).as_deref(), Ok(json));
         }
         // Other ways to say the same.
         for (json, same) in [
@@ -529,11 +492,11 @@ mod tests {
                 r#"{"_type":"shop.Book","title":"7","pages":7,"years":[7]}"#,
             ),
         ] {
-            assert_eq!(to_json(read(json).unwrap(), &types()).as_deref(), Ok(same));
+            assert_eq!(to_json(&read(json).unwrap(), &types()).as_deref(), Ok(same));
         }
         // Packed, and a field that the schema does not have.
         let packed = bytes("82010973686f702e426f6f6b8a01082a03010203f83f07");
-        assert_eq!(to_json(packed, &types()).unwrap(), r#"{"_type":"shop.Book","years":[1,2,3]}"#);
+        assert_eq!(to_json(&packed, &types()).unwrap(), r#"{"_type":"shop.Book","years":[1,2,3]}"#);
     }
 
     #[test]
@@ -563,23 +526,23 @@ mod tests {
         let whole = bytes("82010973686f702e426f6f6b8a01090a04456d6d6110da03");
         let type_alone = 12;
         for length in (1..whole.len()).filter(|length| *length != type_alone) {
-            assert!(to_json(whole.slice(..length), &types()).is_err(), "{length}");
+            assert!(to_json(&whole[..length], &types()).is_err(), "{length}");
         }
         for hex in ["8a0100", "98018a843d8a0100", "d80102980100", "82010973686f702e426f6f6b8a01020b0c", "00"]
         {
-            assert!(to_json(bytes(hex), &types()).is_err(), "{hex}");
+            assert!(to_json(&bytes(hex), &types()).is_err(), "{hex}");
         }
         // A message within a message, without end.
         let mut nested = BytesMut::new();
         for _ in 0..1_000 {
             let inner = nested.split().freeze();
-            put_tag(24, LENGTH, &mut nested);
+            put_tag(&mut nested, 24, LENGTH);
             put_bytes(&mut nested, &inner);
         }
         let mut wrapped = BytesMut::from(&bytes("82010973686f702e426f6f6b")[..]);
-        put_tag(MESSAGE, LENGTH, &mut wrapped);
+        put_tag(&mut wrapped, MESSAGE, LENGTH);
         put_bytes(&mut wrapped, &nested);
-        let told = to_json(wrapped.freeze(), &types()).unwrap_err();
+        let told = to_json(&wrapped, &types()).unwrap_err();
         assert!(told.contains("nested deeper"), "{told}");
     }
 }

@@ -3,13 +3,13 @@
 
 use bytes::Bytes;
 use consort_hotrod::MediaType;
+use consort_query::Wrapped;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::charset::Charset;
 use super::entity;
 use super::types::Types;
-use super::wrapped::Wrapped;
 use crate::bounds::ENTITY_JSON_MAX;
 
 /// What keys or values are.
@@ -44,6 +44,12 @@ pub(crate) enum ConversionError {
 }
 
 impl Format {
+    /// Texts as they are written here.
+    pub(crate) const TEXT: Self = Self::Text(Charset::Utf8);
+
+    /// JSON in the same way.
+    pub(crate) const JSON: Self = Self::Json(Charset::Utf8);
+
     /// All that become each other.
     pub(crate) const ALL: [Self; 8] = [
         Self::Octets,
@@ -177,7 +183,7 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
             let text = wrapped.to_json().ok_or("JSON has no such number")?;
             Ok(charset.encode(&text))
         }
-        (Format::Json(charset), None) => Ok(charset.encode(&entity::to_json(bytes, types)?)),
+        (Format::Json(charset), None) => Ok(charset.encode(&entity::to_json(&bytes, types)?)),
         (Format::Text(_), None) => Err(UNKNOWN.to_owned()),
         _ => Ok(bytes),
     }

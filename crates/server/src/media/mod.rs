@@ -10,8 +10,6 @@ mod conversion;
 mod entity;
 mod format;
 mod types;
-mod wire;
-mod wrapped;
 
 pub(crate) use conversion::Conversion;
 pub(crate) use format::{ConversionError, Format};
@@ -74,6 +72,11 @@ impl Encoding {
     pub(crate) fn texts() -> Self {
         let text = Kept { media_type: MediaType::TEXT, format: Format::Text(charset::Charset::Utf8) };
         Self { key: Some(text.clone()), value: Some(text), old_clients: Some(Format::Protostream) }
+    }
+
+    /// Whether values are what queries look into, or may be.
+    pub(crate) fn is_queried(&self) -> bool {
+        self.value.as_ref().is_none_or(|kept| kept.format == Format::Protostream)
     }
 
     /// What clients are told that keys and values are.

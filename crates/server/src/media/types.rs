@@ -72,6 +72,20 @@ impl Types {
     }
 }
 
+impl consort_query::Types for Types {
+    fn message(&self, name: &str) -> Option<MessageDescriptor> {
+        self.message(name)
+    }
+
+    fn id(&self, name: &str) -> Option<u32> {
+        self.id_of(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.pool.all_messages().map(|message| message.full_name().to_owned()).collect()
+    }
+}
+
 impl fmt::Debug for Types {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} types of schemas", self.pool.all_messages().len() + self.pool.all_enums().len())

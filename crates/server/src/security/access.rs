@@ -52,7 +52,12 @@ impl Access {
             Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,
             needed => needed,
         };
-        let operation = body.opcode().name();
+        self.refusal_of(needed, body.opcode().name())
+    }
+
+    /// Why an operation is not done that needs this, if it is not.
+    pub(crate) fn refusal_of(&self, needed: Permission, operation: &str) -> Option<Answer> {
+        self.authenticator.as_ref()?;
         let Some(user) = self.user.get() else { return Some(stranger(operation)) };
         if user.may(needed) {
             return None;

@@ -6,40 +6,47 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 
-use super::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
+use crate::wire::{put_bytes, put_varint, unzigzag, varint, zigzag};
 
 /// What is wrapped.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Wrapped {
+pub enum Wrapped {
+    /// Of 64 bits.
     Double(f64),
+    /// Of 32 bits.
     Float(f32),
     /// With the number of its field, which says how it is written.
     Integer(u32, i64),
+    /// The same without a sign.
     Unsigned(u32, u64),
+    /// True or false.
     Bool(bool),
+    /// A text.
     Text(String),
+    /// Bytes.
     Bytes(Bytes),
+    /// A character.
     Char(char),
 }
 
-const DOUBLE: u32 = 1;
-const FLOAT: u32 = 2;
-const INT64: u32 = 3;
-const UINT64: u32 = 4;
-const INT32: u32 = 5;
-const FIXED64: u32 = 6;
-const FIXED32: u32 = 7;
-const BOOL: u32 = 8;
-const TEXT: u32 = 9;
-const BYTES: u32 = 10;
-const UINT32: u32 = 11;
-const SFIXED32: u32 = 12;
-const SFIXED64: u32 = 13;
-const SINT32: u32 = 14;
-const SINT64: u32 = 15;
-const CHAR: u32 = 20;
-const SHORT: u32 = 21;
-const BYTE: u32 = 22;
+pub(crate) const DOUBLE: u32 = 1;
+pub(crate) const FLOAT: u32 = 2;
+pub(crate) const INT64: u32 = 3;
+pub(crate) const UINT64: u32 = 4;
+pub(crate) const INT32: u32 = 5;
+pub(crate) const FIXED64: u32 = 6;
+pub(crate) const FIXED32: u32 = 7;
+pub(crate) const BOOL: u32 = 8;
+pub(crate) const TEXT: u32 = 9;
+pub(crate) const BYTES: u32 = 10;
+pub(crate) const UINT32: u32 = 11;
+pub(crate) const SFIXED32: u32 = 12;
+pub(crate) const SFIXED64: u32 = 13;
+pub(crate) const SINT32: u32 = 14;
+pub(crate) const SINT64: u32 = 15;
+pub(crate) const CHAR: u32 = 20;
+pub(crate) const SHORT: u32 = 21;
+pub(crate) const BYTE: u32 = 22;
 
 /// The names of protobuf's types, which JSON has.
 const TYPES: &[(u32, &str)] = &[
@@ -81,7 +88,7 @@ const fn wire(field: u32) -> Option<Wire> {
 
 impl Wrapped {
     /// What these bytes wrap; nothing if that is something else, a message above all.
-    pub(crate) fn read(mut from: Bytes) -> Option<Self> {
+    pub fn read(mut from: Bytes) -> Option<Self> {
         let tag = varint(&mut from)?;
         let field = u32::try_from(tag >> 3).ok()?;
         let wire = wire(field)?;
@@ -147,7 +154,7 @@ impl Wrapped {
     }
 
     /// As clients send it.
-    pub(crate) fn write(&self) -> Bytes {
+    pub fn write(&self) -> Bytes {
         let mut out = BytesMut::new();
         let field = self.field();
         let wire = match wire(field) {
@@ -176,7 +183,7 @@ impl Wrapped {
     }
 
     /// As Java has it as text; nothing for bytes, of which it has none.
-    pub(crate) fn to_text(&self) -> Option<String> {
+    pub fn to_text(&self) -> Option<String> {
         Some(match self {
             Self::Double(number) => java_double(*number),
             Self::Float(number) => java_float(*number),
@@ -192,7 +199,7 @@ impl Wrapped {
     }
 
     /// As Infinispan's JSON has it: `{"_type":"string","_value":"…"}`. Nothing for numbers that JSON does not have.
-    pub(crate) fn to_json(&self) -> Option<String> {
+    pub fn to_json(&self) -> Option<String> {
         // What is smaller than a number of 32 bits is one there.
         let name = TYPES.iter().find(|(field, _)| *field == self.field()).map_or("int32", |(_, name)| *name);
         let value = match self {
@@ -209,12 +216,12 @@ impl Wrapped {
     }
 
     /// Whether this is the name of something that is wrapped without a schema.
-    pub(super) fn is_known(name: &str) -> bool {
+    pub fn is_known(name: &str) -> bool {
         TYPES.iter().any(|(_, known)| *known == name)
     }
 
     /// What JSON with this type says; else why it does not.
-    pub(super) fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
+    pub fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(_, known)| *known == name);
         let (field, _) = *known.ok_or_else(|| format!("'{name}' is no number, no text and no bytes"))?;
         let value = object.get("_value").ok_or("it has no _value")?;
@@ -242,12 +249,12 @@ impl Wrapped {
 }
 
 /// As Java writes it.
-pub(super) fn java_double(number: f64) -> String {
+pub fn java_double(number: f64) -> String {
     java_number(&format!("{number:e}"))
 }
 
 /// The same, with fewer digits.
-pub(super) fn java_float(number: f32) -> String {
+pub fn java_float(number: f32) -> String {
     java_number(&format!("{number:e}"))
 }
 

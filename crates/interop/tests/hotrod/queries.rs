@@ -1,0 +1,87 @@
+//! Queries of the unmodified Java client: what we answer to them is what Infinispan's own server answers, and where it is not
+//! that, it is what is written down.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use consort_interop::{Tool, in_own_network};
+use consort_jgroups::{HotRodClient, InfinispanServer};
+use tokio::time::timeout;
+
+use super::{PATIENCE, Running, command};
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/hotrod").join(name)
+}
+
+/// What the program says that asks a server all queries of a file.
+async fn answers(at: &str, intelligence: &str, version: &str, queries: &str, cache: &str) -> String {
+    let queries = file(queries).display().to_string();
+    let arguments = [at, intelligence, version, &queries, cache].map(str::to_owned).to_vec();
+    let mut command = command("Queries", arguments).await;
+    command.stdin(Stdio::null());
+    let running = tokio::task::spawn_blocking(move || command.output());
+    let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("\nok "), "Queries:\n{said}{why}");
+    said
+}
+
+/// The first thing that is not the same, with the query that it is of.
+fn assert_same(ours: &str, theirs: &str) {
+    let mut query = "";
+    for (our, their) in ours.lines().zip(theirs.lines()) {
+        if !our.starts_with(' ') {
+            query = our;
+        }
+        assert_eq!(our, their, "{query}");
+    }
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+}
+
+#[test]
+fn java_is_answered_as_by_infinispan() {
+    // Maven cannot be reached out of a network of the test's own.
+    let prepared = InfinispanServer::prepare().unwrap_or_else(|why| panic!("Infinispan's server: {why}"));
+    HotRodClient::prepare().unwrap_or_else(|why| panic!("Java interop: {why}"));
+    in_own_network("queries::java_is_answered_as_by_infinispan", async move {
+        let command = prepared.command("Q", 21222).unwrap_or_else(|why| panic!("Infinispan's server: {why}"));
+        let mut infinispan = Tool::start(command);
+        infinispan.wait_for(&[InfinispanServer::READY]);
+        let server = Running::start("queries", "A").await;
+        let version = "PROTOCOL_VERSION_AUTO";
+        let theirs = answers("127.0.0.1:21222", "BASIC", version, "queries.txt", "items").await;
+        let ours = answers(&server.at, "BASIC", version, "queries.txt", "items").await;
+        assert_same(&ours, &theirs);
+        server.end().await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks() {
+    let (server, servers) = (Running::start("queries-one", "A").await, Running::three("queries-three").await);
+    let one = answers(&server.at, "BASIC", "PROTOCOL_VERSION_30", "queries.txt", "items").await;
+    let all = "HASH_DISTRIBUTION_AWARE";
+    for (version, server) in [("PROTOCOL_VERSION_31", 0), ("PROTOCOL_VERSION_40", 1), ("PROTOCOL_VERSION_41", 2)] {
+        let three = answers(&servers[server].at, all, version, "queries.txt", version).await;
+        assert_same(&three, &one);
+    }
+    server.end().await;
+    for server in servers {
+        server.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_is_answered_what_is_written_down_where_infinispan_answers_something_else() {
+    let servers = Running::three("queries-differ").await;
+    let ours = answers(&servers[0].at, "BASIC", "PROTOCOL_VERSION_AUTO", "queries-differ.txt", "items").await;
+    let written = std::fs::read_to_string(file("queries-differ.txt")).unwrap();
+    let written: String =
+        written.lines().filter(|line| !line.starts_with("//")).flat_map(|line| [line, "\n"]).collect();
+    assert_same(ours.strip_suffix("ok 0\n").expect("its end"), &written);
+    for server in servers {
+        server.end().await;
+    }
+}

@@ -1,0 +1,129 @@
+//! What many values become: counts, sums, means, the least and the largest.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::grouping::Counted;
+use crate::row::Cell;
+use crate::syntax::Function;
+use crate::value::{Scalar, Value};
+
+/// What has become of the rows so far.
+#[derive(Clone, Debug)]
+pub(crate) enum Total {
+    Count(i64),
+    /// The values themselves, as they are wrapped.
+    Distinct(BTreeSet<Bytes>),
+    Whole(Option<i64>),
+    Broken(Sum),
+    Mean(Sum),
+    Best(Ordering, Option<Value<'static>>),
+}
+
+/// A sum that is as good as one in twice the digits, as Java's streams have it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Sum {
+    count: u64,
+    sum: f64,
+    lost: f64,
+    /// Where what is infinite is lost otherwise.
+    simple: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64, count: u64) {
+        self.count += count;
+        self.simple += value;
+        let wanted = value - self.lost;
+        let sum = self.sum + wanted;
+        self.lost = (sum - self.sum) - wanted;
+        self.sum = sum;
+    }
+
+    fn sum(&self) -> Option<f64> {
+        let sum = self.sum - self.lost;
+        let is_lost = sum.is_nan() && self.simple.is_infinite();
+        (self.count > 0).then_some(if is_lost { self.simple } else { sum })
+    }
+}
+
+impl Total {
+    pub(crate) fn of(counted: &Counted) -> Self {
+        match (counted.function, counted.scalar) {
+            (Function::Count, _) if counted.is_distinct => Self::Distinct(BTreeSet::new()),
+            (Function::Count, _) => Self::Count(0),
+            (Function::Avg, _) => Self::Mean(Sum::default()),
+            (Function::Sum, Scalar::Float | Scalar::Double) => Self::Broken(Sum::default()),
+            (Function::Sum, _) => Self::Whole(None),
+            (Function::Min, _) => Self::Best(Ordering::Less, None),
+            (Function::Max, _) => Self::Best(Ordering::Greater, None),
+        }
+    }
+
+    /// Adds so many rows with these values, or without a column. Returns how many bytes more it holds.
+    pub(crate) fn add(&mut self, count: u32, cell: Option<&Cell>) -> usize {
+        let Some(cell) = cell else {
+            if let Self::Count(all) = self {
+                *all += i64::from(count);
+            }
+            return 0;
+        };
+        cell.iter().filter(|value| !value.is_empty()).map(|value| self.add_value(count, value)).sum()
+    }
+
+    fn add_value(&mut self, count: u32, wrapped: &Bytes) -> usize {
+        match self {
+            Self::Count(all) => *all += i64::from(count),
+            Self::Distinct(values) => {
+                const EACH: usize = 64;
+                // A part of what it came in would keep all of that.
+                let is_new = !values.contains(wrapped) && values.insert(Bytes::copy_from_slice(wrapped));
+                return if is_new { EACH + wrapped.len() } else { 0 };
+            }
+            total => {
+                let Some(value) = Value::read(wrapped.clone()) else { return 0 };
+                total.add_read(count, value);
+            }
+        }
+        0
+    }
+
+    fn add_read(&mut self, count: u32, value: Value<'static>) {
+        let whole = match value {
+            Value::Int(number) => i64::from(number),
+            Value::Long(number) => number,
+            _ => 0,
+        };
+        let broken = match value {
+            Value::Float(number) => f64::from(number),
+            Value::Double(number) => number,
+            _ => whole as f64,
+        };
+        match self {
+            Self::Whole(sum) => {
+                *sum = Some(sum.unwrap_or(0).wrapping_add(whole.wrapping_mul(i64::from(count))));
+            }
+            Self::Broken(sum) | Self::Mean(sum) => sum.add(broken * f64::from(count), count.into()),
+            Self::Best(wanted, best) => {
+                if best.as_ref().is_none_or(|best| value.order(best) == *wanted) {
+                    *best = Some(value);
+                }
+            }
+            Self::Count(_) | Self::Distinct(_) => {}
+        }
+    }
+
+    /// What has become of all.
+    pub(crate) fn value(self) -> Option<Value<'static>> {
+        match self {
+            Self::Count(count) => Some(Value::Long(count)),
+            Self::Distinct(values) => Some(Value::Long(i64::try_from(values.len()).unwrap_or(i64::MAX))),
+            Self::Whole(sum) => sum.map(Value::Long),
+            Self::Broken(sum) => sum.sum().map(Value::Double),
+            Self::Mean(sum) => sum.sum().map(|total| Value::Double(total / sum.count as f64)),
+            Self::Best(_, best) => best,
+        }
+    }
+}

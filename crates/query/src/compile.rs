@@ -1,0 +1,454 @@
+//! What there is to do for a query, once its type and its parameters are known.
+
+use std::collections::BTreeMap;
+
+use crate::bounds::{COLUMNS_MAX, PARAMETERS_MAX};
+use crate::condition::{Condition, Predicate, Test};
+use crate::error::{QueryError, Wrong};
+use crate::grouping::{Counted, Grouping};
+use crate::like::Like;
+use crate::literal::Beside;
+use crate::plan::{Column, Plan};
+use crate::scope::{Field, Meant, Scope, Types};
+use crate::shape::Shape;
+use crate::syntax::{self, Aggregate, Comparison, Expr, Function, Given, Literal, Statement, Term};
+use crate::value::{Scalar, Value};
+use crate::wrapped::Wrapped;
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+/// A query that can be answered: what owners are told, and what becomes of what they tell.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compiled {
+    /// For owners.
+    pub plan: Plan,
+    /// How they are asked.
+    pub source: Source,
+    /// What each column of the answer is called; nothing if entities are answered.
+    pub names: Vec<String>,
+    pub(crate) answer: Answer,
+}
+
+/// How owners are asked for what a query needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Not at all: nothing can be found.
+    Nothing,
+    /// For the row of each entity ([`Plan::row`]).
+    Rows,
+    /// For what a reduction makes of them ([`Plan::reduce`]).
+    Parts,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Answer {
+    /// Rows: so many columns of them are told, and those that follow are what they are ordered by, downwards or not.
+    Rows { told: usize, order: Vec<bool> },
+    Groups(Grouping),
+}
+
+/// What a term of a condition is: where its values are, and what stands beside it; nothing for messages.
+struct Side {
+    slot: usize,
+    name: String,
+    beside: Option<Beside>,
+}
+
+impl Statement {
+    /// Says what there is to do.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] for names that mean nothing, values that are none of their fields, and what is not here.
+    pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
+        if parameters.len() > PARAMETERS_MAX {
+            return Err(Wrong::Unsupported("a query has 10,000 parameters at most").into());
+        }
+        let scope = Scope::of(&self.text, &self.from, types)?;
+        let mut making = Making { scope, parameters, shape: Shape::default(), slots: 0, columns: Vec::new() };
+        let condition = match &self.filter {
+            Some(filter) => making.condition(filter, false, &mut |making, term| making.side(term))?,
+            None => Condition::Constant(true),
+        };
+        let is_aggregate = |term: &Term| matches!(term, Term::Aggregate(_));
+        let is_grouped = self.is_distinct
+            || !self.group.is_empty()
+            || self.select.iter().any(is_aggregate)
+            || self.order.iter().any(|order| is_aggregate(&order.by));
+        let (names, answer) = if is_grouped { making.groups(self)? } else { making.rows(self)? };
+        let finds_nothing = condition == Condition::Constant(false)
+            || matches!(&answer, Answer::Groups(grouping) if grouping.having == Condition::Constant(false));
+        let source = match &answer {
+            _ if finds_nothing => Source::Nothing,
+            Answer::Rows { .. } => Source::Rows,
+            Answer::Groups(_) => Source::Parts,
+        };
+        let Making { scope, shape, slots, columns, .. } = making;
+        let type_name = scope.of.full_name().to_owned();
+        let type_id = types.id(&type_name);
+        Ok(Compiled { plan: Plan { type_name, type_id, slots, shape, condition, columns }, source, names, answer })
+    }
+}
+
+struct Making<'q> {
+    scope: Scope<'q>,
+    parameters: &'q BTreeMap<String, Wrapped>,
+    shape: Shape,
+    slots: usize,
+    columns: Vec<Column>,
+}
+
+/// Finds what a term means in a condition.
+type Sides<'f, 'q> = dyn FnMut(&mut Making<'q>, &Term) -> Result<Side> + 'f;
+
+impl<'q> Making<'q> {
+    fn wrong<T>(&self, at: usize, wrong: Wrong) -> Result<T> {
+        Err(self.scope.wrong(at, wrong))
+    }
+
+    /// Where a field's values will be.
+    fn slot(&mut self, field: &Field) -> Result<usize> {
+        let slot = self.shape.add(&field.path, self.slots).ok_or(Wrong::Path)?;
+        self.slots = self.slots.max(slot + 1);
+        if self.slots > COLUMNS_MAX { Err(Wrong::Columns.into()) } else { Ok(slot) }
+    }
+
+    /// A column with this; one that is there if there is one.
+    fn column(&mut self, column: Column) -> Result<usize> {
+        if let Some(at) = self.columns.iter().position(|there| *there == column) {
+            return Ok(at);
+        }
+        self.new_column(column)
+    }
+
+    fn new_column(&mut self, column: Column) -> Result<usize> {
+        if self.columns.len() == COLUMNS_MAX {
+            return Err(Wrong::Columns.into());
+        }
+        self.columns.push(column);
+        Ok(self.columns.len() - 1)
+    }
+
+    /// A field that a path has to mean.
+    fn field(&self, path: &syntax::Path) -> Result<Field> {
+        match self.scope.meant(path)? {
+            Meant::Field(field) => Ok(field),
+            Meant::Entity => self.wrong(path.at, Wrong::Entity(path.text())),
+        }
+    }
+
+    /// A term of a WHERE.
+    fn side(&mut self, term: &Term) -> Result<Side> {
+        let path = match term {
+            Term::Path(path) => path,
+            Term::Aggregate(Aggregate { at, function, .. }) => {
+                let wrong = Wrong::Aggregate { number: 15, clause: "WHERE", function: function.name() };
+                return self.wrong(*at, wrong);
+            }
+            Term::Version(path) | Term::Score(path) => {
+                return self.wrong(path.at, Wrong::Unsupported("versions and scores are only selected"));
+            }
+        };
+        let field = self.field(path)?;
+        let slot = self.slot(&field)?;
+        let beside =
+            field.scalar().map(|scalar| Beside::of(field.name.clone(), scalar, field.kind().as_ref()));
+        Ok(Side { slot, name: field.name, beside })
+    }
+
+    fn condition(&mut self, expr: &Expr, is_negated: bool, sides: &mut Sides<'_, 'q>) -> Result<Condition> {
+        Ok(match expr {
+            Expr::Constant(is) => Condition::Constant(*is != is_negated),
+            Expr::Not(expr) => self.condition(expr, !is_negated, sides)?,
+            Expr::All(all) | Expr::Any(all) => {
+                let is_all = matches!(expr, Expr::All(_)) != is_negated;
+                let all = all.iter().map(|one| self.condition(one, is_negated, sides));
+                let all = all.collect::<Result<Vec<_>>>()?;
+                if is_all { Condition::all(all) } else { Condition::any(all) }
+            }
+            Expr::Test(term, test) => {
+                let side = sides(self, term)?;
+                self.test(term, test, &side, is_negated)?
+            }
+        })
+    }
+
+    fn test(&self, term: &Term, test: &syntax::Test, side: &Side, is_negated: bool) -> Result<Condition> {
+        let slot = side.slot;
+        let tested = |of, is_negated| Condition::Test(Test { slot, is_negated, of });
+        if *test == syntax::Test::Null {
+            return Ok(tested(Predicate::Null, is_negated));
+        }
+        let Some(beside) = &side.beside else {
+            return self.wrong(term.at(), Wrong::Embedded(side.name.clone()));
+        };
+        let value = |literal: &Literal| {
+            let value = beside.value(&literal.of, self.parameters);
+            value.map_err(|wrong| self.scope.wrong(literal.at, wrong))
+        };
+        // Being less is the opposite of being at least as large, of which neither holds where there is no value.
+        let compared = |comparison, value: Value<'static>| match (comparison, is_negated) {
+            (Comparison::Equal, _) => tested(Predicate::Compare(comparison, value), is_negated),
+            (comparison, false) => tested(Predicate::Compare(comparison, value), false),
+            (comparison, true) => tested(Predicate::Compare(opposite(comparison), value), false),
+        };
+        Ok(match test {
+            syntax::Test::Null => tested(Predicate::Null, is_negated),
+            syntax::Test::Compare(comparison, literal) => {
+                if beside.scalar == Scalar::Bytes && *comparison != Comparison::Equal {
+                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                }
+                compared(*comparison, value(literal)?)
+            }
+            syntax::Test::Between(low, high) => {
+                if beside.scalar == Scalar::Bytes {
+                    return self.wrong(term.at(), unordered(&side.name, beside.scalar));
+                }
+                let both = vec![
+                    compared(Comparison::GreaterOrEqual, value(low)?),
+                    compared(Comparison::LessOrEqual, value(high)?),
+                ];
+                if is_negated { Condition::any(both) } else { Condition::all(both) }
+            }
+            syntax::Test::In(all) => {
+                let each = all.iter().map(|literal| Ok(compared(Comparison::Equal, value(literal)?)));
+                let each = each.collect::<Result<Vec<_>>>()?;
+                if is_negated { Condition::all(each) } else { Condition::any(each) }
+            }
+            syntax::Test::Like(literal, escape) => {
+                let pattern = self.pattern(literal, &side.name, beside.scalar)?;
+                let like = Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;
+                tested(Predicate::Like(like), is_negated)
+            }
+        })
+    }
+
+    fn pattern(&self, literal: &Literal, name: &str, scalar: Scalar) -> Result<String> {
+        if scalar != Scalar::Text {
+            let wrong = Wrong::Kind { name: name.to_owned(), has: scalar.told(), wanted: "pattern" };
+            return self.wrong(literal.at, wrong);
+        }
+        match &literal.of {
+            Given::Text(text) => Ok(text.clone()),
+            Given::Parameter(parameter) => match self.parameters.get(parameter) {
+                Some(Wrapped::Text(text)) => Ok(text.clone()),
+                Some(_) => {
+                    let (name, field) = (parameter.clone(), name.to_owned());
+                    self.wrong(literal.at, Wrong::Parameter { name, value: "no text".to_owned(), field })
+                }
+                None => self.wrong(literal.at, Wrong::Unset(parameter.clone())),
+            },
+        }
+    }
+
+    /// A field with one value of an order.
+    fn single(&mut self, path: &syntax::Path, number: u8, place: &'static str) -> Result<(Field, Scalar)> {
+        let field = self.field(path)?;
+        let Some(scalar) = field.scalar() else {
+            let (of, name) = (self.scope.of.full_name().to_owned(), field.name);
+            return self.wrong(path.at, Wrong::Selected { of, name });
+        };
+        if field.is_repeated() {
+            return self.wrong(path.at, Wrong::Repeated { number, name: field.name, place });
+        }
+        Ok((field, scalar))
+    }
+
+    fn rows(&mut self, statement: &Statement) -> Result<(Vec<String>, Answer)> {
+        let mut names = Vec::new();
+        for term in &statement.select {
+            let (name, column) = match term {
+                Term::Path(path) => match self.scope.meant(path)? {
+                    Meant::Entity => (ENTITY.to_owned(), Column::Entity),
+                    Meant::Field(_) => {
+                        let (field, _) = self.single(path, 27, "projected")?;
+                        (field.name.clone(), Column::Slot(self.slot(&field)?))
+                    }
+                },
+                Term::Version(path) => (self.of_entity("version()", path)?, Column::Version),
+                Term::Score(path) => (self.of_entity("score()", path)?, Column::Nothing),
+                Term::Aggregate(_) => return Err(Wrong::Projections.into()),
+            };
+            self.new_column(column)?;
+            names.push(name);
+        }
+        if statement.is_delete {
+            self.new_column(Column::Version)?;
+        } else if names.is_empty() {
+            self.new_column(Column::Entity)?;
+        }
+        let (told, mut order) = (self.columns.len(), Vec::new());
+        for by in &statement.order {
+            let Term::Path(path) = &by.by else {
+                let wrong = Wrong::Unsupported("versions and scores are no order here");
+                return self.wrong(by.by.at(), wrong);
+            };
+            let (field, scalar) = self.single(path, 24, "used in the ORDER BY clause")?;
+            if scalar == Scalar::Bytes {
+                return self.wrong(path.at, unordered(&field.name, scalar));
+            }
+            let slot = self.slot(&field)?;
+            self.new_column(Column::Slot(slot))?;
+            order.push(by.is_descending);
+        }
+        Ok((names, Answer::Rows { told, order }))
+    }
+
+    /// The name of something that only entities have.
+    fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
+        match self.scope.meant(path)? {
+            Meant::Entity => Ok(name.to_owned()),
+            Meant::Field(_) => {
+                self.wrong(path.at, Wrong::Unsupported("it is of entities, which have an alias, not of fields"))
+            }
+        }
+    }
+
+    fn groups(&mut self, statement: &Statement) -> Result<(Vec<String>, Answer)> {
+        if statement.select.is_empty() {
+            return Err(Wrong::Projections.into());
+        }
+        let is_aggregated = statement.select.iter().any(|term| matches!(term, Term::Aggregate(_)));
+        // Rows that are to be different are groups without anything that is counted.
+        let by_distinct = statement.is_distinct && statement.group.is_empty() && !is_aggregated;
+        let by = if by_distinct { &statement.select } else { &statement.group };
+        let mut groups = Groups { keys: Vec::new(), aggregates: Vec::new() };
+        for term in by {
+            let path = match term {
+                Term::Path(path) => path,
+                Term::Aggregate(Aggregate { at, function, .. }) => {
+                    let wrong = Wrong::Aggregate { number: 16, clause: "GROUP BY", function: function.name() };
+                    return self.wrong(*at, wrong);
+                }
+                Term::Version(path) | Term::Score(path) => {
+                    return self.wrong(path.at, Wrong::Unsupported("versions and scores make no groups"));
+                }
+            };
+            if matches!(self.scope.meant(path)?, Meant::Entity) {
+                return self.wrong(path.at, Wrong::Unsupported("entities are different from each other in any case"));
+            }
+            let (field, scalar) = self.single(path, 23, "used in the GROUP BY clause")?;
+            if groups.keys.iter().all(|(name, ..)| *name != field.name) {
+                let slot = self.slot(&field)?;
+                self.column(Column::Slot(slot))?;
+                let beside = Beside::of(field.name.clone(), scalar, field.kind().as_ref());
+                groups.keys.push((field.name, Some(beside)));
+            }
+        }
+        let keys = groups.keys.len();
+        let (mut names, mut told, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        for term in &statement.select {
+            let (name, at) = groups.place(self, term)?;
+            names.push(name);
+            told.push(at);
+        }
+        for by in &statement.order {
+            order.push((groups.place(self, &by.by)?.1, by.is_descending));
+        }
+        let having = match &statement.having {
+            Some(having) => self.condition(having, false, &mut |making, term| groups.side(making, term))?,
+            None => Condition::Constant(true),
+        };
+        let aggregates = groups.aggregates.into_iter().map(|(_, counted)| counted).collect();
+        Ok((names, Answer::Groups(Grouping { keys, aggregates, having, told, order })))
+    }
+}
+
+/// What entities are called among columns.
+pub const ENTITY: &str = "*";
+
+/// The values of groups.
+struct Groups {
+    keys: Vec<(String, Option<Beside>)>,
+    aggregates: Vec<(String, Counted)>,
+}
+
+impl Groups {
+    /// What a term is called, and which of a group's values it is.
+    fn place(&mut self, making: &mut Making<'_>, term: &Term) -> Result<(String, usize)> {
+        match term {
+            Term::Aggregate(aggregate) => self.aggregate(making, aggregate),
+            Term::Path(path) => {
+                let name = match making.scope.meant(path)? {
+                    Meant::Field(field) => field.name,
+                    Meant::Entity => path.text(),
+                };
+                match self.keys.iter().position(|(key, _)| *key == name) {
+                    Some(at) => Ok((name, at)),
+                    None => making.wrong(path.at, Wrong::Grouped(name)),
+                }
+            }
+            Term::Version(path) | Term::Score(path) => making.wrong(path.at, Wrong::Grouped(path.text())),
+        }
+    }
+
+    fn aggregate(&mut self, making: &mut Making<'_>, aggregate: &Aggregate) -> Result<(String, usize)> {
+        let Aggregate { at, function, is_distinct, of } = aggregate;
+        let of = match of {
+            None => None,
+            Some(path) => match making.scope.meant(path)? {
+                Meant::Entity if *function == Function::Count && !is_distinct => None,
+                Meant::Entity => return making.wrong(path.at, Wrong::Entity(path.text())),
+                Meant::Field(field) => Some(field),
+            },
+        };
+        let name = of.as_ref().map_or_else(|| ENTITY.to_owned(), |field| field.name.clone());
+        let name = format!("{}({}{name})", function.name(), if *is_distinct { "DISTINCT " } else { "" });
+        let (column, scalar) = match of {
+            None => (None, Scalar::Long),
+            Some(field) => {
+                let Some(scalar) = field.scalar() else {
+                    let (of, name) = (making.scope.of.full_name().to_owned(), field.name);
+                    return making.wrong(*at, Wrong::Selected { of, name });
+                };
+                let wanted = match function {
+                    Function::Sum if !scalar.is_number() => Some("sum"),
+                    Function::Avg if !scalar.is_number() => Some("mean"),
+                    Function::Min | Function::Max if scalar == Scalar::Bytes => Some("order"),
+                    _ => None,
+                };
+                if let Some(wanted) = wanted {
+                    let wrong = Wrong::Kind { name: field.name, has: scalar.told(), wanted };
+                    return making.wrong(*at, wrong);
+                }
+                let slot = making.slot(&field)?;
+                (Some(making.column(Column::Slot(slot))?), scalar)
+            }
+        };
+        let counted = Counted { function: *function, is_distinct: *is_distinct, column, scalar };
+        let there = self.aggregates.iter().position(|(_, there)| *there == counted);
+        let place = there.unwrap_or_else(|| {
+            self.aggregates.push((name.clone(), counted));
+            self.aggregates.len() - 1
+        });
+        Ok((name, self.keys.len() + place))
+    }
+
+    /// A term of a HAVING.
+    fn side(&mut self, making: &mut Making<'_>, term: &Term) -> Result<Side> {
+        let (name, slot) = self.place(making, term)?;
+        let key = self.keys.get(slot).and_then(|(_, beside)| beside.as_ref());
+        let beside = match (key, slot.checked_sub(self.keys.len()).and_then(|at| self.aggregates.get(at))) {
+            (Some(key), _) => {
+                Some(Beside { name: key.name.clone(), scalar: key.scalar, of_enum: key.of_enum.clone() })
+            }
+            (None, Some((name, counted))) => Some(Beside::of(name.clone(), counted.becomes(), None)),
+            (None, None) => None,
+        };
+        Ok(Side { slot, name, beside })
+    }
+}
+
+fn unordered(name: &str, scalar: Scalar) -> Wrong {
+    Wrong::Kind { name: name.to_owned(), has: scalar.told(), wanted: "order" }
+}
+
+const fn opposite(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Equal => Comparison::Equal,
+        Comparison::Less => Comparison::GreaterOrEqual,
+        Comparison::LessOrEqual => Comparison::Greater,
+        Comparison::Greater => Comparison::LessOrEqual,
+        Comparison::GreaterOrEqual => Comparison::Less,
+    }
+}

@@ -1,0 +1,157 @@
+//! What has to hold of an entity, or of a group. A condition on a field with several values holds if it holds for one of them, also
+//! one that is negated; a field without a value has one that is nothing.
+
+use std::cmp::Ordering;
+
+use crate::bounds::DEPTH_MAX;
+use crate::like::Like;
+use crate::shape::Slot;
+use crate::stored::{below, count, put_number, put_text, put_value, text, value};
+use crate::syntax::Comparison;
+use crate::value::Value;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Condition {
+    Constant(bool),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Test(Test),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Test {
+    pub(crate) slot: usize,
+    pub(crate) is_negated: bool,
+    pub(crate) of: Predicate,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Predicate {
+    Null,
+    Compare(Comparison, Value<'static>),
+    Like(Like),
+}
+
+impl Predicate {
+    fn holds(&self, value: Option<&Value<'_>>) -> bool {
+        match (self, value) {
+            (Self::Null, value) => value.is_none(),
+            (Self::Compare(comparison, constant), Some(value)) => {
+                let order = value.order(constant);
+                match comparison {
+                    Comparison::Equal => order == Ordering::Equal,
+                    Comparison::Less => order == Ordering::Less,
+                    Comparison::LessOrEqual => order != Ordering::Greater,
+                    Comparison::Greater => order == Ordering::Greater,
+                    Comparison::GreaterOrEqual => order != Ordering::Less,
+                }
+            }
+            (Self::Like(like), Some(Value::Text(text))) => like.holds(text),
+            _ => false,
+        }
+    }
+}
+
+impl Test {
+    fn holds(&self, slots: &[Slot<'_>]) -> bool {
+        let values = slots.get(self.slot).into_iter().flatten();
+        values.into_iter().any(|value| self.of.holds(value.as_ref()) != self.is_negated)
+    }
+}
+
+impl Condition {
+    /// Several, of which what is the same in any case is left out.
+    pub(crate) fn all(all: Vec<Self>) -> Self {
+        Self::joined(all, true)
+    }
+
+    pub(crate) fn any(any: Vec<Self>) -> Self {
+        Self::joined(any, false)
+    }
+
+    fn joined(all: Vec<Self>, is_all: bool) -> Self {
+        if all.contains(&Self::Constant(!is_all)) {
+            return Self::Constant(!is_all);
+        }
+        let mut all: Vec<Self> = all.into_iter().filter(|one| !matches!(one, Self::Constant(_))).collect();
+        match (all.len(), all.pop()) {
+            (_, None) => Self::Constant(is_all),
+            (1, Some(one)) => one,
+            (_, Some(last)) => {
+                all.push(last);
+                if is_all { Self::All(all) } else { Self::Any(all) }
+            }
+        }
+    }
+
+    pub(crate) fn holds(&self, slots: &[Slot<'_>]) -> bool {
+        match self {
+            Self::Constant(is) => *is,
+            Self::All(all) => all.iter().all(|one| one.holds(slots)),
+            Self::Any(any) => any.iter().any(|one| one.holds(slots)),
+            Self::Test(test) => test.holds(slots),
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let joined = |kind: u8, all: &Vec<Self>, out: &mut Vec<u8>| {
+            out.push(kind);
+            put_number(out, all.len());
+            all.iter().for_each(|one| one.write(out));
+        };
+        match self {
+            Self::Constant(is) => out.extend([0, (*is).into()]),
+            Self::All(all) => joined(1, all, out),
+            Self::Any(any) => joined(2, any, out),
+            Self::Test(Test { slot, is_negated, of }) => {
+                out.push(3);
+                put_number(out, *slot);
+                out.push((*is_negated).into());
+                match of {
+                    Predicate::Null => out.push(0),
+                    Predicate::Compare(comparison, value) => {
+                        out.push(1 + *comparison as u8);
+                        put_value(out, Some(value));
+                    }
+                    Predicate::Like(like) => {
+                        out.push(6);
+                        put_text(out, like.text());
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn from(from: &mut &[u8], slots: usize) -> Option<Self> {
+        // Brackets hold something each, and what is in them may be all of one thing or one of another.
+        Self::from_depth(from, slots, 3 * DEPTH_MAX)
+    }
+
+    fn from_depth(from: &mut &[u8], slots: usize, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
+        let joined = |from: &mut &[u8]| {
+            (0..count(from)?).map(|_| Self::from_depth(from, slots, depth)).collect::<Option<Vec<_>>>()
+        };
+        Some(match below(from, 4)? {
+            0 => Self::Constant(below(from, 2)? == 1),
+            1 => Self::All(joined(from)?),
+            2 => Self::Any(joined(from)?),
+            _ => {
+                let (slot, is_negated) = (below(from, slots)?, below(from, 2)? == 1);
+                const COMPARISONS: [Comparison; 5] = [
+                    Comparison::Equal,
+                    Comparison::Less,
+                    Comparison::LessOrEqual,
+                    Comparison::Greater,
+                    Comparison::GreaterOrEqual,
+                ];
+                let of = match below(from, 7)? {
+                    0 => Predicate::Null,
+                    6 => Predicate::Like(Like::read(text(from)?, None).ok()?),
+                    comparison => Predicate::Compare(*COMPARISONS.get(comparison - 1)?, value(from)??),
+                };
+                Self::Test(Test { slot, is_negated, of })
+            }
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Queries in Ickle over messages of protobuf, as Infinispan answers them for caches without indexes. No IO: entries are given
+//! as bytes, and so is what members tell each other of them.
+//!
+//! A query goes three ways. Who is asked reads it ([`Statement::parse`]) and makes of it, with the descriptors of its types and
+//! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which is
+//! all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together ([`Finding`]).
+
+#![forbid(unsafe_code)]
+
+mod aggregate;
+pub mod bounds;
+mod compile;
+mod condition;
+mod error;
+mod finding;
+mod grouping;
+mod lexer;
+mod like;
+mod literal;
+mod parser;
+mod plan;
+mod request;
+mod response;
+mod row;
+mod runs;
+mod scope;
+mod shape;
+mod stored;
+mod syntax;
+mod value;
+pub mod wire;
+pub mod wrapped;
+
+pub use compile::{Compiled, ENTITY, Source};
+pub use error::{QueryError, Wrong};
+pub use finding::{Finding, Found, TooMuch};
+pub use plan::Plan;
+pub use request::{Parameter, QueryRequest, RequestError};
+pub use response::{QueryResponse, ResponseError};
+pub use row::version_of;
+pub use scope::Types;
+pub use syntax::Statement;
+pub use value::{Scalar, Value};
+pub use wrapped::Wrapped;

@@ -1,0 +1,144 @@
+//! What owners do with each entity, told in a form that needs no schema: which type it is of, which of its fields are read, what
+//! has to hold of them, and what is told.
+
+use crate::bounds::COLUMNS_MAX;
+use crate::condition::Condition;
+use crate::row::{put_one, put_slot};
+use crate::runs;
+use crate::shape::{Shape, Slot};
+use crate::stored::{below, count, number, put_number, put_text, text};
+use crate::value::Value;
+use crate::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
+
+/// Of which form a plan is. One of another program's that this one does not know finds nothing.
+const FORM: u8 = 1;
+
+/// What owners are told: see [`Plan::row`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    pub(crate) type_name: String,
+    /// The number for which clients may have exchanged it.
+    pub(crate) type_id: Option<u32>,
+    pub(crate) slots: usize,
+    pub(crate) shape: Shape,
+    pub(crate) condition: Condition,
+    pub(crate) columns: Vec<Column>,
+}
+
+/// A column of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Column {
+    Slot(usize),
+    /// The entity's version.
+    Version,
+    /// The entity as it is.
+    Entity,
+    /// What nobody knows.
+    Nothing,
+}
+
+impl Plan {
+    /// What a value is made of that is an entity of the type, and of which the condition holds; else nothing. A value that is no
+    /// message of its type is none of it.
+    pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
+        let slots = self.let_through(value)?;
+        let mut row = Vec::new();
+        for column in &self.columns {
+            match column {
+                Column::Slot(slot) => put_slot(&mut row, slots.get(*slot)?),
+                Column::Version => {
+                    let mut wrapped = Vec::new();
+                    Value::Long(version.cast_signed()).write(&mut wrapped);
+                    put_one(&mut row, &wrapped);
+                }
+                Column::Entity => put_one(&mut row, value),
+                Column::Nothing => put_one(&mut row, &[]),
+            }
+        }
+        Some(row)
+    }
+
+    /// Adds the row of a value to those of others, if it has one.
+    pub fn reduce(&self, made: &mut Vec<u8>, value: &[u8], version: u64) {
+        if let Some(row) = self.row(value, version) {
+            runs::push(made, &row);
+        }
+    }
+
+    /// Whether a value is an entity of the type of which the condition holds.
+    pub fn holds(&self, value: &[u8]) -> bool {
+        self.let_through(value).is_some()
+    }
+
+    /// The same entities, of which nothing is told but how many there are.
+    pub fn counting(&self) -> Self {
+        Self { columns: Vec::new(), ..self.clone() }
+    }
+
+    fn let_through<'v>(&self, value: &'v [u8]) -> Option<Vec<Slot<'v>>> {
+        let slots = self.shape.read(self.message(value)?, self.slots)?;
+        self.condition.holds(&slots).then_some(slots)
+    }
+
+    /// What is in a value that is wrapped as this type.
+    fn message<'v>(&self, mut value: &'v [u8]) -> Option<&'v [u8]> {
+        let (mut is_of_type, mut message) = (false, None);
+        while !value.is_empty() {
+            match field(&mut value)? {
+                (TYPE_NAME, Raw::Length(name)) => is_of_type = name == self.type_name.as_bytes(),
+                (TYPE_ID, Raw::Varint(id)) => {
+                    is_of_type = self.type_id.is_some_and(|own| u64::from(own) == id);
+                }
+                (MESSAGE, Raw::Length(bytes)) => message = Some(bytes),
+                _ => return None,
+            }
+        }
+        message.filter(|_| is_of_type)
+    }
+
+    /// For [`Plan::from_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![FORM];
+        put_text(&mut out, &self.type_name);
+        put_number(&mut out, self.type_id.map_or(0, |id| id as usize + 1));
+        put_number(&mut out, self.slots);
+        self.shape.write(&mut out);
+        self.condition.write(&mut out);
+        put_number(&mut out, self.columns.len());
+        for column in &self.columns {
+            let number = match column {
+                Column::Entity => 0,
+                Column::Version => 1,
+                Column::Nothing => 2,
+                Column::Slot(slot) => 3 + slot,
+            };
+            put_number(&mut out, number);
+        }
+        out
+    }
+
+    /// Reads what another member has written; nothing if it is of another form.
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let from = &mut bytes;
+        if below(from, 256)? != usize::from(FORM) {
+            return None;
+        }
+        let type_name = text(from)?.to_owned();
+        let type_id = match number(from)? {
+            0 => None,
+            id => Some(u32::try_from(id - 1).ok()?),
+        };
+        let slots = below(from, COLUMNS_MAX + 1)?;
+        let (shape, condition) = (Shape::from(from, slots)?, Condition::from(from, slots)?);
+        let columns = (0..count(from)?).map(|_| {
+            Some(match below(from, 3 + slots)? {
+                0 => Column::Entity,
+                1 => Column::Version,
+                2 => Column::Nothing,
+                slot => Column::Slot(slot - 3),
+            })
+        });
+        let columns = columns.collect::<Option<_>>()?;
+        from.is_empty().then_some(Self { type_name, type_id, slots, shape, condition, columns })
+    }
+}

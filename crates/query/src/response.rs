@@ -1,0 +1,132 @@
+//! What a client is answered to QUERY (facts section 2.9): a message of protobuf, not wrapped.
+
+use bytes::Bytes;
+
+use crate::finding::Found;
+use crate::wire::{LENGTH, MESSAGE, Raw, TYPE_ID, VARINT, field, put_bytes, put_tag, put_varint};
+use crate::wrapped::BYTES;
+
+/// The rows that are told, and how many there are in all.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct QueryResponse {
+    /// Columns of a row; zero if each row is an entity.
+    pub columns: usize,
+    /// What is told. Of a row each value is wrapped, and nothing where there is none. An entity is as the cache has it.
+    pub rows: Vec<Vec<Bytes>>,
+    /// How many there are in all.
+    pub count: u64,
+    /// Whether that is right, and not only the least that there are.
+    pub is_exact: bool,
+}
+
+/// An answer that is none. What was asked may have been done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not an answer to a query: {0}")]
+pub struct ResponseError(&'static str);
+
+const ROWS: u32 = 1;
+const COLUMNS: u32 = 2;
+const RESULTS: u32 = 3;
+const COUNT: u32 = 4;
+const IS_EXACT: u32 = 5;
+
+impl QueryResponse {
+    /// What was found, with these columns.
+    pub fn of(found: Found, columns: usize) -> Self {
+        Self { columns, rows: found.rows, count: found.count, is_exact: true }
+    }
+
+    /// As clients read it. Which of the columns are entities says `is_entity`: they are wrapped once more.
+    pub fn write(&self, is_entity: impl Fn(usize) -> bool) -> Bytes {
+        let mut out = Vec::new();
+        for (number, value) in [(ROWS, self.rows.len()), (COLUMNS, self.columns)] {
+            put_tag(&mut out, number, VARINT);
+            put_varint(&mut out, value as u64);
+        }
+        for row in &self.rows {
+            for (at, value) in row.iter().enumerate() {
+                put_tag(&mut out, RESULTS, LENGTH);
+                match self.columns {
+                    0 => put_bytes(&mut out, &as_bytes(value)),
+                    _ if is_entity(at) => put_bytes(&mut out, &twice(value)),
+                    _ => put_bytes(&mut out, value),
+                }
+            }
+        }
+        // Clients take it for a number of 32 bits.
+        let count = i32::try_from(self.count).unwrap_or(i32::MAX);
+        put_tag(&mut out, COUNT, VARINT);
+        put_varint(&mut out, u64::from(count.cast_unsigned()));
+        put_tag(&mut out, IS_EXACT, VARINT);
+        put_varint(&mut out, (self.is_exact && u64::from(count.cast_unsigned()) == self.count).into());
+        out.into()
+    }
+
+    /// Reads it. Entities are as the cache has them.
+    ///
+    /// # Errors
+    ///
+    /// [`ResponseError`].
+    pub fn read(bytes: &Bytes) -> Result<Self, ResponseError> {
+        let (mut rest, mut response, mut results) = (&bytes[..], Self::default(), Vec::new());
+        while !rest.is_empty() {
+            match field(&mut rest).ok_or(ResponseError("it is no message"))? {
+                (COLUMNS, Raw::Varint(columns)) => {
+                    response.columns =
+                        usize::try_from(columns).map_err(|_| ResponseError("it has too many columns"))?;
+                }
+                (RESULTS, Raw::Length(result)) => results.push(bytes.slice_ref(result)),
+                (COUNT, Raw::Varint(count)) => response.count = u64::from(count as u32),
+                (IS_EXACT, Raw::Varint(is)) => response.is_exact = is != 0,
+                _ => {}
+            }
+        }
+        if response.columns == 0 {
+            response.rows = results.iter().map(|result| vec![unwrapped(result)]).collect();
+        } else if results.len() % response.columns == 0 {
+            let rows = results.chunks(response.columns);
+            response.rows = rows.map(|row| row.iter().map(once).collect()).collect();
+        } else {
+            return Err(ResponseError("its rows are not whole"));
+        }
+        Ok(response)
+    }
+}
+
+/// An entity as an array of bytes.
+fn as_bytes(entity: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(entity.len() + 6);
+    put_tag(&mut out, BYTES, LENGTH);
+    put_bytes(&mut out, entity);
+    out
+}
+
+/// The same within a message of the type for what is wrapped, which has the number zero.
+fn twice(entity: &[u8]) -> Vec<u8> {
+    let (mut out, inner) = (Vec::new(), as_bytes(entity));
+    put_tag(&mut out, TYPE_ID, VARINT);
+    put_varint(&mut out, 0);
+    put_tag(&mut out, MESSAGE, LENGTH);
+    put_bytes(&mut out, &inner);
+    out
+}
+
+/// What is in an array of bytes; all of it if it is none.
+fn unwrapped(bytes: &Bytes) -> Bytes {
+    let mut rest = &bytes[..];
+    match field(&mut rest) {
+        Some((BYTES, Raw::Length(inner))) if rest.is_empty() => bytes.slice_ref(inner),
+        _ => bytes.clone(),
+    }
+}
+
+/// An entity that was wrapped once more; everything else as it is.
+fn once(bytes: &Bytes) -> Bytes {
+    let mut rest = &bytes[..];
+    match (field(&mut rest), field(&mut rest)) {
+        (Some((TYPE_ID, Raw::Varint(0))), Some((MESSAGE, Raw::Length(inner)))) if rest.is_empty() => {
+            unwrapped(&bytes.slice_ref(inner))
+        }
+        _ => bytes.clone(),
+    }
+}

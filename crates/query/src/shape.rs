@@ -1,0 +1,282 @@
+//! What is read of a message: some of its fields, and of messages within it, each into a slot. A message is gone through once,
+//! whatever is asked of it.
+
+use protox::prost_reflect::{FieldDescriptor, Kind as FieldKind};
+use smallvec::SmallVec;
+
+use crate::bounds::PATH_MAX;
+use crate::stored::{below, count, lossy, number, put_number, put_value, value};
+use crate::value::{Scalar, Value};
+use crate::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
+
+/// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one `None`.
+pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
+
+/// Fields of a message.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Shape {
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Field {
+    number: u32,
+    is_repeated: bool,
+    of: Of,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Of {
+    /// With what it has where it is not written.
+    Scalar { slot: usize, how: How, absent: Option<Value<'static>> },
+    /// With a slot if it matters whether it is there.
+    Message { slot: Option<usize>, inner: Shape },
+}
+
+/// How a value is written, and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Int,
+    SignedInt,
+    FixedInt,
+    Long,
+    SignedLong,
+    FixedLong,
+    Float,
+    Double,
+    Bool,
+    Text,
+    Bytes,
+}
+
+impl How {
+    const ALL: [Self; 11] = [
+        Self::Int,
+        Self::SignedInt,
+        Self::FixedInt,
+        Self::Long,
+        Self::SignedLong,
+        Self::FixedLong,
+        Self::Float,
+        Self::Double,
+        Self::Bool,
+        Self::Text,
+        Self::Bytes,
+    ];
+
+    fn of(kind: &FieldKind) -> Option<Self> {
+        Some(match kind {
+            FieldKind::Int32 | FieldKind::Uint32 | FieldKind::Enum(_) => Self::Int,
+            FieldKind::Sint32 => Self::SignedInt,
+            FieldKind::Fixed32 | FieldKind::Sfixed32 => Self::FixedInt,
+            FieldKind::Int64 | FieldKind::Uint64 => Self::Long,
+            FieldKind::Sint64 => Self::SignedLong,
+            FieldKind::Fixed64 | FieldKind::Sfixed64 => Self::FixedLong,
+            FieldKind::Float => Self::Float,
+            FieldKind::Double => Self::Double,
+            FieldKind::Bool => Self::Bool,
+            FieldKind::String => Self::Text,
+            FieldKind::Bytes => Self::Bytes,
+            FieldKind::Message(_) => return None,
+        })
+    }
+
+    const fn scalar(self) -> Scalar {
+        match self {
+            Self::Int | Self::SignedInt | Self::FixedInt => Scalar::Int,
+            Self::Long | Self::SignedLong | Self::FixedLong => Scalar::Long,
+            Self::Float => Scalar::Float,
+            Self::Double => Scalar::Double,
+            Self::Bool => Scalar::Bool,
+            Self::Text => Scalar::Text,
+            Self::Bytes => Scalar::Bytes,
+        }
+    }
+
+    fn value(self, raw: Raw<'_>) -> Option<Value<'_>> {
+        Some(match (self, raw) {
+            (Self::Int, Raw::Varint(number)) => Value::Int(number as i32),
+            (Self::SignedInt, Raw::Varint(number)) => Value::Int(unzigzag(number) as i32),
+            (Self::FixedInt, Raw::Four(number)) => Value::Int(number.cast_signed()),
+            (Self::Long, Raw::Varint(number)) => Value::Long(number.cast_signed()),
+            (Self::SignedLong, Raw::Varint(number)) => Value::Long(unzigzag(number)),
+            (Self::FixedLong, Raw::Eight(number)) => Value::Long(number.cast_signed()),
+            (Self::Float, Raw::Four(bits)) => Value::Float(f32::from_bits(bits)),
+            (Self::Double, Raw::Eight(bits)) => Value::Double(f64::from_bits(bits)),
+            (Self::Bool, Raw::Varint(number)) => Value::Bool(number != 0),
+            (Self::Text, Raw::Length(bytes)) => Value::Text(lossy(bytes)),
+            (Self::Bytes, Raw::Length(bytes)) => Value::Bytes(bytes.into()),
+            _ => return None,
+        })
+    }
+
+    /// How numbers of it are written that are packed.
+    const fn packed(self) -> Option<u32> {
+        match self {
+            Self::Text | Self::Bytes => None,
+            Self::FixedInt | Self::Float => Some(FOUR),
+            Self::FixedLong | Self::Double => Some(EIGHT),
+            _ => Some(VARINT),
+        }
+    }
+}
+
+/// What kind of values a field has; nothing for messages.
+pub(crate) fn scalar(kind: &FieldKind) -> Option<Scalar> {
+    How::of(kind).map(How::scalar)
+}
+
+/// What a schema says that a field has where it is not written.
+fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
+    use protox::prost_reflect::Value as Default;
+    // What is empty or zero because nobody has said anything is nothing.
+    descriptor.field_descriptor_proto().default_value.as_ref()?;
+    Some(match descriptor.default_value() {
+        Default::Bool(is) => Value::Bool(is),
+        Default::I32(number) | Default::EnumNumber(number) => Value::Int(number),
+        Default::U32(number) => Value::Int(number.cast_signed()),
+        Default::I64(number) => Value::Long(number),
+        Default::U64(number) => Value::Long(number.cast_signed()),
+        Default::F32(number) => Value::Float(number),
+        Default::F64(number) => Value::Double(number),
+        Default::String(text) => Value::Text(text.into()),
+        Default::Bytes(bytes) => Value::Bytes(bytes.to_vec().into()),
+        _ => return None,
+    })
+}
+
+impl Shape {
+    /// Reads what is at the end of a path, too, into a slot that it has already or into this one. Returns which. A path is not
+    /// empty.
+    pub(crate) fn add(&mut self, path: &[FieldDescriptor], free: usize) -> Option<usize> {
+        let (first, rest) = path.split_first()?;
+        let at = self.fields.iter().position(|field| field.number == first.number());
+        let at = at.unwrap_or_else(|| {
+            let of = match How::of(&first.kind()) {
+                Some(how) => Of::Scalar { slot: free, how, absent: absent(first) },
+                None => Of::Message { slot: None, inner: Self::default() },
+            };
+            let is_repeated = first.is_list() || first.is_map();
+            self.fields.push(Field { number: first.number(), is_repeated, of });
+            self.fields.len() - 1
+        });
+        match &mut self.fields[at].of {
+            Of::Scalar { slot, .. } if rest.is_empty() => Some(*slot),
+            Of::Message { slot, .. } if rest.is_empty() => Some(*slot.get_or_insert(free)),
+            Of::Message { inner, .. } => inner.add(rest, free),
+            Of::Scalar { .. } => None,
+        }
+    }
+
+    /// Reads a message; nothing if it is none. There are as many slots as were given to [`Shape::add`].
+    pub(crate) fn read<'a>(&self, message: &'a [u8], slots: usize) -> Option<Vec<Slot<'a>>> {
+        let mut all = vec![Slot::new(); slots];
+        self.fill(message, &mut all)?;
+        Some(all)
+    }
+
+    fn fill<'a>(&self, mut message: &'a [u8], slots: &mut [Slot<'a>]) -> Option<()> {
+        let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, self.fields.len());
+        while !message.is_empty() {
+            let (number, raw) = field(&mut message)?;
+            let Some(at) = self.fields.iter().position(|field| field.number == number) else { continue };
+            let field = &self.fields[at];
+            match (&field.of, raw) {
+                (Of::Message { slot, inner }, Raw::Length(message)) => {
+                    if let Some(slot) = slot {
+                        slots.get_mut(*slot)?.push(Some(Value::Bool(true)));
+                    }
+                    inner.fill(message, slots)?;
+                }
+                (Of::Scalar { slot, how, .. }, Raw::Length(mut bytes))
+                    if field.is_repeated && how.packed().is_some() =>
+                {
+                    let slot = slots.get_mut(*slot)?;
+                    while !bytes.is_empty() {
+                        slot.push(Some(how.value(packed(&mut bytes, how.packed()?)?)?));
+                        seen[at] = true;
+                    }
+                    continue;
+                }
+                (Of::Scalar { slot, how, .. }, raw) => {
+                    let slot = slots.get_mut(*slot)?;
+                    // The last one counts.
+                    if seen[at] && !field.is_repeated {
+                        slot.pop();
+                    }
+                    slot.push(Some(how.value(raw)?));
+                }
+                (Of::Message { .. }, _) => return None,
+            }
+            seen[at] = true;
+        }
+        let missing = self.fields.iter().zip(&seen).filter(|(_, seen)| !**seen);
+        missing.for_each(|(field, _)| match &field.of {
+            Of::Scalar { slot, absent, .. } if !field.is_repeated => put(slots, *slot, absent.clone()),
+            of => of.nothing(slots),
+        });
+        Some(())
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        put_number(out, self.fields.len());
+        for field in &self.fields {
+            put_number(out, field.number as usize);
+            out.push(field.is_repeated.into());
+            match &field.of {
+                Of::Scalar { slot, how, absent } => {
+                    put_number(out, *how as usize);
+                    put_number(out, *slot);
+                    put_value(out, absent.as_ref());
+                }
+                Of::Message { slot, inner } => {
+                    put_number(out, How::ALL.len());
+                    put_number(out, slot.map_or(0, |slot| slot + 1));
+                    inner.write(out);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn from(from: &mut &[u8], slots: usize) -> Option<Self> {
+        Self::from_depth(from, slots, PATH_MAX)
+    }
+
+    fn from_depth(from: &mut &[u8], slots: usize, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
+        let fields = (0..count(from)?).map(|_| {
+            let number = u32::try_from(number(from)?).ok()?;
+            let is_repeated = below(from, 2)? == 1;
+            let of = match How::ALL.get(below(from, How::ALL.len() + 1)?) {
+                Some(how) => Of::Scalar { how: *how, slot: below(from, slots)?, absent: value(from)? },
+                None => {
+                    let slot = below(from, slots + 1)?.checked_sub(1);
+                    Of::Message { slot, inner: Self::from_depth(from, slots, depth)? }
+                }
+            };
+            Some(Field { number, is_repeated, of })
+        });
+        Some(Self { fields: fields.collect::<Option<_>>()? })
+    }
+}
+
+impl Of {
+    /// Nothing of it is there.
+    fn nothing(&self, slots: &mut [Slot<'_>]) {
+        match self {
+            Self::Scalar { slot, .. } => put(slots, *slot, None),
+            Self::Message { slot, inner } => {
+                if let Some(slot) = slot {
+                    put(slots, *slot, None);
+                }
+                inner.fields.iter().for_each(|field| field.of.nothing(slots));
+            }
+        }
+    }
+}
+
+fn put<'a>(slots: &mut [Slot<'a>], slot: usize, value: Option<Value<'a>>) {
+    if let Some(slot) = slots.get_mut(slot) {
+        slot.push(value);
+    }
+}

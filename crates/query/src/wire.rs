@@ -1,0 +1,108 @@
+//! Numbers, bytes and fields as protobuf writes them.
+
+use bytes::{Buf, BufMut};
+
+/// A field's number in a wrapped entity: the name of its type.
+pub const TYPE_NAME: u32 = 16;
+/// The message itself.
+pub const MESSAGE: u32 = 17;
+/// The number of an enum's value.
+pub const ENUM: u32 = 18;
+/// The number of the type.
+pub const TYPE_ID: u32 = 19;
+
+/// How a value is written: as a number of one to ten bytes.
+pub const VARINT: u32 = 0;
+/// In eight bytes.
+pub const EIGHT: u32 = 1;
+/// As bytes after their length.
+pub const LENGTH: u32 = 2;
+/// In four bytes.
+pub const FOUR: u32 = 5;
+
+/// A number of at most ten bytes; nothing if it does not end.
+pub fn varint(from: &mut impl Buf) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..70).step_by(7) {
+        let byte = from.try_get_u8().ok()?;
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Writes such a number.
+pub fn put_varint(out: &mut impl BufMut, mut number: u64) {
+    while number >= 0x80 {
+        out.put_u8(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.put_u8(number as u8);
+}
+
+/// A number with its sign at the end, so that small ones are short.
+pub const fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+/// And back.
+pub const fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
+}
+
+/// Writes bytes after their length.
+pub fn put_bytes(out: &mut impl BufMut, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.put_slice(bytes);
+}
+
+/// What such bytes are; nothing if there are fewer.
+pub fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(varint(from)?).ok()?;
+    let (bytes, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    Some(bytes)
+}
+
+/// Writes what stands before a field's value: its number, and how the value is written.
+pub fn put_tag(out: &mut impl BufMut, number: u32, wire: u32) {
+    put_varint(out, u64::from(number) << 3 | u64::from(wire));
+}
+
+/// A field's value as it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Raw<'a> {
+    /// A number of one to ten bytes.
+    Varint(u64),
+    /// Eight bytes.
+    Eight(u64),
+    /// A text, bytes, a message, or packed numbers.
+    Length(&'a [u8]),
+    /// Four bytes.
+    Four(u32),
+}
+
+/// The next field's number and value; nothing if these bytes are no message, or one with groups.
+pub fn field<'a>(from: &mut &'a [u8]) -> Option<(u32, Raw<'a>)> {
+    let tag = varint(from)?;
+    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
+    let raw = match (tag & 7) as u32 {
+        VARINT => Raw::Varint(varint(from)?),
+        EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),
+        LENGTH => Raw::Length(bytes(from)?),
+        FOUR => Raw::Four(from.try_get_u32_le().ok()?),
+        _ => return None,
+    };
+    Some((number, raw))
+}
+
+/// The next of numbers that are written behind each other in this way.
+pub fn packed<'a>(from: &mut &'a [u8], wire: u32) -> Option<Raw<'a>> {
+    Some(match wire {
+        EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),
+        FOUR => Raw::Four(from.try_get_u32_le().ok()?),
+        _ => Raw::Varint(varint(from)?),
+    })
+}

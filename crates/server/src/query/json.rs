@@ -1,0 +1,64 @@
+//! Answers to queries in JSON, as Infinispan has them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use consort_query::{QueryResponse, Value};
+use serde_json::Value as Json;
+
+use crate::answer::Refusal;
+use crate::bounds::ENTITY_JSON_MAX;
+use crate::media::{Format, Types};
+
+/// What was found, as a text.
+pub(super) fn answer(
+    response: &QueryResponse,
+    names: &[String],
+    is_entity: impl Fn(usize) -> bool,
+    types: &Types,
+) -> Result<String, Refusal> {
+    let mut text = format!(r#"{{"hit_count":{},"hit_count_exact":{},"hits":["#, response.count, response.is_exact);
+    for (at, row) in response.rows.iter().enumerate() {
+        if text.len() > ENTITY_JSON_MAX {
+            return Err(Refusal::new(format!("the answer is more than {ENTITY_JSON_MAX} bytes of JSON")));
+        }
+        text.push_str(if at == 0 { r#"{"hit":"# } else { r#",{"hit":"# });
+        if response.columns == 0 {
+            row.iter().try_for_each(|entity| of_entity(entity, types).map(|entity| text.push_str(&entity)))?;
+        } else {
+            text.push('{');
+            for (column, (name, value)) in names.iter().zip(row).enumerate() {
+                if column > 0 {
+                    text.push(',');
+                }
+                text.push_str(&Json::from(name.as_str()).to_string());
+                text.push(':');
+                let value = if is_entity(column) { of_entity(value, types)? } else { of_value(value) };
+                text.push_str(&value);
+            }
+            text.push('}');
+        }
+        text.push('}');
+    }
+    text.push_str("]}");
+    Ok(text)
+}
+
+fn of_entity(entity: &Bytes, types: &Types) -> Result<String, Refusal> {
+    let json = Format::Protostream.convert(entity.clone(), &Format::JSON, types)?;
+    Ok(String::from_utf8_lossy(&json).into_owned())
+}
+
+fn of_value(wrapped: &Bytes) -> String {
+    let json = match Value::read(wrapped.clone()) {
+        None => Json::Null,
+        Some(Value::Int(number)) => Json::from(number),
+        Some(Value::Long(number)) => Json::from(number),
+        Some(Value::Float(number)) => number.to_string().parse().map_or(Json::Null, Json::Number),
+        Some(Value::Double(number)) => Json::from(number),
+        Some(Value::Bool(is)) => Json::from(is),
+        Some(Value::Text(text)) => Json::from(text.into_owned()),
+        Some(Value::Bytes(bytes)) => Json::from(STANDARD.encode(bytes)),
+    };
+    json.to_string()
+}

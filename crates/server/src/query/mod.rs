@@ -1,0 +1,118 @@
+//! Queries of clients (facts section 2.9): read, asked of those who have the entries, and answered as the client has asked.
+//!
+//! The language and what becomes of entities is in `consort_query`. A query is read with the schemas that are registered here and
+//! now; owners are told by numbers of fields, and need none ([`owner`]).
+
+mod json;
+mod owner;
+mod run;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
+use consort_query::{Compiled, QueryError, QueryRequest, QueryResponse, Statement, Wrong};
+
+use crate::answer::{Answer, Refusal};
+use crate::caches::Caches;
+use crate::media::{Format, Types};
+use crate::security::Permission;
+use crate::security::access::Access;
+use crate::served::Served;
+
+pub(crate) use owner::known;
+
+/// What is told of a query that does not say how much.
+const TOLD: usize = 100;
+
+/// What Infinispan throws for a query that is wrong.
+const EXCEPTION: &str = "org.infinispan.query.objectfilter.ParsingException";
+
+impl From<QueryError> for Refusal {
+    fn from(error: QueryError) -> Self {
+        Self::new(format!("{EXCEPTION}: {error}"))
+    }
+}
+
+/// What a query is asked in, and answered.
+enum Form {
+    Protobuf,
+    Json(Format),
+}
+
+impl Form {
+    fn of(header: &RequestHeader) -> Result<Self, Refusal> {
+        Ok(match Format::of(&header.value_type)? {
+            Some(format @ Format::Json(_)) if header.version >= ProtocolVersion::V2_8 => Self::Json(format),
+            _ => Self::Protobuf,
+        })
+    }
+
+    fn request(&self, query: Bytes, types: &Types) -> Result<QueryRequest, Refusal> {
+        let request = match self {
+            Self::Protobuf => QueryRequest::read(&query),
+            Self::Json(format) => {
+                let text = format.convert(query, &Format::TEXT, types)?;
+                QueryRequest::from_json(&String::from_utf8_lossy(&text))
+            }
+        };
+        request.map_err(|error| Refusal::new(error.to_string()))
+    }
+
+    fn answer(&self, response: &QueryResponse, names: &[String], types: &Types) -> Result<Bytes, Refusal> {
+        let is_entity = |column: usize| names.get(column).is_some_and(|name| name == consort_query::ENTITY);
+        match self {
+            Self::Protobuf => Ok(response.write(is_entity)),
+            Self::Json(format) => {
+                let text = json::answer(response, names, is_entity, types)?;
+                Ok(Format::TEXT.convert(text.into(), format, types)?)
+            }
+        }
+    }
+}
+
+/// Answers a query of a cache.
+pub(crate) async fn answer(
+    caches: &Caches,
+    served: &Arc<Served>,
+    access: &Access,
+    query: Bytes,
+    header: &RequestHeader,
+) -> Result<Answer, Refusal> {
+    if !served.encoding.is_queried() {
+        return Err(Refusal::new(format!(
+            "ISPN028015: cache '{}' cannot be queried: its values are not application/x-protostream",
+            served.cache.name()
+        )));
+    }
+    let form = Form::of(header)?;
+    let types = caches.types().await;
+    let request = form.request(query, &types)?;
+    let statement = Statement::parse(&request.query)?;
+    let compiled = statement.compile(&*types, &request.parameters)?;
+    let response = if statement.is_delete() {
+        // Who may ask for all entries may not take them away.
+        if let Some(refusal) = access.refusal_of(Permission::BulkWrite, "DELETE of a query") {
+            return Ok(refusal);
+        }
+        if request.offset.unwrap_or(0) != 0 || request.max.is_some_and(|max| usize::try_from(max) != Ok(TOLD)) {
+            return Err(QueryError::from(Wrong::Paging).into());
+        }
+        let count = run::delete(caches, served, &compiled, request.is_local).await?;
+        QueryResponse { count, is_exact: true, ..QueryResponse::default() }
+    } else {
+        let (offset, max) = page(&request)?;
+        let found = run::select(caches, served, &compiled, request.is_local, offset, max).await?;
+        QueryResponse::of(found, compiled.names.len())
+    };
+    let Compiled { names, .. } = &compiled;
+    form.answer(&response, names, &types).map(|answer| Answer::success(ResponseBody::Result(answer)))
+}
+
+/// How many rows are left out, and how many are told.
+fn page(request: &QueryRequest) -> Result<(usize, usize), Refusal> {
+    let offset = usize::try_from(request.offset.unwrap_or(0))
+        .map_err(|_| Refusal::new("startOffset is less than zero"))?;
+    // Less than nothing stands for what is told of a query that does not say it.
+    Ok((offset, request.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(TOLD)))
+}

@@ -1,0 +1,116 @@
+//! A query where the entries are: each is looked at once, by one of its owners, and what is made of it comes here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_cache::{Change, Condition, Segment, Version, Walk, Write};
+use consort_hotrod::Flags;
+use consort_query::{Compiled, Finding, Found, Plan, Source, TooMuch};
+
+use super::owner::{PARTS, ROWS};
+use crate::answer::Refusal;
+use crate::bounds::DELETED_AT_ONCE;
+use crate::caches::Caches;
+use crate::served::Served;
+
+impl From<TooMuch> for Refusal {
+    fn from(error: TooMuch) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// Where a query looks.
+struct Among {
+    plan: Bytes,
+    /// Only these segments, if not all.
+    segments: Option<Arc<[Segment]>>,
+}
+
+impl Among {
+    fn of(caches: &Caches, served: &Served, plan: &Plan, is_local: bool) -> Self {
+        let segments = if is_local { caches.own_segments(served) } else { None };
+        Self { plan: plan.to_bytes().into(), segments }
+    }
+
+    fn walk<T>(&self, walk: Walk<T>, function: &str) -> Walk<T> {
+        let walk = walk.transform(function, self.plan.clone());
+        match &self.segments {
+            Some(segments) => walk.segments(segments.clone()),
+            None => walk,
+        }
+    }
+}
+
+/// What a query finds, without as many as `offset` says, and no more than `max`.
+pub(super) async fn select(
+    caches: &Caches,
+    served: &Served,
+    compiled: &Compiled,
+    is_local: bool,
+    offset: usize,
+    max: usize,
+) -> Result<Found, Refusal> {
+    let mut finding = Finding::new(compiled, offset, max);
+    let among = Among::of(caches, served, &compiled.plan, is_local);
+    match compiled.source {
+        Source::Nothing => return Ok(Found { rows: Vec::new(), count: 0 }),
+        Source::Parts => {
+            let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+            while let Some(part) = parts.next().await.transpose()? {
+                finding.part(&part)?;
+            }
+        }
+        Source::Rows => {
+            let mut rows = among.walk(served.cache.entries(), ROWS);
+            while !finding.is_full() {
+                let Some((_, row)) = rows.next().await.transpose()? else { return Ok(finding.finish()) };
+                finding.row(row)?;
+            }
+            drop(rows);
+            // What is not told does not travel.
+            let among = Among::of(caches, served, &compiled.plan.counting(), is_local);
+            let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
+            finding.recount();
+            while let Some(part) = parts.next().await.transpose()? {
+                finding.more(&part);
+            }
+        }
+    }
+    Ok(finding.finish())
+}
+
+/// Takes away what a query finds. What is changed before it is its turn stays. Returns how many were taken away.
+pub(super) async fn delete(
+    caches: &Caches,
+    served: &Arc<Served>,
+    compiled: &Compiled,
+    is_local: bool,
+) -> Result<u64, Refusal> {
+    if compiled.source == Source::Nothing {
+        return Ok(0);
+    }
+    let among = Among::of(caches, served, &compiled.plan, is_local);
+    let (mut found, mut count) = (among.walk(served.cache.entries(), ROWS), 0);
+    let mut removing = tokio::task::JoinSet::new();
+    loop {
+        let next = found.next().await.transpose()?;
+        let is_over = next.is_none();
+        if let Some((key, row)) = next
+            && let Some(version) = consort_query::version_of(&row)
+        {
+            let served = served.clone();
+            removing.spawn(async move {
+                let (condition, change) = (Condition::Version(Version(version)), Change::Remove);
+                served.write(key, Write { condition, change, wants_previous: false }, Flags::NONE).await
+            });
+        }
+        while is_over && !removing.is_empty() || removing.len() >= DELETED_AT_ONCE {
+            let Some(removed) = removing.join_next().await else { break };
+            let removed = removed.map_err(|error| Refusal::new(error.to_string()))?;
+            count += u64::from(removed?.is_done);
+        }
+        if is_over {
+            return Ok(count);
+        }
+    }
+}
