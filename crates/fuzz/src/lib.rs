@@ -20,6 +20,7 @@ mod cluster;
 mod edges;
 mod grid;
 mod hotrod;
+mod query;
 mod rounds;
 mod sasl;
 mod server;

@@ -1,7 +1,7 @@
 //! The table of targets.
 
 use crate::mutate::Shape;
-use crate::{edges, grid, hotrod, rounds, sasl, server, texts, tools, wire};
+use crate::{edges, grid, hotrod, query, rounds, sasl, server, texts, tools, wire};
 
 /// What a target saw in one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -123,6 +123,9 @@ pub const TARGETS: &[Target] = &[
     reads("media", "values that become values of another media type", server::convert, server::media),
     reads("definition", "definitions of caches", server::definition, server::definitions).shaped(Shape::Text),
     reads("schema", "schemas of protobuf", server::schema, server::schemas).shaped(Shape::Text),
+    reads("query", "queries in Ickle, down to what owners are told", query::query, query::queries)
+        .shaped(Shape::Text),
+    reads("query-plan", "what owners are told of queries, requests and answers", query::plan, query::plans),
     reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
         .shaped(Shape::Text),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)

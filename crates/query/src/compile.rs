@@ -43,7 +43,10 @@ pub enum Source {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Answer {
     /// Rows: so many columns of them are told, and those that follow are what they are ordered by, downwards or not.
-    Rows { told: usize, order: Vec<bool> },
+    Rows {
+        told: usize,
+        order: Vec<bool>,
+    },
     Groups(Grouping),
 }
 
@@ -86,7 +89,12 @@ impl Statement {
         let Making { scope, shape, slots, columns, .. } = making;
         let type_name = scope.of.full_name().to_owned();
         let type_id = types.id(&type_name);
-        Ok(Compiled { plan: Plan { type_name, type_id, slots, shape, condition, columns }, source, names, answer })
+        Ok(Compiled {
+            plan: Plan { type_name, type_id, slots, shape, condition, columns },
+            source,
+            names,
+            answer,
+        })
     }
 }
 
@@ -175,7 +183,7 @@ impl<'q> Making<'q> {
 
     fn test(&self, term: &Term, test: &syntax::Test, side: &Side, is_negated: bool) -> Result<Condition> {
         let slot = side.slot;
-        let tested = |of, is_negated| Condition::Test(Test { slot, is_negated, of });
+        let tested = |of, is_negated| Condition::Test(Box::new(Test { slot, is_negated, of }));
         if *test == syntax::Test::Null {
             return Ok(tested(Predicate::Null, is_negated));
         }
@@ -217,7 +225,8 @@ impl<'q> Making<'q> {
             }
             syntax::Test::Like(literal, escape) => {
                 let pattern = self.pattern(literal, &side.name, beside.scalar)?;
-                let like = Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;
+                let like =
+                    Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;
                 tested(Predicate::Like(like), is_negated)
             }
         })
@@ -298,9 +307,8 @@ impl<'q> Making<'q> {
     fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
         match self.scope.meant(path)? {
             Meant::Entity => Ok(name.to_owned()),
-            Meant::Field(_) => {
-                self.wrong(path.at, Wrong::Unsupported("it is of entities, which have an alias, not of fields"))
-            }
+            Meant::Field(_) => self
+                .wrong(path.at, Wrong::Unsupported("it is of entities, which have an alias, not of fields")),
         }
     }
 
@@ -317,7 +325,8 @@ impl<'q> Making<'q> {
             let path = match term {
                 Term::Path(path) => path,
                 Term::Aggregate(Aggregate { at, function, .. }) => {
-                    let wrong = Wrong::Aggregate { number: 16, clause: "GROUP BY", function: function.name() };
+                    let wrong =
+                        Wrong::Aggregate { number: 16, clause: "GROUP BY", function: function.name() };
                     return self.wrong(*at, wrong);
                 }
                 Term::Version(path) | Term::Score(path) => {
@@ -325,7 +334,10 @@ impl<'q> Making<'q> {
                 }
             };
             if matches!(self.scope.meant(path)?, Meant::Entity) {
-                return self.wrong(path.at, Wrong::Unsupported("entities are different from each other in any case"));
+                return self.wrong(
+                    path.at,
+                    Wrong::Unsupported("entities are different from each other in any case"),
+                );
             }
             let (field, scalar) = self.single(path, 23, "used in the GROUP BY clause")?;
             if groups.keys.iter().all(|(name, ..)| *name != field.name) {

@@ -15,7 +15,7 @@ pub(crate) enum Condition {
     Constant(bool),
     All(Vec<Self>),
     Any(Vec<Self>),
-    Test(Test),
+    Test(Box<Test>),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -103,7 +103,8 @@ impl Condition {
             Self::Constant(is) => out.extend([0, (*is).into()]),
             Self::All(all) => joined(1, all, out),
             Self::Any(any) => joined(2, any, out),
-            Self::Test(Test { slot, is_negated, of }) => {
+            Self::Test(test) => {
+                let Test { slot, is_negated, of } = &**test;
                 out.push(3);
                 put_number(out, *slot);
                 out.push((*is_negated).into());
@@ -150,7 +151,7 @@ impl Condition {
                     6 => Predicate::Like(Like::read(text(from)?, None).ok()?),
                     comparison => Predicate::Compare(*COMPARISONS.get(comparison - 1)?, value(from)??),
                 };
-                Self::Test(Test { slot, is_negated, of })
+                Self::Test(Box::new(Test { slot, is_negated, of }))
             }
         })
     }

@@ -49,10 +49,20 @@ pub struct Finding {
 #[derive(Debug)]
 enum Rows {
     /// Any of them.
-    Any { told: usize, rows: Vec<Bytes> },
+    Any {
+        told: usize,
+        rows: Vec<Bytes>,
+    },
     /// The first ones of an order. The last of them is taken away when there are too many.
-    First { told: usize, order: Vec<bool>, rows: BinaryHeap<Ranked> },
-    Groups { grouping: Grouping, groups: BTreeMap<Vec<u8>, Group> },
+    First {
+        told: usize,
+        order: Vec<bool>,
+        rows: BinaryHeap<Ranked>,
+    },
+    Groups {
+        grouping: Grouping,
+        groups: BTreeMap<Vec<u8>, Group>,
+    },
 }
 
 /// A group's key as cells, and what has become of its rows.
@@ -226,7 +236,10 @@ impl Finding {
             }
             Rows::First { told, rows, .. } => {
                 let rows = rows.into_sorted_vec();
-                Found { rows: rows.iter().skip(offset).map(|one| told_of(&one.row, told)).collect(), count: self.count }
+                Found {
+                    rows: rows.iter().skip(offset).map(|one| told_of(&one.row, told)).collect(),
+                    count: self.count,
+                }
             }
             Rows::Groups { grouping, groups } => told(&grouping, groups, offset, self.wanted - offset),
         }
@@ -251,16 +264,18 @@ fn told(grouping: &Grouping, groups: BTreeMap<Vec<u8>, Group>, offset: usize, ma
     let mut all: Vec<(Vec<Key>, Vec<Bytes>)> = Vec::new();
     for group in groups.into_values() {
         let keys = group.key.iter().map(value);
-        let values: Vec<Slot<'_>> =
-            keys.chain(group.totals.into_iter().map(Total::value)).map(|value| Slot::from_elem(value, 1)).collect();
+        let values: Vec<Slot<'_>> = keys
+            .chain(group.totals.into_iter().map(Total::value))
+            .map(|value| Slot::from_elem(value, 1))
+            .collect();
         if !grouping.having.holds(&values) {
             continue;
         }
         let value = |at: usize| values.get(at).and_then(|slot| slot.first()).and_then(Option::as_ref);
-        let keys = grouping.order.iter().map(|(at, is_descending)| Key {
-            value: value(*at).cloned(),
-            is_descending: *is_descending,
-        });
+        let keys = grouping
+            .order
+            .iter()
+            .map(|(at, is_descending)| Key { value: value(*at).cloned(), is_descending: *is_descending });
         let row = grouping.told.iter().map(|at| {
             let mut wrapped = Vec::new();
             if let Some(value) = value(*at) {

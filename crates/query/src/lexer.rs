@@ -29,8 +29,8 @@ impl Token<'_> {
 
 /// The longer ones first.
 const SIGNS: [&str; 27] = [
-    "<->", "<>", "<=", ">=", "!=", "&&", "||", "<", ">", "=", "!", "(", ")", "[", "]", "{", "}", ",", ".", ":", "+",
-    "-", "*", "#", "~", "^", "?",
+    "<->", "<>", "<=", ">=", "!=", "&&", "||", "<", ">", "=", "!", "(", ")", "[", "]", "{", "}", ",", ".",
+    ":", "+", "-", "*", "#", "~", "^", "?",
 ];
 
 /// A token, and its first byte.
@@ -151,27 +151,21 @@ mod tests {
                 End
             ]
         );
-        assert_eq!(all(".5 3. 12L 0x0C 7e"), [
-            Number(".5"),
-            Number("3."),
-            Number("12L"),
-            Number("0x0C"),
-            Number("7e"),
-            End
-        ]);
-        assert_eq!(all(r#"'it''s' "say ""x""" 'a\'b' ''"#), [
-            text("it's"),
-            text("say \"x\""),
-            text("a\\'b"),
-            text(""),
-            End
-        ]);
+        assert_eq!(
+            all(".5 3. 12L 0x0C 7e"),
+            [Number(".5"), Number("3."), Number("12L"), Number("0x0C"), Number("7e"), End]
+        );
+        assert_eq!(
+            all(r#"'it''s' "say ""x""" 'a\'b' ''"#),
+            [text("it's"), text("say \"x\""), text("a\\'b"), text(""), End]
+        );
         assert_eq!(all("a<->b<>c ; "), [Word("a"), Sign("<->"), Word("b"), Sign("<>"), Word("c"), End]);
     }
 
     #[test]
     fn what_no_query_has_is_told_with_its_place() {
-        for (text, place) in [("a\n  'b", (2, 3)), ("é @", (1, 3)), ("a; b", (1, 2)), ("a = 'b\\'", (1, 5))] {
+        for (text, place) in [("a\n  'b", (2, 3)), ("é @", (1, 3)), ("a; b", (1, 2)), ("a = 'b\\'", (1, 5))]
+        {
             assert_eq!(tokens(text).unwrap_err().place, Some(place), "{text}");
         }
     }

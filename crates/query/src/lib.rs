@@ -27,6 +27,7 @@ mod scope;
 mod shape;
 mod stored;
 mod syntax;
+mod told;
 mod value;
 pub mod wire;
 pub mod wrapped;

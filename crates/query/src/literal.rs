@@ -65,7 +65,11 @@ impl Beside {
             Scalar::Text => Value::Text(text.to_owned().into()),
             Scalar::Bytes => {
                 let (name, has) = (self.name.clone(), self.scalar.told());
-                return Err(Wrong::Kind { name, has, wanted: "text: a parameter with bytes can be beside it" });
+                return Err(Wrong::Kind {
+                    name,
+                    has,
+                    wanted: "text: a parameter with bytes can be beside it",
+                });
             }
         })
     }
@@ -142,7 +146,9 @@ fn number(given: &Wrapped) -> Option<Number> {
 /// A number as Java reads it, which may have a letter that says how large it is.
 fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = text.trim();
-    let digits = text.strip_suffix(['f', 'F', 'd', 'D']).filter(|digits| digits.ends_with(|last: char| !last.is_alphabetic()));
+    let digits = text
+        .strip_suffix(['f', 'F', 'd', 'D'])
+        .filter(|digits| digits.ends_with(|last: char| !last.is_alphabetic()));
     digits.unwrap_or(text).parse().ok()
 }
 

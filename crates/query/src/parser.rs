@@ -126,7 +126,11 @@ impl<'t> Parser<'t> {
             select = self.listed(Self::selected)?;
         }
         if !self.is_word(0, "FROM") {
-            return self.expected(if is_delete || !select.is_empty() { "FROM" } else { "SELECT, FROM or DELETE" });
+            return self.expected(if is_delete || !select.is_empty() {
+                "FROM"
+            } else {
+                "SELECT, FROM or DELETE"
+            });
         }
         let from = self.from()?;
         let filter = if self.word("WHERE") { Some(self.any()?) } else { None };
@@ -149,7 +153,17 @@ impl<'t> Parser<'t> {
             };
             return self.expected(rest);
         }
-        Ok(Statement { text: self.text.to_owned(), is_delete, select, is_distinct, from, filter, group, having, order })
+        Ok(Statement {
+            text: self.text.to_owned(),
+            is_delete,
+            select,
+            is_distinct,
+            from,
+            filter,
+            group,
+            having,
+            order,
+        })
     }
 
     fn listed<T>(&mut self, one: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
@@ -250,7 +264,9 @@ impl<'t> Parser<'t> {
             if is_distinct {
                 self.take();
             }
-            let of = if function == Function::Count && !is_distinct && self.sign("*") {
+            let is_rows = self.is_sign(0, "*") || matches!(self.peek(), Token::Number(_));
+            let of = if function == Function::Count && !is_distinct && is_rows {
+                self.take();
                 None
             } else {
                 Some(self.path("a field")?)
@@ -310,7 +326,9 @@ impl<'t> Parser<'t> {
             return Ok(expr);
         }
         for (word, is) in [("TRUE", true), ("FALSE", false)] {
-            if self.is_word(0, word) && !matches!(self.ahead(1), Token::Sign("." | "=" | "<" | ">" | "<>" | "!=")) {
+            if self.is_word(0, word)
+                && !matches!(self.ahead(1), Token::Sign("." | "=" | "<" | ">" | "<>" | "!="))
+            {
                 self.take();
                 return Ok(Expr::Constant(is));
             }
@@ -371,7 +389,8 @@ impl<'t> Parser<'t> {
         } else if self.is_word(0, "WITHIN") {
             return self.index("a search by place");
         } else if self.is_word(0, "MEMBER") {
-            return self.unsupported("MEMBER OF is not here: a field with several values is = to each of them");
+            return self
+                .unsupported("MEMBER OF is not here: a field with several values is = to each of them");
         } else {
             return self.expected("a comparison, IS, IN, BETWEEN or LIKE");
         };

@@ -130,6 +130,9 @@ impl Plan {
         };
         let slots = below(from, COLUMNS_MAX + 1)?;
         let (shape, condition) = (Shape::from(from, slots)?, Condition::from(from, slots)?);
+        if shape.slots() != slots {
+            return None;
+        }
         let columns = (0..count(from)?).map(|_| {
             Some(match below(from, 3 + slots)? {
                 0 => Column::Entity,

@@ -123,7 +123,8 @@ impl QueryRequest {
         let query = object.get("queryString").and_then(Json::as_str).ok_or_else(|| wrong("queryString"))?;
         let mut parameters = BTreeMap::new();
         for parameter in object.get("namedParameters").and_then(Json::as_array).into_iter().flatten() {
-            let (name, value) = parameter.as_object().and_then(named).ok_or_else(|| wrong("namedParameters"))?;
+            let (name, value) =
+                parameter.as_object().and_then(named).ok_or_else(|| wrong("namedParameters"))?;
             parameters.insert(name, value);
         }
         Ok(Self {
@@ -163,7 +164,9 @@ fn parameter_of(mut from: &[u8]) -> Result<(String, Wrapped), RequestError> {
     let name = name.ok_or_else(|| RequestError("a parameter has no name".to_owned()))?;
     match value {
         Some(value) => Ok((name, value)),
-        None => Err(RequestError(format!("parameter '{name}' is no number, no text, no bytes, and not true or false"))),
+        None => Err(RequestError(format!(
+            "parameter '{name}' is no number, no text, no bytes, and not true or false"
+        ))),
     }
 }
 

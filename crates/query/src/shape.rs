@@ -218,6 +218,15 @@ impl Shape {
         Some(())
     }
 
+    /// Into how many slots it reads, if each field has one of its own.
+    pub(crate) fn slots(&self) -> usize {
+        let of = |field: &Field| match &field.of {
+            Of::Scalar { .. } => 1,
+            Of::Message { slot, inner } => usize::from(slot.is_some()) + inner.slots(),
+        };
+        self.fields.iter().map(of).sum()
+    }
+
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         put_number(out, self.fields.len());
         for field in &self.fields {

@@ -82,7 +82,9 @@ impl Value<'_> {
         match (self, other) {
             (Self::Int(one), Value::Int(other)) => one.cmp(other),
             (Self::Long(one), Value::Long(other)) => one.cmp(other),
-            (Self::Float(one), Value::Float(other)) => canonical_float(*one).total_cmp(&canonical_float(*other)),
+            (Self::Float(one), Value::Float(other)) => {
+                canonical_float(*one).total_cmp(&canonical_float(*other))
+            }
             (Self::Double(one), Value::Double(other)) => canonical(*one).total_cmp(&canonical(*other)),
             (Self::Bool(one), Value::Bool(other)) => one.cmp(other),
             (Self::Text(one), Value::Text(other)) => utf16_order(one, other),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{map, server, task, transaction};
+use consort_hotrod::ops::{listener, map, server, task, transaction};
 use consort_hotrod::{
     Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
@@ -12,6 +12,7 @@ use consort_hotrod::{
 use crate::ahead::Recent;
 use crate::answer::Answer;
 use crate::caches::Caches;
+use crate::query::Watch;
 use crate::served::Served;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
@@ -170,7 +171,17 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
-            session.listeners.answer(&served.cache, conversion.as_deref(), request, &header).await
+            let watch = match &request {
+                listener::Request::Add(listener) => Box::pin(Watch::of(caches, served, listener)).await,
+                _ => Ok(None),
+            };
+            match watch {
+                Ok(watch) => {
+                    let conversion = conversion.as_deref();
+                    session.listeners.answer(&served.cache, conversion, request, watch, &header).await
+                }
+                Err(refusal) => refusal.into(),
+            }
         }
         (RequestBody::Bulk(request), Some(served)) => {
             // What few requests need does not make the state of all of them larger.

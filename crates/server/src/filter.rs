@@ -10,6 +10,7 @@ pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::map::of_stored;
+use crate::query::{CONTINUOUS, FILTER};
 
 /// The transform by which owners filter entries and say more of them than their values.
 const TRANSFORM: &str = "hot-rod";
@@ -24,7 +25,9 @@ pub(crate) enum Filter {
 /// Why a factory cannot be had.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
-    #[error("there is no factory '{name}' here; there are {KEY_PREFIX} and {VALUE_PREFIX}")]
+    #[error(
+        "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, {FILTER} and {CONTINUOUS}"
+    )]
     Unknown { name: String },
     #[error("factory '{name}' takes one parameter, not {count}")]
     Params { name: String, count: usize },

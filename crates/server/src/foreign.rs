@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use consort_query::{Plan, QueryRequest, QueryResponse, Statement, Wrapped};
+
 use crate::bucket::Bucket;
 use crate::media::{Format, Types};
 use crate::{definition, http, schemas};
@@ -37,9 +39,35 @@ pub const SCHEMA: &str = "syntax = \"proto3\"; package s; enum E { A = 0; B = 1;
 /// What bytes of one format are in another, by their places among all formats; `None` if they cannot become that. Entities are
 /// of [`SCHEMA`].
 pub fn convert(bytes: &Bytes, from: usize, to: usize) -> Option<Bytes> {
+    Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types()).ok()
+}
+
+/// Those of [`SCHEMA`].
+fn types() -> &'static Types {
     static TYPES: OnceLock<Types> = OnceLock::new();
-    let types = TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())));
-    Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types).ok()
+    TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())))
+}
+
+/// What owners are told of a query over entities of [`SCHEMA`], with a parameter `p`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn query(text: &str) -> Result<Vec<u8>, String> {
+    let parameters = [("p".to_owned(), Wrapped::from(7))].into();
+    let compiled = Statement::parse(text).and_then(|statement| statement.compile(types(), &parameters));
+    compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string())
+}
+
+/// Reads what owners are told of a query, and writes it again, with the row that is made of an entity; `None` if it is something else.
+pub fn plan(bytes: &[u8], entity: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let plan = Plan::from_bytes(bytes)?;
+    Some((plan.to_bytes(), plan.row(entity, 1)))
+}
+
+/// Reads what clients send as a query and what they are answered. Whether it is the one, and the other.
+pub fn exchange(bytes: &Bytes) -> (bool, bool) {
+    (QueryRequest::read(bytes).is_ok(), QueryResponse::read(bytes).is_ok())
 }
 
 /// Reads what a cache of this name is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if it is

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use consort_cache::{EntryEvent, ListenBuilder, Previous, RawCache};
 use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
-use consort_hotrod::ops::listener::{Interests, Listener, Request};
+use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use consort_hotrod::{ProtocolVersion, RequestHeader, Status, Text};
 use tokio::sync::oneshot;
 
@@ -23,6 +23,7 @@ use crate::bounds::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::converter::Converter;
 use crate::filter::Filter;
 use crate::media::Conversion;
+use crate::query::Watch;
 use crate::unasked::{Outlet, Room, Telling, Unasked};
 
 /// The listeners of a connection.
@@ -86,6 +87,7 @@ struct Sieve {
     filter: Option<Filter>,
     converter: Option<Converter>,
     near: Option<Arc<Mutex<BloomFilter>>>,
+    watch: Option<Watch>,
     version: ProtocolVersion,
     conversion: Option<Conversion>,
 }
@@ -111,6 +113,9 @@ impl Sieve {
     }
 
     fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
+        if let Some(watch) = &self.watch {
+            return Some((self.kind(&event)?, EventData::Raw(watch.told(&event)?)));
+        }
         let event = self.known(event)?;
         let kind = self.kind(&event)?;
         let version = event.version.0.cast_signed();
@@ -149,12 +154,16 @@ struct Wish {
     converter: Option<Converter>,
     interests: Interests,
     near: Option<BloomFilter>,
+    watch: Option<Watch>,
 }
 
 impl Wish {
-    fn of(listener: Listener) -> Result<Self, Refusal> {
-        let filter = listener.filter.as_ref().map(Filter::of).transpose();
-        let converter = listener.converter.as_ref();
+    fn of(listener: Listener, watch: Option<Watch>) -> Result<Self, Refusal> {
+        // A query is both of them.
+        let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
+        let (filter, converter) = (own(listener.filter), own(listener.converter));
+        let filter = filter.as_ref().map(Filter::of).transpose();
+        let converter = converter.as_ref();
         let converter = converter.map(|factory| Converter::of(factory, listener.is_raw)).transpose();
         Ok(Self {
             id: Bytes::copy_from_slice(&listener.id),
@@ -163,6 +172,7 @@ impl Wish {
             converter: converter.map_err(|error| Refusal::new(error.to_string()))?,
             interests: listener.interests,
             near: None,
+            watch,
         })
     }
 
@@ -170,7 +180,9 @@ impl Wish {
     fn of_changes(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
         let tells_gone = self.converter.is_some_and(|converter| converter.with_gone);
-        let listen = if is_by_value || self.converter.is_some() { listen } else { listen.keys_only() };
+        let needs_values = is_by_value || self.converter.is_some() || self.watch.is_some();
+        let tells_gone = tells_gone || self.watch.as_ref().is_some_and(|watch| watch.is_continuous);
+        let listen = if needs_values { listen } else { listen.keys_only() };
         let listen = if is_by_value || tells_gone { listen.with_previous() } else { listen };
         if self.includes_state { listen.with_state() } else { listen }
     }
@@ -185,7 +197,8 @@ impl Wish {
         };
         let id = Bytes::copy_from_slice(id);
         let interests = Interests::NEAR_CACHE;
-        Ok(Self { id, includes_state: false, filter: None, converter: None, interests, near })
+        let (filter, converter, watch) = (None, None, None);
+        Ok(Self { id, includes_state: false, filter, converter, interests, near, watch })
     }
 }
 
@@ -204,10 +217,11 @@ impl Listeners {
         cache: &RawCache,
         conversion: Option<&Conversion>,
         request: Request,
+        watch: Option<Watch>,
         header: &RequestHeader,
     ) -> Answer {
         let wish = match request {
-            Request::Add(listener) => Wish::of(listener),
+            Request::Add(listener) => Wish::of(listener, watch),
             Request::AddBloom(id, bits) => Wish::near(&id, bits),
             Request::Remove(id) => {
                 let is_removed = self.remove(&header.cache, &id);
@@ -259,7 +273,7 @@ impl Listeners {
         header: &RequestHeader,
     ) -> Result<Answer, Refusal> {
         let listen = wish.of_changes(cache.listen().events_max(EVENTS_MAX));
-        let Wish { id, includes_state, filter, converter, interests, near } = wish;
+        let Wish { id, includes_state, filter, converter, interests, near, watch } = wish;
         let near = near.map(|near| Arc::new(Mutex::new(near)));
         let telling = Telling::new();
         let wanted = telling.wanted.clone();
@@ -294,7 +308,8 @@ impl Listeners {
         // It may have been removed meanwhile.
         if let Some(standing) = self.all().get_mut(&id).filter(|standing| is_own(standing)) {
             let conversion = conversion.cloned();
-            let sieve = Sieve { interests, filter, converter, near, version: header.version, conversion };
+            let version = header.version;
+            let sieve = Sieve { interests, filter, converter, near, watch, version, conversion };
             let (request, wanted) = (header.id, wanted.clone());
             standing.telling.begin(events, &self.outlet, None, state, move |event| {
                 let is_state = event.kind == consort_cache::EventKind::Existing;

@@ -14,18 +14,27 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/hotrod").join(name)
 }
 
-/// What the program says that asks a server all queries of a file.
-async fn answers(at: &str, intelligence: &str, version: &str, queries: &str, cache: &str) -> String {
-    let queries = file(queries).display().to_string();
-    let arguments = [at, intelligence, version, &queries, cache].map(str::to_owned).to_vec();
-    let mut command = command("Queries", arguments).await;
+/// What a program of ours says to its end.
+async fn said(program: &'static str, arguments: &[&str]) -> String {
+    let mut command = command(program, arguments.iter().map(|one| (*one).to_owned()).collect()).await;
     command.stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || command.output());
     let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("\nok "), "Queries:\n{said}{why}");
+    assert!(output.status.success() && said.contains("\nok "), "{program}:\n{said}{why}");
     said
+}
+
+/// What the program says that asks a server all queries of a file.
+async fn answers(at: &str, intelligence: &str, version: &str, queries: &str, cache: &str) -> String {
+    let queries = file(queries).display().to_string();
+    said("Queries", &[at, intelligence, version, &queries, cache]).await
+}
+
+/// What the program says that watches what queries find.
+async fn watched(at: &str, cache: &str) -> String {
+    said("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
 }
 
 /// The first thing that is not the same, with the query that it is of.
@@ -54,7 +63,13 @@ fn java_is_answered_as_by_infinispan() {
         let theirs = answers("127.0.0.1:21222", "BASIC", version, "queries.txt", "items").await;
         let ours = answers(&server.at, "BASIC", version, "queries.txt", "items").await;
         assert_same(&ours, &theirs);
-        server.end().await;
+        let theirs = watched("127.0.0.1:21222", "watched").await;
+        assert_same(&watched(&server.at, "watched").await, &theirs);
+        let servers = Running::three("queries-watched").await;
+        assert_same(&watched(&servers[1].at, "watched").await, &theirs);
+        for server in servers.into_iter().chain([server]) {
+            server.end().await;
+        }
     });
 }
 
@@ -63,7 +78,9 @@ async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks(
     let (server, servers) = (Running::start("queries-one", "A").await, Running::three("queries-three").await);
     let one = answers(&server.at, "BASIC", "PROTOCOL_VERSION_30", "queries.txt", "items").await;
     let all = "HASH_DISTRIBUTION_AWARE";
-    for (version, server) in [("PROTOCOL_VERSION_31", 0), ("PROTOCOL_VERSION_40", 1), ("PROTOCOL_VERSION_41", 2)] {
+    for (version, server) in
+        [("PROTOCOL_VERSION_31", 0), ("PROTOCOL_VERSION_40", 1), ("PROTOCOL_VERSION_41", 2)]
+    {
         let three = answers(&servers[server].at, all, version, "queries.txt", version).await;
         assert_same(&three, &one);
     }

@@ -1,7 +1,5 @@
 //! Answers to queries in JSON, as Infinispan has them.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use consort_query::{QueryResponse, Value};
 use serde_json::Value as Json;
@@ -17,14 +15,16 @@ pub(super) fn answer(
     is_entity: impl Fn(usize) -> bool,
     types: &Types,
 ) -> Result<String, Refusal> {
-    let mut text = format!(r#"{{"hit_count":{},"hit_count_exact":{},"hits":["#, response.count, response.is_exact);
+    let mut text =
+        format!(r#"{{"hit_count":{},"hit_count_exact":{},"hits":["#, response.count, response.is_exact);
     for (at, row) in response.rows.iter().enumerate() {
         if text.len() > ENTITY_JSON_MAX {
             return Err(Refusal::new(format!("the answer is more than {ENTITY_JSON_MAX} bytes of JSON")));
         }
         text.push_str(if at == 0 { r#"{"hit":"# } else { r#",{"hit":"# });
         if response.columns == 0 {
-            row.iter().try_for_each(|entity| of_entity(entity, types).map(|entity| text.push_str(&entity)))?;
+            row.iter()
+                .try_for_each(|entity| of_entity(entity, types).map(|entity| text.push_str(&entity)))?;
         } else {
             text.push('{');
             for (column, (name, value)) in names.iter().zip(row).enumerate() {
@@ -58,7 +58,8 @@ fn of_value(wrapped: &Bytes) -> String {
         Some(Value::Double(number)) => Json::from(number),
         Some(Value::Bool(is)) => Json::from(is),
         Some(Value::Text(text)) => Json::from(text.into_owned()),
-        Some(Value::Bytes(bytes)) => Json::from(STANDARD.encode(bytes)),
+        // As Java has them: each with a sign.
+        Some(Value::Bytes(bytes)) => bytes.iter().map(|byte| byte.cast_signed()).collect(),
     };
     json.to_string()
 }

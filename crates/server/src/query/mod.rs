@@ -6,6 +6,7 @@
 mod json;
 mod owner;
 mod run;
+mod watch;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::security::access::Access;
 use crate::served::Served;
 
 pub(crate) use owner::known;
+pub(crate) use watch::{CONTINUOUS, FILTER, Watch};
 
 /// What is told of a query that does not say how much.
 const TOLD: usize = 100;
@@ -79,12 +81,7 @@ pub(crate) async fn answer(
     query: Bytes,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
-    if !served.encoding.is_queried() {
-        return Err(Refusal::new(format!(
-            "ISPN028015: cache '{}' cannot be queried: its values are not application/x-protostream",
-            served.cache.name()
-        )));
-    }
+    check(served)?;
     let form = Form::of(header)?;
     let types = caches.types().await;
     let request = form.request(query, &types)?;
@@ -95,7 +92,8 @@ pub(crate) async fn answer(
         if let Some(refusal) = access.refusal_of(Permission::BulkWrite, "DELETE of a query") {
             return Ok(refusal);
         }
-        if request.offset.unwrap_or(0) != 0 || request.max.is_some_and(|max| usize::try_from(max) != Ok(TOLD)) {
+        if request.offset.unwrap_or(0) != 0 || request.max.is_some_and(|max| usize::try_from(max) != Ok(TOLD))
+        {
             return Err(QueryError::from(Wrong::Paging).into());
         }
         let count = run::delete(caches, served, &compiled, request.is_local).await?;
@@ -107,6 +105,17 @@ pub(crate) async fn answer(
     };
     let Compiled { names, .. } = &compiled;
     form.answer(&response, names, &types).map(|answer| Answer::success(ResponseBody::Result(answer)))
+}
+
+/// That a cache can be queried.
+fn check(served: &Served) -> Result<(), Refusal> {
+    if served.encoding.is_queried() {
+        return Ok(());
+    }
+    Err(Refusal::new(format!(
+        "cache '{}' cannot be queried: its values are not application/x-protostream",
+        served.cache.name()
+    )))
 }
 
 /// How many rows are left out, and how many are told.

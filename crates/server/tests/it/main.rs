@@ -11,6 +11,7 @@ mod listeners;
 mod media;
 mod multimaps;
 mod pieces;
+mod queries;
 mod roles;
 mod schemas;
 mod strangers;

@@ -29,10 +29,8 @@ public final class Queries {
         ConfigurationBuilder settings = Application.settings(args[0], args[1], args[2]);
         try (RemoteCacheManager manager = new RemoteCacheManager(settings.marshaller(marshaller).build())) {
             manager.administration().schemas().createOrUpdate(Schema.buildFromStringContent(Items.NAME, Items.SCHEMA));
-            String made = "<distributed-cache name=\"" + args[4] + "\"><encoding media-type=\"application/x-protostream\"/>"
-                + "</distributed-cache>";
             RemoteCache<Object, Object> cache =
-                manager.administration().getOrCreateCache(args[4], new StringConfiguration(made));
+                manager.administration().getOrCreateCache(args[4], new StringConfiguration(definition(args[4])));
             fill(cache);
             for (String line : Files.readAllLines(Path.of(args[3]))) {
                 if (line.isBlank() || line.startsWith("//") || line.startsWith(" ")) {
@@ -49,6 +47,12 @@ public final class Queries {
             }
         }
         Application.done();
+    }
+
+    /** A cache of entities. */
+    static String definition(String name) {
+        return "<distributed-cache name=\"" + name + "\"><encoding media-type=\"application/x-protostream\"/>"
+            + "</distributed-cache>";
     }
 
     static void fill(RemoteCache<Object, Object> cache) {

@@ -1,0 +1,104 @@
+//! What listeners are told whose filter is a query (facts section 2.7): messages of protobuf, wrapped.
+
+use bytes::Bytes;
+
+use crate::compile::{Answer, Compiled};
+use crate::error::{QueryError, Wrong};
+use crate::row::{cells, one};
+use crate::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
+use crate::wrapped::BYTES;
+
+/// How an entry lies to what a query finds.
+#[derive(Clone, Copy)]
+enum Change {
+    /// It is found now, and was not before.
+    Joining = 1,
+    /// It is found as before, and has changed.
+    Updated = 2,
+    /// It was found, and is not any more.
+    Leaving = 3,
+}
+
+/// The number that stands for the type of what a filter tells.
+const FILTER_RESULT: u64 = 4402;
+/// The same of what has joined or left.
+const CONTINUOUS_RESULT: u64 = 4403;
+
+impl Compiled {
+    /// That it can be held against one entity after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] if it needs many.
+    pub fn of_each(&self) -> Result<(), QueryError> {
+        match self.answer {
+            Answer::Rows { .. } => Ok(()),
+            Answer::Groups(_) => {
+                Err(Wrong::Unsupported("ISPN028509: Filters cannot use grouping or aggregations").into())
+            }
+        }
+    }
+
+    /// What is told of a value that is found: what is selected, and what it is ordered by.
+    fn told(&self, value: &[u8], version: u64) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
+        let Answer::Rows { told, .. } = &self.answer else { return None };
+        let cells = cells(&self.plan.row(value, version)?.into(), self.plan.columns.len())?;
+        let mut told_of: Vec<Bytes> = cells.iter().map(one).collect();
+        let order = told_of.split_off(*told);
+        Some((told_of, order))
+    }
+
+    /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value before
+    /// it was found, too.
+    pub fn found(&self, key: &[u8], value: &[u8], version: u64, was_found: bool) -> Option<Bytes> {
+        let (told, _) = self.told(value, version)?;
+        let mut out = begun(if was_found { Change::Updated } else { Change::Joining }, key);
+        if self.names.is_empty() {
+            put(&mut out, 3, value);
+        } else {
+            told.iter().for_each(|cell| put(&mut out, 4, cell));
+        }
+        Some(wrapped(CONTINUOUS_RESULT, &out))
+    }
+
+    /// What it tells of a key that has left.
+    pub fn left(&self, key: &[u8]) -> Bytes {
+        wrapped(CONTINUOUS_RESULT, &begun(Change::Leaving, key))
+    }
+
+    /// What a filter tells of a value that is found; nothing if it is not.
+    pub fn filtered(&self, value: &[u8], version: u64) -> Option<Bytes> {
+        let (told, order) = self.told(value, version)?;
+        let mut out = Vec::new();
+        if self.names.is_empty() {
+            let mut instance = Vec::new();
+            put(&mut instance, BYTES, value);
+            put(&mut out, 1, &instance);
+        } else {
+            told.iter().for_each(|cell| put(&mut out, 2, cell));
+        }
+        order.iter().for_each(|cell| put(&mut out, 3, cell));
+        Some(wrapped(FILTER_RESULT, &out))
+    }
+}
+
+fn put(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    put_tag(out, field, LENGTH);
+    put_bytes(out, bytes);
+}
+
+fn begun(change: Change, key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_tag(&mut out, 1, VARINT);
+    put_varint(&mut out, change as u64);
+    put(&mut out, 2, key);
+    out
+}
+
+fn wrapped(id: u64, message: &[u8]) -> Bytes {
+    let mut out = Vec::new();
+    put_tag(&mut out, TYPE_ID, VARINT);
+    put_varint(&mut out, id);
+    put(&mut out, MESSAGE, message);
+    out.into()
+}

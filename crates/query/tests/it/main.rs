@@ -1,0 +1,6 @@
+//! Queries from their text to their answer, over entities in memory.
+
+mod answers;
+mod refusals;
+mod shop;
+mod texts;

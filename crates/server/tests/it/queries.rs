@@ -1,0 +1,177 @@
+//! Queries in both forms, of one server and of three.
+
+use bytes::Bytes;
+use consort_hotrod::ops::listener::{Factory, Interests, Listener};
+use consort_hotrod::ops::{bulk, listener, task};
+use consort_hotrod::{MediaType, Request, RequestBody, Response, ResponseBody, Status};
+use consort_query::{QueryRequest, QueryResponse};
+use consort_server::Role;
+
+use crate::authentication::users;
+use crate::client::{Client, Running, error, put, request};
+
+const WRAPPED: &str = r#"{"distributed-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
+const SCHEMA: &str =
+    "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; bytes code = 3; }";
+
+/// Asked or written as text and JSON.
+fn json(cache: &str, body: RequestBody) -> Request {
+    let mut request = request(1, cache, body);
+    request.header.key_type = MediaType::TEXT;
+    request.header.value_type = MediaType::named("application/json");
+    request
+}
+
+async fn with_books(client: &mut Client, count: usize) {
+    client.create_so("books", WRAPPED).await;
+    let mut schema = request(1, "___protobuf_metadata", put("book.proto", SCHEMA));
+    (schema.header.key_type, schema.header.value_type) = (MediaType::TEXT, MediaType::TEXT);
+    assert_eq!(client.ask_so(schema).await.status, Status::Success);
+    let entries = (0..count).map(|pages| {
+        let book = format!(r#"{{"_type":"shop.Book","title":"b{pages:03}","pages":{pages},"code":"Af8="}}"#);
+        (Bytes::from(format!("book-{pages}")), Bytes::from(book))
+    });
+    let all = bulk::Request::PutAll(consort_hotrod::Expiration::INFINITE, entries.collect());
+    let put = client.ask_so(json("books", RequestBody::Bulk(all))).await;
+    assert_eq!(put.status, Status::Success, "{put:?}");
+}
+
+fn query(query: Bytes) -> RequestBody {
+    RequestBody::Task(task::Request::Query(query))
+}
+
+async fn found(client: &mut Client, asked: QueryRequest) -> QueryResponse {
+    let response = client.ask("books", query(asked.write())).await;
+    let ResponseBody::Result(result) = &response.body else { panic!("{response:?}") };
+    QueryResponse::read(result).unwrap()
+}
+
+async fn told(client: &mut Client, asked: &'static str) -> Response {
+    client.ask_so(json("books", query(asked.into()))).await
+}
+
+fn ickle(text: &str) -> QueryRequest {
+    QueryRequest { query: text.to_owned(), ..QueryRequest::default() }
+}
+
+#[tokio::test]
+async fn three_servers_find_each_entry_once_whoever_is_asked() {
+    let servers = Running::three("queries").await;
+    let mut client = servers[0].client().await;
+    with_books(&mut client, 300).await;
+    for server in &servers {
+        let mut client = server.client().await;
+        let all = found(&mut client, ickle("FROM shop.Book WHERE pages >= 50")).await;
+        assert_eq!((all.rows.len(), all.count, all.is_exact, all.columns), (100, 250, true, 0));
+        let sum = found(&mut client, ickle("SELECT COUNT(*), SUM(pages) FROM shop.Book")).await;
+        let expected = [&b"\x18\xac\x02"[..], b"\x18\x92\xde\x02"].map(Bytes::from_static).to_vec();
+        assert_eq!((sum.rows, sum.count), (vec![expected], 1));
+        let page = QueryRequest {
+            offset: Some(290),
+            max: Some(7),
+            ..ickle("SELECT title FROM shop.Book ORDER BY pages DESC")
+        };
+        let page = found(&mut client, page).await;
+        let titles: Vec<Bytes> = page.rows.into_iter().flatten().collect();
+        assert_eq!(titles, (3..10).rev().map(|at| format!("J\x04b{at:03}")).collect::<Vec<_>>());
+        let whole = QueryRequest { max: Some(1_000), ..ickle("FROM shop.Book") };
+        let mut rows = found(&mut client, whole).await.rows;
+        rows.sort();
+        rows.dedup();
+        assert_eq!(rows.len(), 300);
+    }
+    // Each has what it owns, and with two owners of each there is everything twice.
+    let mut own = 0;
+    for server in &servers {
+        let asked = QueryRequest { is_local: true, ..ickle("FROM shop.Book") };
+        own += found(&mut server.client().await, asked).await.count;
+    }
+    assert_eq!(own, 600);
+    let deleted = found(&mut client, ickle("DELETE FROM shop.Book WHERE pages < 290")).await;
+    assert_eq!((deleted.count, deleted.rows.len()), (290, 0));
+    assert_eq!(found(&mut client, ickle("FROM shop.Book")).await.count, 10);
+}
+
+#[tokio::test]
+async fn who_asks_in_json_is_answered_in_json() {
+    let running = Running::start("queries-json").await;
+    let mut client = running.client().await;
+    with_books(&mut client, 3).await;
+    for (asked, answer) in [
+        (
+            r#"{"queryString":"FROM shop.Book WHERE pages = 1"}"#,
+            r#"{"hit_count":1,"hit_count_exact":true,"hits":[{"hit":{"_type":"shop.Book","title":"b001","pages":1,"code":"Af8="}}]}"#,
+        ),
+        (
+            "{\"queryString\":\"SELECT title, code FROM shop.Book WHERE pages > :p ORDER BY title\",\"startOffset\":null,\
+             \"maxResults\":1,\"namedParameters\":[{\"name\":\"p\",\"value\":0}],\"local\":false}",
+            r#"{"hit_count":2,"hit_count_exact":true,"hits":[{"hit":{"title":"b001","code":[1,-1]}}]}"#,
+        ),
+        (
+            r#"{"queryString":"SELECT COUNT(title), b FROM shop.Book b"}"#,
+            "ISPN014026: The expression 'b' must be part of an aggregate function",
+        ),
+        (r#"{"query":"FROM shop.Book"}"#, "not a query: queryString is not as it is to be"),
+    ] {
+        let response = told(&mut client, asked).await;
+        match &response.body {
+            ResponseBody::Result(result) => assert_eq!(result, answer.as_bytes()),
+            _ => assert!(error(&response).contains(answer), "{response:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_queried_is_refused_with_its_reason() {
+    let running = Running::start("queries-refused").await;
+    let mut client = running.client().await;
+    with_books(&mut client, 1).await;
+    client.create_so("texts", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).await;
+    let refused = client.ask("texts", query(ickle("FROM shop.Book").write())).await;
+    assert_eq!(
+        error(&refused),
+        "cache 'texts' cannot be queried: its values are not application/x-protostream"
+    );
+    let refused = client.ask("books", query(ickle("FROM shop.Book WHERE page = 1").write())).await;
+    assert_eq!(
+        error(&refused),
+        "org.infinispan.query.objectfilter.ParsingException: ISPN028501: The type shop.Book does not have an accessible \
+         property named 'page'. Is pages meant? (line 1, character 22)"
+    );
+    let refused = client.ask("books", query(Bytes::from_static(b"\xff"))).await;
+    assert!(error(&refused).contains("not a query"), "{refused:?}");
+    let missing = client.ask("films", query(ickle("FROM shop.Book").write())).await;
+    assert!(error(&missing).contains("CacheNotFoundException"), "{missing:?}");
+    for (params, why) in [
+        (vec![], "has the query as its first parameter"),
+        (vec!["J\x04FROM"], "the name of a type is expected"),
+        (vec!["J\x0eFROM shop.Book", "J\x01p"], "a parameter has a name, and no value"),
+    ] {
+        let params = params.into_iter().map(Bytes::from).collect();
+        let filter = Factory { name: "continuous-query-filter-converter-factory".into(), params };
+        let listener = Listener {
+            id: "l".into(),
+            includes_state: true,
+            filter: Some(filter.clone()),
+            converter: Some(filter),
+            is_raw: true,
+            interests: Interests::ALL,
+        };
+        let refused = client.ask("books", RequestBody::Listener(listener::Request::Add(listener))).await;
+        assert!(error(&refused).contains(why), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_read_may_query_and_takes_nothing_away() {
+    let running = Running::secured("queries-roles", users()).await;
+    let mut admin = running.client().await;
+    admin.plain("admin", "admin").await;
+    with_books(&mut admin, 2).await;
+    let mut observer = running.client().await;
+    observer.plain(Role::Observer.name(), Role::Observer.name()).await;
+    assert_eq!(found(&mut observer, ickle("FROM shop.Book")).await.count, 2);
+    let refused = observer.ask("books", query(ickle("DELETE FROM shop.Book").write())).await;
+    assert!(error(&refused).contains("lacks 'BULK_WRITE' permission"), "{refused:?}");
+    assert_eq!(found(&mut admin, ickle("DELETE FROM shop.Book")).await.count, 2);
+}
