@@ -199,6 +199,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.client.perform(&self.state, ask, at).await
     }
 
+    /// The same for what is of other types, from any server.
+    pub(crate) async fn perform(&self, ask: Ask) -> Result<Answer, ClientError> {
+        self.client.perform(&self.state, ask, None).await
+    }
+
     fn assignment<Q, W>(&self, key: &Q, value: &W) -> Result<Assignment, ClientError>
     where
         Q: ?Sized,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{bulk, listener, map, multimap, stream};
+use consort_hotrod::ops::{bulk, listener, map, multimap, stream, task};
 use consort_hotrod::{
     Flags, MediaType, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
+use consort_protostream::QueryRequest;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
@@ -64,7 +65,7 @@ impl Answer {
 }
 
 /// Whether a request can be made twice with the same outcome.
-const fn is_repeatable(body: &RequestBody) -> bool {
+fn is_repeatable(body: &RequestBody) -> bool {
     match body {
         RequestBody::Map(request) => matches!(
             request,
@@ -87,6 +88,9 @@ const fn is_repeatable(body: &RequestBody) -> bool {
         // To begin a stream changes nothing; one that is begun twice is forgotten.
         RequestBody::Stream(request) => {
             matches!(request, stream::Request::StartGet(..) | stream::Request::StartPut(_))
+        }
+        RequestBody::Task(task::Request::Query(query)) => {
+            QueryRequest::read(query).is_ok_and(|query| !query.is_delete())
         }
         _ => false,
     }

@@ -13,7 +13,7 @@ pub const PATH_MAX: usize = 32;
 pub const PARAMETERS_MAX: usize = 10_000;
 
 /// Characters of a LIKE's pattern. Each may be looked at for each of a text's, while a segment is locked.
-pub const PATTERN_MAX: usize = 1_024;
+pub const PATTERN_MAX: usize = 256;
 
 /// Fields that a query reads of an entity, and columns of a row.
 pub const COLUMNS_MAX: usize = 1_000;

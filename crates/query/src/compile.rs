@@ -13,7 +13,7 @@ use crate::scope::{Field, Meant, Scope, Types};
 use crate::shape::Shape;
 use crate::syntax::{self, Aggregate, Comparison, Expr, Function, Given, Literal, Statement, Term};
 use crate::value::{Scalar, Value};
-use crate::wrapped::Wrapped;
+use consort_protostream::Wrapped;
 
 type Result<T> = std::result::Result<T, QueryError>;
 

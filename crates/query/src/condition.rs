@@ -1,5 +1,5 @@
-//! What has to hold of an entity, or of a group. A condition on a field with several values holds if it holds for one of them, also
-//! one that is negated; a field without a value has one that is nothing.
+//! What has to hold of an entity, or of a group. A condition on a field with several values holds if it holds for one of them,
+//! also one that is negated; a field without a value has one that is nothing.
 
 use std::cmp::Ordering;
 

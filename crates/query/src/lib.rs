@@ -2,8 +2,9 @@
 //! as bytes, and so is what members tell each other of them.
 //!
 //! A query goes three ways. Who is asked reads it ([`Statement::parse`]) and makes of it, with the descriptors of its types and
-//! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which is
-//! all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together ([`Finding`]).
+//! its parameters, what there is to do ([`Statement::compile`]). Owners need no descriptors: they are told by a [`Plan`], which
+//! is all numbers of fields, and make rows of the entries that it lets through. Who was asked puts these together
+//! ([`Finding`]).
 
 #![forbid(unsafe_code)]
 
@@ -19,8 +20,6 @@ mod like;
 mod literal;
 mod parser;
 mod plan;
-mod request;
-mod response;
 mod row;
 mod runs;
 mod scope;
@@ -29,17 +28,12 @@ mod stored;
 mod syntax;
 mod told;
 mod value;
-pub mod wire;
-pub mod wrapped;
 
 pub use compile::{Compiled, ENTITY, Source};
 pub use error::{QueryError, Wrong};
 pub use finding::{Finding, Found, TooMuch};
 pub use plan::Plan;
-pub use request::{Parameter, QueryRequest, RequestError};
-pub use response::{QueryResponse, ResponseError};
 pub use row::version_of;
 pub use scope::Types;
 pub use syntax::Statement;
 pub use value::{Scalar, Value};
-pub use wrapped::Wrapped;

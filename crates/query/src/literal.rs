@@ -7,7 +7,7 @@ use protox::prost_reflect::{EnumDescriptor, Kind};
 use crate::error::{Wrong, nearest};
 use crate::syntax::Given;
 use crate::value::{Scalar, Value};
-use crate::wrapped::Wrapped;
+use consort_protostream::Wrapped;
 
 /// What a value stands beside.
 pub(crate) struct Beside {

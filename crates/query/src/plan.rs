@@ -1,5 +1,5 @@
-//! What owners do with each entity, told in a form that needs no schema: which type it is of, which of its fields are read, what
-//! has to hold of them, and what is told.
+//! What owners do with each entity, told in a form that needs no schema: which type it is of, which of its fields are read,
+//! what has to hold of them, and what is told.
 
 use crate::bounds::COLUMNS_MAX;
 use crate::condition::Condition;
@@ -8,7 +8,7 @@ use crate::runs;
 use crate::shape::{Shape, Slot};
 use crate::stored::{below, count, number, put_number, put_text, text};
 use crate::value::Value;
-use crate::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
+use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
 /// Of which form a plan is. One of another program's that this one does not know finds nothing.
 const FORM: u8 = 1;
@@ -38,8 +38,8 @@ pub(crate) enum Column {
 }
 
 impl Plan {
-    /// What a value is made of that is an entity of the type, and of which the condition holds; else nothing. A value that is no
-    /// message of its type is none of it.
+    /// What a value is made of that is an entity of the type, and of which the condition holds; else nothing. A value that is
+    /// no message of its type is none of it.
     pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
         let slots = self.let_through(value)?;
         let mut row = Vec::new();

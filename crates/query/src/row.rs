@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::shape::Slot;
 use crate::value::Value;
-use crate::wire::{bytes, put_bytes, put_varint, varint};
+use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
 
 /// The values of a column: one, or those of a field with several.
 pub(crate) type Cell = SmallVec<[Bytes; 1]>;

@@ -1,4 +1,5 @@
-//! Rows behind each other, of which those that are the same as the one before are only counted: what a reduction makes of a segment.
+//! Rows behind each other, of which those that are the same as the one before are only counted: what a reduction makes of a
+//! segment.
 
 use bytes::Bytes;
 

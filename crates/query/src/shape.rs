@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 use crate::bounds::PATH_MAX;
 use crate::stored::{below, count, lossy, number, put_number, put_value, value};
 use crate::value::{Scalar, Value};
-use crate::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
+use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
-/// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one `None`.
+/// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one
+/// `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 
 /// Fields of a message.

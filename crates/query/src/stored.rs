@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::value::Value;
-use crate::wire::{bytes, put_bytes, put_varint, varint};
+use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
 
 pub(crate) fn put_number(out: &mut Vec<u8>, number: usize) {
     put_varint(out, number as u64);

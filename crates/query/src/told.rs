@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::compile::{Answer, Compiled};
 use crate::error::{QueryError, Wrong};
 use crate::row::{cells, one};
-use crate::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
-use crate::wrapped::BYTES;
+use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
+use consort_protostream::wrapped::BYTES;
 
 /// How an entry lies to what a query finds.
 #[derive(Clone, Copy)]
@@ -48,8 +48,8 @@ impl Compiled {
         Some((told_of, order))
     }
 
-    /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value before
-    /// it was found, too.
+    /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value
+    /// before it was found, too.
     pub fn found(&self, key: &[u8], value: &[u8], version: u64, was_found: bool) -> Option<Bytes> {
         let (told, _) = self.told(value, version)?;
         let mut out = begun(if was_found { Change::Updated } else { Change::Joining }, key);

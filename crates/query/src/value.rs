@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 
 use bytes::{BufMut, Bytes};
 
-use crate::wire::{EIGHT, FOUR, LENGTH, VARINT, put_bytes, put_tag, put_varint};
-use crate::wrapped::{BOOL, BYTES, DOUBLE, FLOAT, INT32, INT64, TEXT, UINT32, Wrapped};
+use consort_protostream::wire::{EIGHT, FOUR, LENGTH, VARINT, put_bytes, put_tag, put_varint};
+use consort_protostream::wrapped::{BOOL, BYTES, DOUBLE, FLOAT, INT32, INT64, TEXT, UINT32, Wrapped};
 
-/// What a field has. Numbers without a sign are those with one that are written the same, and enums' values are numbers: that is how
-/// Java has them.
+/// What a field has. Numbers without a sign are those with one that are written the same, and enums' values are numbers: that
+/// is how Java has them.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value<'a> {
     /// Of 32 bits.
@@ -149,7 +149,7 @@ impl Value<'static> {
 
 impl From<Wrapped> for Value<'static> {
     fn from(wrapped: Wrapped) -> Self {
-        use crate::wrapped::{FIXED32, SFIXED64, SINT64};
+        use consort_protostream::wrapped::{FIXED32, SFIXED64, SINT64};
         match wrapped {
             Wrapped::Double(number) => Self::Double(number),
             Wrapped::Float(number) => Self::Float(number),

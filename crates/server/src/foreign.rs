@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use consort_query::{Plan, QueryRequest, QueryResponse, Statement, Wrapped};
+use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
+use consort_query::{Plan, Statement};
 
 use crate::bucket::Bucket;
 use crate::media::{Format, Types};
@@ -59,7 +60,8 @@ pub fn query(text: &str) -> Result<Vec<u8>, String> {
     compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string())
 }
 
-/// Reads what owners are told of a query, and writes it again, with the row that is made of an entity; `None` if it is something else.
+/// Reads what owners are told of a query, and writes it again, with the row that is made of an entity; `None` if it is
+/// something else.
 pub fn plan(bytes: &[u8], entity: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let plan = Plan::from_bytes(bytes)?;
     Some((plan.to_bytes(), plan.row(entity, 1)))
@@ -70,8 +72,8 @@ pub fn exchange(bytes: &Bytes) -> (bool, bool) {
     (QueryRequest::read(bytes).is_ok(), QueryResponse::read(bytes).is_ok())
 }
 
-/// Reads what a cache of this name is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if it is
-/// refused.
+/// Reads what a cache of this name is to be like in XML, JSON or YAML, and writes it as servers tell it each other; `None` if
+/// it is refused.
 pub fn definition(cache: &str, text: &str) -> Option<String> {
     definition::from_text(cache, text).ok().map(|definition| definition::to_text(&definition))
 }

@@ -13,6 +13,7 @@ mod listeners;
 mod multimaps;
 mod near;
 mod pieces;
+mod queries;
 mod security;
 mod servers;
 mod sharing;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_query::wire::{
+use consort_protostream::Wrapped;
+use consort_protostream::wire::{
     EIGHT, LENGTH, MESSAGE, TYPE_ID, TYPE_NAME, VARINT, put_bytes, put_tag, put_varint,
 };
-use consort_query::{Compiled, Finding, Found, Plan, QueryError, Source, Statement, Types, Value, Wrapped};
+use consort_query::{Compiled, Finding, Found, Plan, QueryError, Source, Statement, Types, Value};
 use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 
 const SCHEMA: &str = "syntax = \"proto2\"; package shop;\n\
@@ -24,7 +25,7 @@ pub(crate) struct Shop(DescriptorPool);
 impl Shop {
     pub(crate) fn open() -> Self {
         let file = protox::file::File::from_source("shop.proto", SCHEMA).unwrap();
-        let mut files = protox::prost_reflect::DescriptorPool::new();
+        let mut files = DescriptorPool::new();
         files.add_file_descriptor_proto(file.file_descriptor_proto().clone()).unwrap();
         Self(files)
     }

@@ -1,7 +1,8 @@
 //! Whatever comes, it is read or refused.
 
 use bytes::Bytes;
-use consort_query::{Plan, QueryRequest, QueryResponse};
+use consort_protostream::{QueryRequest, QueryResponse};
+use consort_query::Plan;
 use proptest::prelude::*;
 
 use crate::shop::{Shop, items};

@@ -17,11 +17,11 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
-use consort_query::wire::{
+use consort_protostream::wire::{
     EIGHT, ENUM, FOUR, LENGTH, MESSAGE, Raw, TYPE_ID, TYPE_NAME, VARINT, field, packed, put_bytes, put_tag,
     put_varint, unzigzag, zigzag,
 };
-use consort_query::wrapped::{java_double, java_float};
+use consort_protostream::wrapped::{java_double, java_float};
 use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 

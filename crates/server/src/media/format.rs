@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use consort_hotrod::MediaType;
-use consort_query::Wrapped;
+use consort_protostream::Wrapped;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 

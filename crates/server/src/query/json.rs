@@ -1,7 +1,8 @@
 //! Answers to queries in JSON, as Infinispan has them.
 
 use bytes::Bytes;
-use consort_query::{QueryResponse, Value};
+use consort_protostream::QueryResponse;
+use consort_query::Value;
 use serde_json::Value as Json;
 
 use crate::answer::Refusal;

@@ -1,7 +1,7 @@
 //! Queries of clients (facts section 2.9): read, asked of those who have the entries, and answered as the client has asked.
 //!
-//! The language and what becomes of entities is in `consort_query`. A query is read with the schemas that are registered here and
-//! now; owners are told by numbers of fields, and need none ([`owner`]).
+//! The language and what becomes of entities is in `consort_query`. A query is read with the schemas that are registered here
+//! and now; owners are told by numbers of fields, and need none ([`owner`]).
 
 mod json;
 mod owner;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
-use consort_query::{Compiled, QueryError, QueryRequest, QueryResponse, Statement, Wrong};
+use consort_protostream::{QueryRequest, QueryResponse};
+use consort_query::{Compiled, Found, QueryError, Statement, Wrong};
 
 use crate::answer::{Answer, Refusal};
 use crate::caches::Caches;
@@ -100,8 +101,9 @@ pub(crate) async fn answer(
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
         let (offset, max) = page(&request)?;
-        let found = run::select(caches, served, &compiled, request.is_local, offset, max).await?;
-        QueryResponse::of(found, compiled.names.len())
+        let Found { rows, count } =
+            run::select(caches, served, &compiled, request.is_local, offset, max).await?;
+        QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };
     let Compiled { names, .. } = &compiled;
     form.answer(&response, names, &types).map(|answer| Answer::success(ResponseBody::Result(answer)))

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{EntryEvent, EventKind};
 use consort_hotrod::ops::listener::{Factory, Listener};
-use consort_query::{Compiled, Statement, Wrapped};
+use consort_protostream::Wrapped;
+use consort_query::{Compiled, Statement};
 
 use crate::answer::Refusal;
 use crate::caches::Caches;
@@ -47,7 +48,8 @@ impl Watch {
                 "a query's listener has the query as its first parameter, and names and values after it",
             )),
         };
-        let (query, named) = factory.params.split_first().unwrap_or((EMPTY, &[]));
+        let none = Bytes::new();
+        let (query, named) = factory.params.split_first().unwrap_or((&none, &[]));
         let mut parameters = BTreeMap::new();
         for pair in named.chunks(2) {
             let [name, value] = pair else {
@@ -95,5 +97,3 @@ impl Watch {
         }
     }
 }
-
-const EMPTY: &Bytes = &Bytes::new();

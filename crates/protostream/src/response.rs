@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use crate::finding::Found;
 use crate::wire::{LENGTH, MESSAGE, Raw, TYPE_ID, VARINT, field, put_bytes, put_tag, put_varint};
 use crate::wrapped::BYTES;
 
@@ -31,11 +30,6 @@ const COUNT: u32 = 4;
 const IS_EXACT: u32 = 5;
 
 impl QueryResponse {
-    /// What was found, with these columns.
-    pub fn of(found: Found, columns: usize) -> Self {
-        Self { columns, rows: found.rows, count: found.count, is_exact: true }
-    }
-
     /// As clients read it. Which of the columns are entities says `is_entity`: they are wrapped once more.
     pub fn write(&self, is_entity: impl Fn(usize) -> bool) -> Bytes {
         let mut out = Vec::new();

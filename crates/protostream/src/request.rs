@@ -22,11 +22,8 @@ pub struct QueryRequest {
     /// Only what the server has that is asked.
     pub is_local: bool,
     /// Values of parameters by their names.
-    pub parameters: BTreeMap<String, Parameter>,
+    pub parameters: BTreeMap<String, Wrapped>,
 }
-
-/// A parameter's value.
-pub type Parameter = Wrapped;
 
 /// What is asked is no query. Nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,6 +40,11 @@ const NAME: u32 = 1;
 const VALUE: u32 = 2;
 
 impl QueryRequest {
+    /// Whether it takes away what it finds.
+    pub fn is_delete(&self) -> bool {
+        self.query.split_whitespace().next().is_some_and(|first| first.eq_ignore_ascii_case("DELETE"))
+    }
+
     /// Reads what clients send in protobuf.
     ///
     /// # Errors

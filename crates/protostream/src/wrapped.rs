@@ -29,24 +29,42 @@ pub enum Wrapped {
     Char(char),
 }
 
-pub(crate) const DOUBLE: u32 = 1;
-pub(crate) const FLOAT: u32 = 2;
-pub(crate) const INT64: u32 = 3;
-pub(crate) const UINT64: u32 = 4;
-pub(crate) const INT32: u32 = 5;
-pub(crate) const FIXED64: u32 = 6;
-pub(crate) const FIXED32: u32 = 7;
-pub(crate) const BOOL: u32 = 8;
-pub(crate) const TEXT: u32 = 9;
-pub(crate) const BYTES: u32 = 10;
-pub(crate) const UINT32: u32 = 11;
-pub(crate) const SFIXED32: u32 = 12;
-pub(crate) const SFIXED64: u32 = 13;
-pub(crate) const SINT32: u32 = 14;
-pub(crate) const SINT64: u32 = 15;
-pub(crate) const CHAR: u32 = 20;
-pub(crate) const SHORT: u32 = 21;
-pub(crate) const BYTE: u32 = 22;
+/// The number of the field of what is wrapped: numbers of 64 bits with a point.
+pub const DOUBLE: u32 = 1;
+/// That of `float`.
+pub const FLOAT: u32 = 2;
+/// That of `int64`.
+pub const INT64: u32 = 3;
+/// That of `uint64`.
+pub const UINT64: u32 = 4;
+/// That of `int32`.
+pub const INT32: u32 = 5;
+/// That of `fixed64`.
+pub const FIXED64: u32 = 6;
+/// That of `fixed32`.
+pub const FIXED32: u32 = 7;
+/// That of `bool`.
+pub const BOOL: u32 = 8;
+/// That of `text`.
+pub const TEXT: u32 = 9;
+/// That of `bytes`.
+pub const BYTES: u32 = 10;
+/// That of `uint32`.
+pub const UINT32: u32 = 11;
+/// That of `sfixed32`.
+pub const SFIXED32: u32 = 12;
+/// That of `sfixed64`.
+pub const SFIXED64: u32 = 13;
+/// That of `sint32`.
+pub const SINT32: u32 = 14;
+/// That of `sint64`.
+pub const SINT64: u32 = 15;
+/// That of `char`.
+pub const CHAR: u32 = 20;
+/// That of `short`.
+pub const SHORT: u32 = 21;
+/// That of `byte`.
+pub const BYTE: u32 = 22;
 
 /// The names of protobuf's types, which JSON has.
 const TYPES: &[(u32, &str)] = &[

@@ -1,0 +1,137 @@
+//! Queries in Ickle, which servers answer where the entries are (facts section 2.9).
+
+use std::fmt;
+
+use bytes::Bytes;
+use consort_encoding::Decode;
+use consort_hotrod::ops::task;
+use consort_hotrod::{MediaType, RequestBody, ResponseBody};
+use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
+
+use crate::cache::Cache;
+use crate::error::ClientError;
+use crate::operation::Ask;
+
+/// What a query has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found<T> {
+    /// What is told of it: no more than was asked for ([`Query::limit`]).
+    pub told: Vec<T>,
+    /// How many there are in all.
+    pub count: u64,
+    /// Whether that is exact, and not only the least that there are.
+    pub is_exact: bool,
+}
+
+/// A query that is being put together. From [`Cache::query`].
+#[must_use = "nothing is asked before its answer is"]
+pub struct Query<'c, K, V, KE, VE> {
+    cache: &'c Cache<K, V, KE, VE>,
+    request: QueryRequest,
+}
+
+impl<K, V, KE, VE> fmt::Debug for Query<'_, K, V, KE, VE> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "query {:?} of {:?}", self.request.query, self.cache)
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    /// A query in Ickle over what the cache has: entities of protobuf whose schema the servers know, wrapped as Infinispan's clients
+    /// do it (`application/x-protostream`).
+    ///
+    /// ```no_run
+    /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let items = client.raw("items");
+    /// let cheap = items.query("FROM shop.Item WHERE price < :p ORDER BY name").parameter("p", 12).limit(20);
+    /// println!("{} items", cheap.entities().await?.count);
+    /// let sums = items.query("SELECT kind, SUM(price) FROM shop.Item GROUP BY kind").rows().await?;
+    /// println!("{} kinds", sums.told.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn query(&self, query: &str) -> Query<'_, K, V, KE, VE> {
+        Query { cache: self, request: QueryRequest { query: query.to_owned(), ..QueryRequest::default() } }
+    }
+}
+
+impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
+    /// What a parameter stands for, which is `:name` in the query.
+    pub fn parameter(mut self, name: &str, value: impl Into<Wrapped>) -> Self {
+        self.request.parameters.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Leaves so many of what is found out.
+    pub fn skip(mut self, count: u32) -> Self {
+        self.request.offset = Some(count.into());
+        self
+    }
+
+    /// Tells no more than this; 100 unless it is said.
+    pub fn limit(mut self, count: u32) -> Self {
+        self.request.max = Some(i32::try_from(count).unwrap_or(i32::MAX));
+        self
+    }
+
+    /// Looks only at what the server has that is asked.
+    pub fn local(mut self) -> Self {
+        self.request.is_local = true;
+        self
+    }
+
+    async fn ask(self) -> Result<QueryResponse, ClientError> {
+        let ask = Ask {
+            body: RequestBody::Task(task::Request::Query(self.request.write())),
+            flags: self.cache.options().flags,
+            key_type: MediaType::PROTOSTREAM,
+            value_type: MediaType::PROTOSTREAM,
+            timeout: self.cache.options().timeout,
+        };
+        let answer = self.cache.perform(ask).await?;
+        match &answer.body {
+            ResponseBody::Result(result) => QueryResponse::read(result).map_err(|_| answer.unexpected()),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    /// The entities that are found by a query without `SELECT`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`], with what is wrong with the query, and where.
+    pub async fn entities(self) -> Result<Found<V>, ClientError>
+    where
+        VE: Decode<V>,
+    {
+        let cache = self.cache;
+        let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
+        let told = rows.into_iter().flatten().map(|entity| cache.decoded(entity));
+        Ok(Found { told: told.collect::<Result<_, _>>()?, count, is_exact })
+    }
+
+    /// The rows of a query with `SELECT`: a value for each column, or nothing where there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Query::entities`].
+    pub async fn rows(self) -> Result<Found<Vec<Option<Wrapped>>>, ClientError> {
+        let QueryResponse { rows, count, is_exact, .. } = self.ask().await?;
+        // An entity among columns is given as its bytes.
+        let value = |wrapped: Bytes| match wrapped.is_empty() {
+            true => None,
+            false => Some(Wrapped::read(wrapped.clone()).unwrap_or(Wrapped::Bytes(wrapped))),
+        };
+        let told = rows.into_iter().map(|row| row.into_iter().map(value).collect());
+        Ok(Found { told: told.collect(), count, is_exact })
+    }
+
+    /// Does what a `DELETE` says. How many entries were taken away.
+    ///
+    /// # Errors
+    ///
+    /// As [`Query::entities`]; some may have been taken away.
+    pub async fn delete(self) -> Result<u64, ClientError> {
+        Ok(self.ask().await?.count)
+    }
+}
