@@ -66,6 +66,8 @@ targets! {
     values_of_media_types_hold: "media", INPUTS;
     definitions_of_caches_hold: "definition", INPUTS / 4;
     schemas_hold: "schema", INPUTS / 4;
+    queries_hold: "query", INPUTS;
+    what_owners_are_told_of_queries_holds: "query-plan", INPUTS;
     messages_of_sasl_hold: "sasl", INPUTS;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;
