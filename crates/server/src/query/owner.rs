@@ -13,9 +13,12 @@ pub(super) const ROWS: &str = "query-rows";
 /// The reduction that makes one of many of them.
 pub(super) const PARTS: &str = "query-parts";
 
+/// What was told, and which plan that is; none if another version of this program has written it.
+type Told = (Box<[u8]>, Option<Rc<Plan>>);
+
 thread_local! {
     /// The last plan that this thread has read, and of what: it is told again with each entity.
-    static LAST: RefCell<Option<(Box<[u8]>, Option<Rc<Plan>>)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<Told>> = const { RefCell::new(None) };
 }
 
 /// The plan that these bytes tell; nothing if another version of this program has written them.
