@@ -7,8 +7,11 @@ use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
 /// Each part of the language, over the entities that values become elsewhere here.
-const QUERIES: [&str; 9] = [
+const QUERIES: [&str; 12] = [
     "FROM s.M",
+    "SELECT s, i FROM s.M ORDER BY d",
+    "FROM s.N n WHERE n.q = 1",
+    "DELETE FROM s.M WHERE i > :p",
     "SELECT i, i.s, version(i) FROM s.M i WHERE i.i > 5 AND NOT (s LIKE 'a%\\_' OR e = 'B') ORDER BY i DESC, s",
     "FROM s.M WHERE i IN (1, -2, :p) OR d BETWEEN 1.5 AND 2e3 OR o = TRUE OR b IS NOT NULL",
     "SELECT e, COUNT(*), SUM(i), AVG(d) FROM s.M GROUP BY e HAVING COUNT(DISTINCT s) >= 2 AND MIN(i) < :p ORDER BY SUM(i)",
@@ -33,12 +36,12 @@ pub(crate) fn queries() -> Vec<Vec<u8>> {
 /// What a schema's types have whatever is asked of them, and a query for each byte: an `IN` of short numbers is the most.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// A query is refused, or becomes something that owners read.
+/// A text is no query, or one that is refused, or becomes something that owners read.
 pub(crate) fn query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     // The schema is compiled once, whatever the input is.
     let _ = foreign::query("FROM s.M");
-    let (read, peak) = bounded_by(QUERY.0 + QUERY.1 * text.len() as u64, || foreign::query(&text));
+    let ((is_read, read), peak) = bounded_by(QUERY.0 + QUERY.1 * text.len() as u64, || foreign::query(&text));
     match &read {
         Ok(plan) => {
             for entity in ENTITIES {
@@ -48,12 +51,12 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
         }
         Err(why) => assert!(!why.is_empty()),
     }
-    Seen::one(read.is_ok(), peak)
+    Seen::one(is_read, peak)
 }
 
 /// What owners are told of those queries, an entity behind its length before it; what clients send, and what they are answered.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
-    let plans = QUERIES.iter().filter_map(|query| foreign::query(query).ok());
+    let plans = QUERIES.iter().filter_map(|query| foreign::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());
     let mut all: Vec<Vec<u8>> = plans.flat_map(of_each).collect();
     all.push(

@@ -49,15 +49,18 @@ fn types() -> &'static Types {
     TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())))
 }
 
-/// What owners are told of a query over entities of [`SCHEMA`], with a parameter `p`.
+/// Whether a text is a query, whatever it asks for; and what owners are told of it over entities of [`SCHEMA`], with a parameter
+/// `p`.
 ///
 /// # Errors
 ///
 /// What is wrong with it.
-pub fn query(text: &str) -> Result<Vec<u8>, String> {
+pub fn query(text: &str) -> (bool, Result<Vec<u8>, String>) {
     let parameters = [("p".to_owned(), Wrapped::from(7))].into();
-    let compiled = Statement::parse(text).and_then(|statement| statement.compile(types(), &parameters));
-    compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string())
+    let read = Statement::parse(text);
+    let is_read = read.is_ok();
+    let compiled = read.and_then(|statement| statement.compile(types(), &parameters));
+    (is_read, compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string()))
 }
 
 /// Reads what owners are told of a query, and writes it again, with the row that is made of an entity; `None` if it is
