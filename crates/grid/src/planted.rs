@@ -73,6 +73,8 @@ pub enum Planted {
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
     StoreNotAwaited,
+    /// A write that a store has refused is finished for its caller, whoever has it.
+    RefusedIsFinished,
     /// With passivation, a value is given up when it is stored, whoever may need it.
     HeldForgotten,
     /// Topologies are confirmed before they are remembered. Somebody has to come back first whose store was slow, which a test

@@ -40,16 +40,65 @@ impl Clocks {
     }
 }
 
+/// What goes wrong with a store now and then: a spell, in which it refuses some requests and is slow with all.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Trouble {
+    /// How likely a request is the first of a spell.
+    pub begins: f64,
+    /// How long a spell takes at most.
+    pub spell_max: Duration,
+    /// How likely a request of a spell is refused, if it is to write or to load a value. What members are to remember is
+    /// taken: whoever is killed and has not kept that loses something by right.
+    pub refused: f64,
+    /// How many times as long requests of a spell take.
+    pub slowness: u32,
+}
+
+/// Trouble that a store has.
+#[derive(Debug)]
+struct Ailing {
+    trouble: Trouble,
+    /// When the last spell ends.
+    until: Time,
+    /// Requests that were refused.
+    refused: u64,
+}
+
+impl Ailing {
+    /// How many times as long the next request takes, and whether it is refused.
+    fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
+        let Trouble { begins, spell_max, refused, slowness } = self.trouble;
+        if now >= self.until {
+            if !rng.chance(begins) {
+                return (1, false);
+            }
+            self.until = now + rng.duration(Duration::ZERO, spell_max);
+        }
+        let is_refused = !matches!(request, StoreRequest::Order { .. }) && rng.chance(refused);
+        self.refused += u64::from(is_refused);
+        (slowness, is_refused)
+    }
+}
+
 /// A member's store, and what waits for it.
 #[derive(Debug)]
 pub struct Beside {
     store: Arc<dyn Store>,
     delay_max: Duration,
     is_behind: bool,
+    ailing: Option<Ailing>,
     busy_until: Time,
-    waiting: VecDeque<(CacheId, StoreRequest)>,
+    waiting: VecDeque<Waiting>,
     carried_out: u64,
     loads: u64,
+}
+
+/// A request that waits for the store.
+#[derive(Debug)]
+struct Waiting {
+    cache: CacheId,
+    request: StoreRequest,
+    is_refused: bool,
 }
 
 /// What has come of a request.
@@ -131,6 +180,7 @@ impl Beside {
             store,
             delay_max: DELAY_MAX,
             is_behind: false,
+            ailing: None,
             busy_until: Time::ZERO,
             waiting: VecDeque::new(),
             carried_out: 0,
@@ -152,6 +202,24 @@ impl Beside {
         self
     }
 
+    /// The same with trouble. What is written behind has none: nobody would be told of it.
+    #[must_use]
+    pub fn with_trouble(mut self, trouble: Trouble) -> Self {
+        self.ailing = Some(Ailing { trouble, until: Time::ZERO, refused: 0 });
+        self
+    }
+
+    /// The trouble is over: what waits is taken, and so is all that follows.
+    pub fn heal(&mut self) {
+        self.ailing = None;
+        self.waiting.iter_mut().for_each(|waiting| waiting.is_refused = false);
+    }
+
+    /// How many requests were refused, until it was healed.
+    pub fn refused(&self) -> u64 {
+        self.ailing.as_ref().map_or(0, |ailing| ailing.refused)
+    }
+
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -169,7 +237,7 @@ impl Beside {
             StoreRequest::Order { order, .. } => !matches!(order, StoreOrder::Remember(_)),
             StoreRequest::Load { .. } => false,
         };
-        self.waiting.iter().any(|(_, request)| is_change(request))
+        self.waiting.iter().any(|waiting| is_change(&waiting.request))
     }
 
     /// Takes what the member asks for. The store is ready with one request more at each of the world's times that come back:
@@ -178,13 +246,17 @@ impl Beside {
         let mut ready = Vec::new();
         while let Some((cache, request)) = node.poll_store() {
             let after = rng.duration(Duration::ZERO, self.delay_max);
+            let ailing = self.ailing.as_mut().filter(|_| !self.is_behind);
+            let (slowness, is_refused) =
+                ailing.map_or((1, false), |ailing| ailing.next(now.world, &request, rng));
+            let after = after * slowness;
             self.busy_until = (now.world + after).max(self.busy_until);
             ready.push(self.busy_until);
             let taken = match &request {
                 StoreRequest::Write { number, .. } if self.is_behind => Some(*number),
                 _ => None,
             };
-            self.waiting.push_back((cache, request));
+            self.waiting.push_back(Waiting { cache, request, is_refused });
             if let Some(number) = taken {
                 node.handle_stored(now.own, cache, number, Ok(()));
             }
@@ -194,9 +266,10 @@ impl Beside {
 
     /// Carries out the next request and tells the member what came of it.
     pub fn carry_out(&mut self, node: &mut Node, now: Clocks) {
-        let Some((cache, request)) = self.waiting.pop_front() else { return };
+        let Some(Waiting { cache, request, is_refused }) = self.waiting.pop_front() else { return };
         let is_told = self.is_behind && matches!(request, StoreRequest::Write { .. });
-        match self.perform(now.world, request) {
+        let answer = if is_refused { refusal(&request) } else { self.perform(now.world, request) };
+        match answer {
             Answer::Stored(..) if is_told => {}
             Answer::Stored(number, result) => node.handle_stored(now.own, cache, number, result),
             Answer::Loaded(number, result) => node.handle_loaded(now.own, cache, number, result),
@@ -206,7 +279,7 @@ impl Beside {
     /// The member dies while the next request is carried out: what is done of it is done, and nobody is told. Everything else
     /// that waits is lost.
     pub fn interrupt(mut self, now: Time) {
-        if let Some((_, request)) = self.waiting.pop_front() {
+        if let Some(Waiting { request, is_refused: false, .. }) = self.waiting.pop_front() {
             self.perform(now, request);
         }
     }
@@ -218,7 +291,7 @@ impl Beside {
     /// The first request that the store refuses. All others were made, and it is closed.
     pub fn close(mut self, now: Time) -> Result<(), StoreFailure> {
         let mut all = Ok(());
-        while let Some((_, request)) = self.waiting.pop_front() {
+        while let Some(Waiting { request, .. }) = self.waiting.pop_front() {
             if let Answer::Stored(_, result) = self.perform(now, request) {
                 all = all.and(result);
             }
@@ -275,6 +348,17 @@ impl Beside {
             found.push(entry.map(|entry| stored(now, &entry)));
         }
         Ok(found)
+    }
+}
+
+/// What is said of a request that is refused.
+fn refusal(request: &StoreRequest) -> Answer {
+    let why = || StoreFailure::from("the store has trouble");
+    match request {
+        StoreRequest::Write { number, .. } | StoreRequest::Order { number, .. } => {
+            Answer::Stored(*number, Err(why()))
+        }
+        StoreRequest::Load { number, .. } => Answer::Loaded(*number, Err(why())),
     }
 }
 

@@ -33,7 +33,7 @@ mod stock;
 mod swarm;
 mod world;
 
-pub use beside::{BeginError, Beside, Clocks, Keeping, begin};
+pub use beside::{BeginError, Beside, Clocks, Keeping, Trouble, begin};
 pub use checks::Violation;
 #[cfg(feature = "planted")]
 pub use consort_grid::Planted as GridPlanted;

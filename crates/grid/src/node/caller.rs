@@ -115,21 +115,34 @@ impl Cache {
                 }
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
-            Reply::Failed(error) => {
-                let Some(call) = cx.calls.get_mut(number) else { return };
-                match error {
-                    // Whoever it was sent to since then may do it, or has.
-                    _ if call.is_write() && !call.is_expected(topology) => {}
-                    OperationError::Degraded { .. } if call.is_write() && call.is_sent_again => {
-                        cx.calls.give_up(number, OperationError::Uncertain);
-                    }
-                    error => cx.calls.finish(number, Err(error)),
-                }
-            }
+            Reply::Failed(error) => self.handle_failure(cx, topology, number, error),
             // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
             // it answered, the operation has been sent again with it.
             Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
             Reply::Misdirected => {}
+        }
+    }
+
+    /// Somebody who was to carry out an operation or has done it has failed.
+    fn handle_failure(&mut self, cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
+        let is_finished = cx.has(Planted::RefusedIsFinished);
+        let Some(call) = cx.calls.get_mut(number) else { return };
+        let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
+        match error {
+            // Whoever it was sent to since then may do it, or has.
+            _ if is_write && !call.is_expected(topology) => {}
+            // It is done, and who says so acknowledges it, too. Owners that have not got it yet would leave it out if they
+            // heard that it is finished.
+            error @ OperationError::NotStored { .. } if !is_finished => cx.calls.give_up(number, error),
+            OperationError::Degraded { .. } if is_write && is_sent_again => {
+                cx.calls.give_up(number, OperationError::Uncertain);
+            }
+            // It is on its way there once more, and may be done then.
+            _ if is_write && is_sent_again => {
+                cx.calls.let_go(number);
+                self.dispatch(cx, number);
+            }
+            error => cx.calls.finish(number, Err(error)),
         }
     }
 

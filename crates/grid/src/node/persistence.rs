@@ -29,7 +29,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Writes that are tried again at a time.
 const RETRIES: usize = 64;
 
-/// Keys that are tried again. Beyond, their callers have been told all the same, and the next write of the key counts.
+/// Keys that are tried again. Beyond, callers of all keys are told that theirs is not stored, and the next write of a key
+/// counts.
 const UNSAVED_MAX: usize = 65_536;
 
 /// Writes under way beyond which no more is pulled from others: several chunks, so that the store is never idle.
@@ -111,6 +112,11 @@ impl Persistence {
 
     fn is_failing(&self) -> bool {
         self.is_broken || !self.unsaved.is_empty()
+    }
+
+    /// Whether the store has not taken what a key has. Of keys beyond [`UNSAVED_MAX`] nobody knows which they were.
+    fn has_refused(&self, place: &Place) -> bool {
+        self.is_broken || self.unsaved.len() >= UNSAVED_MAX || self.unsaved.contains(place)
     }
 
     /// A value that is not in the container.
@@ -269,9 +275,11 @@ impl Cache {
     fn go_on(&mut self, cx: &mut Cx, then: Then) {
         let Some(persistence) = &mut self.persistence else { return };
         match then {
-            Then::Ack { place, to, ack } if persistence.is_broken || persistence.unsaved.contains(&place) => {
+            Then::Ack { place, to, ack } if persistence.has_refused(&place) => {
                 let error = OperationError::NotStored { member: cx.local.clone(), why: self.failure() };
                 self.reply(cx, &to, ack.number, Reply::Failed(error));
+                // It is here all the same, which its caller has to know of all owners before it is finished.
+                self.send_ack(cx, &to, ack);
             }
             Then::Ack { to, ack, .. } => self.send_ack(cx, &to, ack),
             Then::Pulled if persistence.is_failing() => persistence.owes_pulled = true,

@@ -12,12 +12,18 @@ pub(crate) struct Faults {
     next_at: Time,
     heal_at: Option<Time>,
     has_cuts: bool,
+    has_joiners: bool,
 }
 
 impl Faults {
     pub(crate) fn new(cluster: &Cluster, count: u64, has_cuts: bool) -> Self {
         let next_at = cluster.now + Duration::from_millis(300);
-        Self { left: count, next_at, heal_at: None, has_cuts }
+        Self { left: count, next_at, heal_at: None, has_cuts, has_joiners: true }
+    }
+
+    /// The same where nobody joins.
+    pub(crate) fn without_joiners(self) -> Self {
+        Self { has_joiners: false, ..self }
     }
 
     /// Lets happen what is due. Gives the member that has joined, if one has.
@@ -44,7 +50,7 @@ impl Faults {
                 cluster.crash(victim);
                 cluster.announce(false);
             }
-            1 => return Some(cluster.start()),
+            1 if self.has_joiners => return Some(cluster.start()),
             // The last one would take the cache with it, and the next one would begin another.
             2 if cluster.staying() > 1 && cluster.all_know() => {
                 let leaver = alive[cluster.rng.below(alive.len() as u64) as usize];

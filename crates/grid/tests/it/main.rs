@@ -1,5 +1,6 @@
 //! Clusters of nodes in virtual time.
 
+mod ailing;
 mod alone;
 mod clients;
 mod cluster;

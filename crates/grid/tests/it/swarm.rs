@@ -89,8 +89,19 @@ fn is_removal(done: &Done) -> bool {
     matches!(&done.action, Action::Write(write) if write.change == Change::Remove)
 }
 
+/// Whether a write has failed, and nothing was changed.
+fn is_undone(done: &Done) -> bool {
+    let may_be_done = |error: &OperationError| {
+        matches!(
+            error,
+            OperationError::TimedOut(_) | OperationError::Uncertain | OperationError::NotStored { .. }
+        )
+    };
+    matches!(&done.result, Some(Err(error)) if !may_be_done(error))
+}
+
 /// After a write is acknowledged, reads give it or something newer; and what they give was written.
-fn check_history(cluster: &Cluster) {
+pub(crate) fn check_history(cluster: &Cluster) {
     let mut by_key: BTreeMap<&Bytes, Vec<&Done>> = BTreeMap::new();
     for done in &cluster.history {
         by_key.entry(&done.key).or_default().push(done);
@@ -119,6 +130,7 @@ fn check_history(cluster: &Cluster) {
                 });
                 let writer = writer.unwrap_or_else(|| panic!("{key:?}: nobody wrote {stored:?}"));
                 assert!(writer.began <= ended, "{key:?}: {stored:?} was read before it was written");
+                assert!(!is_undone(writer), "{key:?}: {stored:?} was read of {writer:?}");
             }
             let Some((last, version)) = last else { continue };
             match found {
