@@ -50,7 +50,7 @@ pub(crate) enum Body {
     Ack(Ack),
     /// Whoever was called to the caller: all that there will be.
     Reply { number: u64, reply: Reply },
-    /// Write owner to the primary of a new reign.
+    /// Write owner to the primary of a new reign, or owner that is read to who pulls a segment.
     Handover(Vec<HandedSegment>),
     /// Primary to write owners: of these segments, and of callers that are not members any more, it has sent what it had.
     /// One of them passes it on to members with listeners.

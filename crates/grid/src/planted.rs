@@ -23,6 +23,8 @@ pub enum Planted {
     PhaseTooEarly,
     /// Who joins after a change of coordinators is not waited for.
     JoinerNotAwaited,
+    /// Who pulls a segment is given no records of what is unfinished in it.
+    RecordsNotGiven,
     /// A chunk overwrites newer entries.
     ChunkOverwrites,
     /// Removals are not remembered while the segment is received.

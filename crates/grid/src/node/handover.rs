@@ -11,7 +11,7 @@ use super::caller::RESEND_AFTER;
 use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, Record};
-use crate::Segment;
+use crate::{Segment, SegmentState};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
 
@@ -91,13 +91,39 @@ impl Cache {
         }
     }
 
-    /// A write owner's records have come.
+    /// Gives what is unfinished to who pulls a segment. Of what was written before, it has the entries of us and, if the
+    /// primary's command was lost, no record: as the next primary it would carry out again what is sent again.
+    pub(super) fn give_records(&mut self, cx: &mut Cx, to: &Address, segment: Segment) {
+        let handed = self.handed_segment(cx, segment);
+        if !handed.records.is_empty() {
+            self.send(cx, to, Body::Handover(vec![handed]));
+        }
+    }
+
+    /// A write owner's records have come, for a new primary or with a segment that is pulled.
     pub(super) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
         let segment = handed.segment;
-        let is_current = self.topology().is_some_and(|topology| topology.reign(segment) == handed.reign);
-        if !is_current || !self.state(segment).missing.contains(from) {
+        if self.topology().is_none_or(|topology| topology.reign(segment) != handed.reign) {
             return;
         }
+        let is_pulled = self.container.state(segment) == SegmentState::Receiving;
+        if self.state(segment).missing.contains(from) {
+            self.take_records(cx, handed, true);
+            self.state(segment).missing.retain(|owner| owner != from);
+            if self.state(segment).is_open() {
+                self.resend_records(cx);
+                self.look_after_merge(cx);
+            }
+        } else if is_pulled && self.write_owners(segment).any(|owner| *owner == cx.local) {
+            self.take_records(cx, handed, false);
+            // Of callers perhaps that have gone meanwhile.
+            self.await_settled(cx);
+        }
+    }
+
+    /// Remembers writes and does what they have done. `adopts`: those of callers that have gone become ours.
+    fn take_records(&mut self, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
+        let segment = handed.segment;
         for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
             // Who has closed the cache counts what it gave up as finished.
             let is_gone =
@@ -109,17 +135,12 @@ impl Cache {
             let did = Did::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
-            let operation = match is_gone {
+            let operation = match is_gone && adopts {
                 true => OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, &key) },
                 false => operation,
             };
             let record = Record { operation, key, version, did, outcome, is_silent };
             self.state(segment).records.push(record, &cx.watermarks);
-        }
-        self.state(segment).missing.retain(|owner| owner != from);
-        if self.state(segment).is_open() {
-            self.resend_records(cx);
-            self.look_after_merge(cx);
         }
     }
 

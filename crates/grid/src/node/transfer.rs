@@ -269,6 +269,9 @@ impl Cache {
                 }
             }
         };
+        if side.is_none() && found.next.is_none() && !cx.has(Planted::RecordsNotGiven) {
+            self.give_records(cx, from, segment);
+        }
         let entries = found.entries.into_iter();
         let chunk = Chunk {
             rebalance,

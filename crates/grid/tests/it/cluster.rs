@@ -68,6 +68,8 @@ pub(crate) struct Cluster {
     pub(crate) view_delay_max: Duration,
     /// How long a frame may take.
     pub(crate) delay_max: Duration,
+    /// Links on which everything is lost, one way.
+    pub(crate) mute: BTreeSet<(usize, usize)>,
     /// How many members miss a view that is no merge's.
     pub(crate) missed: f64,
     /// A bug that all members have.
@@ -108,6 +110,7 @@ impl Cluster {
             ended: Vec::new(),
             view_delay_max: Duration::from_millis(20),
             delay_max: DELAY_MAX,
+            mute: BTreeSet::new(),
             missed: 0.0,
             #[cfg(feature = "planted")]
             planted: None,
@@ -402,7 +405,7 @@ impl Cluster {
         match event {
             Event::Frame { from, to, bytes } => {
                 // What crosses a cut is lost, as it is when the channel's members have excluded each other.
-                if self.sides.get(from) != self.sides.get(to) {
+                if self.sides.get(from) != self.sides.get(to) || self.mute.contains(&(from, to)) {
                     return true;
                 }
                 let Some(member) = self.members.get_mut(to).and_then(Option::as_mut) else { return true };
