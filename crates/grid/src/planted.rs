@@ -71,6 +71,9 @@ pub enum Planted {
     ToldAgain,
     /// A member that was left out tells its listeners of no gap.
     GapForgotten,
+    /// Listeners are told of no gap when owners are lost whose changes of owners were not over. Several have to be lost within
+    /// moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
+    UndoneUntold,
     /// A listener is ready before all primaries have said that they tell its member.
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.

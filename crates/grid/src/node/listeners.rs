@@ -34,6 +34,10 @@ const LINGER: Duration = Duration::from_secs(30);
 /// older then counts as told.
 const RUNS_MAX: usize = 64;
 
+/// How long a listener waits after a topology until it reads what is there although not all primaries have said that they have
+/// told everything: what one has said may have been lost with a link.
+const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
+
 /// Entries that are read at a time of what is there.
 const STATE_BATCH: usize = 256;
 
@@ -45,8 +49,8 @@ pub(crate) struct Listeners {
     known: Option<Listening>,
     /// Per segment the last topology under which its primary has said that it has told everything before.
     marked: Vec<u32>,
-    /// Per segment the last topology in which somebody was no write owner any more who is still there.
-    moved: BTreeMap<Segment, u32>,
+    /// Per segment who has what was told.
+    holders: Vec<Option<Holders>>,
     told: BTreeMap<Segment, ToldOf>,
     /// Since when there is nobody to be told.
     idle_since: Option<Time>,
@@ -132,8 +136,26 @@ impl Listeners {
 
     /// Whether this member is told what it has to be told, and no more.
     pub(crate) fn is_settled(&self) -> bool {
-        let is_ready = self.all.values().all(|one| one.is_ready);
+        let waits = |one: &Listener| !one.is_ready || one.walk == Walk::Wanted && one.is_awaited;
+        let is_ready = !self.all.values().any(waits);
         is_ready && (self.has_clustered() || self.known.is_none())
+    }
+
+    /// Remembers who has what was told, and says whether some of it may be undone with them.
+    fn note_holders(&mut self, before: &Installed, now: &Installed, forgets: bool) -> bool {
+        let segments = before.writes.segments();
+        self.holders.resize_with(segments.len(), || None);
+        let mut is_undone = false;
+        for segment in segments {
+            let at = usize::from(segment.0);
+            let marked = self.marked.get(at).copied().unwrap_or(0);
+            // Until the primary has told everything again, those before it may be the only ones.
+            if marked >= before.topology.epoch(segment) || self.holders[at].is_none() || forgets {
+                self.holders[at] = Some(Holders::of(before, segment));
+            }
+            is_undone |= self.holders[at].as_ref().is_some_and(|holders| holders.are_lost(now, segment));
+        }
+        is_undone
     }
 
     fn interest(&mut self, now: Time) -> Interest {
@@ -214,6 +236,7 @@ impl Cache {
         while !listener.has_events() && listener.is_ready {
             match listener.walk {
                 Walk::Over => break,
+                Walk::Wanted if !self.may_read_state(cx, &listener) => break,
                 Walk::Wanted => {
                     *next_walk += 1;
                     let walk = IterationId(*next_walk);
@@ -313,7 +336,7 @@ impl Cache {
     pub(super) fn begin_listening_anew(&mut self, cx: &mut Cx) {
         self.listeners.known = None;
         self.listeners.marked.clear();
-        self.listeners.moved.clear();
+        self.listeners.holders.clear();
         self.listeners.told.clear();
         if !cx.has(Planted::GapForgotten) {
             self.interrupt_listeners(cx, true);
@@ -327,7 +350,7 @@ impl Cache {
         let known = std::mem::replace(&mut self.listeners.known, mine);
         if self.listeners.is_idle() {
             self.listeners.told.clear();
-            self.listeners.moved.clear();
+            self.listeners.holders.clear();
             return;
         }
         let since = |listening: Option<Listening>| listening.map(|listening| listening.since);
@@ -335,17 +358,15 @@ impl Cache {
             self.listeners.told.clear();
             self.interrupt_listeners(cx, true);
         } else if let Some(before) = before {
-            let is_gap = has_lost(before, installed)
-                || has_lost_who_told(before, installed)
-                || may_undo(&self.listeners, before, installed);
-            let (id, moved) = (installed.topology.id, moved(before, installed));
-            self.listeners.moved.extend(moved.into_iter().map(|segment| (segment, id)));
+            let is_undone = self.listeners.note_holders(before, installed, cx.has(Planted::UndoneUntold));
+            let is_gap = has_lost(before, installed) || is_undone;
             if is_gap {
                 self.interrupt_listeners(cx, false);
             }
         }
         self.settle_listeners(cx);
         self.look_after_listeners(cx);
+        self.wake_for_state(cx);
     }
 
     /// The primaries of these segments have told everything that came before this topology.
@@ -359,6 +380,7 @@ impl Cache {
             self.listeners.told.entry(segment).or_default().raise(floor);
         }
         self.settle_listeners(cx);
+        self.wake_for_state(cx);
     }
 
     /// Listeners that are told of everything from now on are ready.
@@ -402,6 +424,36 @@ impl Cache {
         if mine.is_some_and(|mine| mine != interest) {
             self.tell_coordinator(cx, ToCoordinator::Listen(interest));
         }
+        self.wake_for_state(cx);
+    }
+
+    /// Whether a listener may read what is there. A primary that has not heard all owners yet may lack what was told before:
+    /// it is told again when that comes, and would be left out here as known.
+    fn may_read_state(&self, cx: &Cx, listener: &Listener) -> bool {
+        let Some(installed) = &self.installed else { return true };
+        if !listener.is_clustered() || self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
+            return true;
+        }
+        let is_marked = |segment: Segment| {
+            let marked = self.listeners.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+            marked >= installed.topology.epoch(segment)
+        };
+        let away = installed.topology.away();
+        let waits = |segment: &Segment| self.primary(*segment).is_some_and(|one| !away.contains(one));
+        (0..self.config.segments).map(Segment).filter(waits).all(is_marked)
+    }
+
+    /// Those that have waited to read what is there go on, if they may.
+    fn wake_for_state(&mut self, cx: &mut Cx) {
+        let waits = |one: &Listener| one.walk == Walk::Wanted && one.is_ready && one.is_awaited;
+        let waiting = self.listeners.all.iter().filter(|(_, one)| waits(one));
+        let ids: Vec<ListenerId> =
+            waiting.filter(|(_, one)| self.may_read_state(cx, one)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(listener) = self.listeners.all.get_mut(&id) {
+                wake(cx, self.config.id(), id, listener);
+            }
+        }
     }
 }
 
@@ -414,37 +466,35 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// Whether a segment has lost at once both members that have what its listeners were told, and not its other owners.
-fn has_lost_who_told(before: &Installed, now: &Installed) -> bool {
-    let is_lost = |member: Option<&Address>| member.is_some_and(|member| !stays(member, before, now));
-    let mut segments = before.writes.segments();
-    segments.any(|segment| is_lost(before.writes.primary(segment)) && is_lost(before.teller(segment)))
-}
+/// A member as it was, and since when it was one.
+type Holder = (Address, u32);
 
-/// Whether a primary is lost that has not sent to the owners of a segment what was told before they were all of them: who had
-/// it besides is no owner any more, and then it is undone.
-fn may_undo(listeners: &Listeners, before: &Installed, now: &Installed) -> bool {
-    listeners.moved.iter().any(|(segment, moved)| {
-        let marked = listeners.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
-        marked < *moved && before.writes.primary(*segment).is_some_and(|primary| !stays(primary, before, now))
-    })
-}
+/// Those two who have at least what a segment's listeners were told, since everything had been told again last: its primary
+/// and who has told them.
+#[derive(Clone, Debug)]
+struct Holders([Option<Holder>; 2]);
 
-/// Segments of which somebody is no write owner any more who is still there.
-fn moved(before: &Installed, now: &Installed) -> Vec<Segment> {
-    let owns = |segment, member| now.writes.owners(segment).any(|owner| owner == member);
-    let segments = before.writes.segments();
-    let is_moved = |segment: &Segment| {
-        let mut owners = before.writes.owners(*segment);
-        owners.any(|owner| !owns(*segment, owner) && stays(owner, before, now))
-    };
-    segments.filter(is_moved).collect()
-}
+impl Holders {
+    fn of(installed: &Installed, segment: Segment) -> Self {
+        let holder = |member: Option<&Address>| {
+            let since = installed.topology.membership(member?)?.since;
+            Some((member?.clone(), since))
+        };
+        Self([holder(installed.writes.primary(segment)), holder(installed.teller(segment))])
+    }
 
-/// Whether somebody is the same member as before.
-fn stays(member: &Address, before: &Installed, now: &Installed) -> bool {
-    let since = |installed: &Installed| installed.topology.membership(member).map(|one| one.since);
-    since(now).is_some() && since(now) == since(before)
+    /// Whether both own the segment no more, and one of them because it is lost: who owns it now may lack what was told.
+    fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
+        let is_there = |(member, since): &Holder| {
+            now.topology.membership(member).is_some_and(|one| one.since == *since)
+        };
+        let owns = |holder: &Holder| {
+            is_there(holder) && now.writes.owners(segment).any(|owner| *owner == holder.0)
+        };
+        let Self(both) = self;
+        let mut holders = both.iter().flatten();
+        holders.clone().next().is_some() && !holders.clone().any(owns) && !holders.all(is_there)
+    }
 }
 
 fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {

@@ -449,6 +449,92 @@ fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
     assert!(events > 20 * gaps, "{events} events, {gaps} gaps: gaps are for cuts and slow readers");
 }
 
+/// Two of three owners are lost one after the other, the second while what the first had is still being sent again.
+fn lose_two(seed: u64, is_told: bool) -> usize {
+    let mut config = CacheConfig { segments: 4, ..CacheConfig::new("heard") };
+    config.mode = CacheMode::Distributed { owners: 3 };
+    let mut cluster = Cluster::settled(seed, config, 5);
+    cluster.delay_max = Duration::from_millis(cluster.rng.between(3, 60));
+    let mut readers: Vec<Reader> = (0..5)
+        .map(|member| {
+            let with_previous = cluster.rng.chance(0.5);
+            listen(&mut cluster, member, Listen { with_previous, ..with_state() })
+        })
+        .collect();
+    let mut clients = Clients::default();
+    (0..5).for_each(|member| clients.add(member, 2));
+    let mut victims: Vec<usize> = (0..5).collect();
+    cluster.rng.shuffle(&mut victims);
+    let first = cluster.now + cluster.rng.duration(Duration::from_millis(200), Duration::from_millis(500));
+    let second = first + cluster.rng.duration(Duration::from_millis(1), Duration::from_millis(400));
+    let mut crashes = [(first, victims[0]), (second, victims[1])].into_iter().peekable();
+    // Of what they sent to some in the last moments nothing comes: a crash takes what was queued with it.
+    let mut mutes = Vec::new();
+    for (at, victim) in crashes.clone() {
+        let ago = cluster.rng.duration(Duration::ZERO, Duration::from_millis(150));
+        let deaf: Vec<usize> = (0..5).filter(|_| cluster.rng.chance(0.5)).collect();
+        mutes.push((at, ago, victim, deaf));
+    }
+    let end = second + Duration::from_millis(500);
+    while cluster.now < end {
+        clients.begin(&mut cluster, |cluster| {
+            let value = format!("v{}", cluster.history.len());
+            let action = if cluster.rng.chance(0.7) { put(value, None) } else { remove() };
+            let key = key(cluster.rng.below(10));
+            cluster.rng.chance(0.2).then_some((key, action))
+        });
+        clients.pass(&mut cluster);
+        readers.iter_mut().for_each(|reader| reader.poll(&mut cluster));
+        let now = cluster.now;
+        for (.., victim, deaf) in mutes.extract_if(.., |(at, ago, ..)| *at <= now + *ago) {
+            cluster.mute.extend(deaf.into_iter().map(|to| (victim, to)));
+        }
+        if let Some((_, victim)) = crashes.next_if(|(at, _)| *at <= cluster.now) {
+            cluster.crash(victim);
+            cluster.announce(false);
+        }
+    }
+    for _ in 0..20 {
+        cluster.run(Duration::from_secs(1));
+        readers.iter_mut().for_each(|reader| reader.poll(&mut cluster));
+    }
+    if is_told {
+        println!("{}", cluster.story.join("\n"));
+    }
+    assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
+    cluster.check_agreement();
+    for reader in readers.iter().filter(|reader| reader.is_alive(&cluster)) {
+        reader.check_order();
+        reader.check_changes(&cluster);
+        reader.check_replica(&cluster);
+    }
+    readers.iter().map(Reader::gaps).sum()
+}
+
+#[test]
+fn what_is_undone_when_owners_are_lost_one_after_the_other_is_told_as_a_gap() {
+    every_seed(40, lose_two);
+}
+
+#[test]
+fn who_hears_everything_again_before_the_next_owner_is_lost_is_told_of_no_gap() {
+    let mut cluster = settled(15, 5, 3);
+    let mut readers: Vec<Reader> = (0..3).map(|member| listen(&mut cluster, member, with_state())).collect();
+    for (nth, lost) in [4, 3].into_iter().enumerate() {
+        for n in 0..20 {
+            write(&mut cluster, n as usize % 3, n, put(format!("before {nth}"), None));
+        }
+        cluster.crash(lost);
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(3));
+    }
+    for reader in &mut readers {
+        reader.poll(&mut cluster);
+        reader.check_changes(&cluster);
+        assert_eq!(reader.gaps(), 0);
+    }
+}
+
 #[test]
 fn an_event_with_more_bytes_than_may_wait_is_told() {
     let mut cluster = settled(14, 1, 1);
