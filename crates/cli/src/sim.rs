@@ -355,6 +355,7 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("events", sum(&|report| report.events as u64)),
         ("gaps", sum(&|report| report.gaps as u64)),
         ("loads", sum(&|report| report.loads)),
+        ("refusals", sum(&|report| report.refusals)),
         ("beginnings", sum(&|report| report.beginnings)),
     ];
     let trace = match reports {

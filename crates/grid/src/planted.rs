@@ -41,6 +41,9 @@ pub enum Planted {
     PolicyIgnored,
     /// Nobody succeeds callers that have vanished.
     CallersNotAdopted,
+    /// What a caller gave up when it closed its cache is finished to whoever hears of that. It has to go on with another cache,
+    /// which a test of nodes brings about (`crates/grid/tests/it/records.rs`).
+    GivenUpIsFinished,
     /// Nobody asks for what is left of callers that have vanished.
     SettledNotAsked,
     /// Callers that are away are succeeded as if they had vanished.

@@ -4,7 +4,7 @@ use consort_group::Address;
 
 use super::cache::Cache;
 use super::cx::Cx;
-use super::records::{Did, Record};
+use super::records::{Did, ORPHANED, Record};
 use crate::command::{Ack, Backup, Effect};
 use crate::planted::Planted;
 use crate::{Segment, Version};
@@ -26,14 +26,18 @@ impl Cache {
         if self.is_listened() {
             self.pass_on(cx, &backup);
         }
-        let Backup { operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
+        let Backup { mut operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
             backup;
         cx.watermarks.heard(&operation.caller, finished);
+        let (caller, number) = (operation.caller.clone(), operation.number);
         if topology < self.topology_id() {
             // Of a caller perhaps that was a member there and is none here.
             self.await_settled(cx);
+            let own = self.topology();
+            if own.is_some_and(|own| Self::is_caller_gone(own, &caller)) && !cx.has(Planted::GivenUpIsFinished) {
+                operation.number = ORPHANED;
+            }
         }
-        let (caller, number) = (operation.caller.clone(), operation.number);
         // An answer behind writes names no key.
         let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
         if self.is_invalidation() {

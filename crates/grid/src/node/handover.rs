@@ -10,7 +10,7 @@ use super::cache::{Cache, Installed};
 use super::caller::RESEND_AFTER;
 use super::calls::InFlight;
 use super::cx::Cx;
-use super::records::{Did, Record};
+use super::records::{Did, ORPHANED, Record};
 use crate::{Segment, SegmentState};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
@@ -126,8 +126,7 @@ impl Cache {
         let segment = handed.segment;
         for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
             // Who has closed the cache counts what it gave up as finished.
-            let is_gone =
-                self.topology().is_some_and(|topology| Self::is_caller_gone(topology, &operation.caller));
+            let is_gone = self.topology().is_some_and(|topology| Self::is_orphan(topology, &operation));
             let is_finished = !is_gone && cx.watermarks.is_finished(&operation);
             if self.state(segment).records.of_write(&key, version).is_some() || is_finished {
                 continue;
@@ -135,9 +134,12 @@ impl Cache {
             let did = Did::of(&effect);
             self.apply(cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
-            let operation = match is_gone && adopts {
-                true => OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, &key) },
-                false => operation,
+            let operation = match (is_gone, adopts) {
+                (true, true) => {
+                    OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, &key) }
+                }
+                (true, false) => OperationId { number: ORPHANED, ..operation },
+                (false, _) => operation,
             };
             let record = Record { operation, key, version, did, outcome, is_silent };
             self.state(segment).records.push(record, &cx.watermarks);
@@ -198,7 +200,7 @@ impl Cache {
         for record in state.records.iter_mut() {
             let caller = &record.operation.caller;
             let is_away = cx.has(Planted::AwayAdopted) && installed.topology.away().contains(caller);
-            let is_gone = Self::is_caller_gone(&installed.topology, caller) || is_away;
+            let is_gone = Self::is_orphan(&installed.topology, &record.operation) || is_away;
             if !is_gone || cx.has(Planted::CallersNotAdopted) {
                 continue;
             }
@@ -231,9 +233,7 @@ impl Cache {
                 let records = &mut self.segments[usize::from(segment.0)].records;
                 records.prune(&cx.watermarks);
                 let is_owner = writes.owners(segment).any(|owner| *owner == cx.local);
-                if is_owner
-                    && records.iter().any(|record| Self::is_caller_gone(topology, &record.operation.caller))
-                {
+                if is_owner && records.iter().any(|record| Self::is_orphan(topology, &record.operation)) {
                     asked.entry(primary.clone()).or_default().push(segment);
                 }
             }
@@ -263,7 +263,7 @@ impl Cache {
             let state = &mut self.segments[usize::from(segment.0)];
             let primary = installed.writes.primary(segment);
             if primary == Some(from) {
-                state.records.retain(|record| members.contains(&record.operation.caller));
+                state.records.retain(|record| !Self::is_orphan(members, &record.operation));
             } else if primary == Some(&cx.local) && state.is_open() {
                 asked.push(segment);
             }

@@ -5,6 +5,8 @@ use consort_group::Address;
 use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
+use super::records::ORPHANED;
+use crate::command::OperationId;
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState};
@@ -168,12 +170,24 @@ impl Cache {
         !topology.contains(caller)
     }
 
-    /// With a new topology callers may have gone.
+    /// Whether nobody sends an operation again but who takes it over: its caller has gone, be it back as another member.
+    pub(super) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
+        operation.number == ORPHANED || Self::is_caller_gone(topology, &operation.caller)
+    }
+
+    /// With a new topology callers may have gone. They close the cache when all have installed it.
     fn note_callers(&mut self, cx: &Cx, before: Option<&Installed>) {
-        let (Some(before), Some(topology)) = (before, self.topology()) else { return };
-        if before.topology.addresses().any(|caller| Self::is_caller_gone(topology, caller)) {
-            self.await_settled(cx);
+        let (Some(before), Some(installed)) = (before, &self.installed) else { return };
+        let is_gone = |caller: &Address| Self::is_caller_gone(&installed.topology, caller);
+        if !before.topology.addresses().any(is_gone) {
+            return;
         }
+        if !cx.has(Planted::GivenUpIsFinished) {
+            for state in &mut self.segments {
+                state.records.orphan(&cx.watermarks, is_gone);
+            }
+        }
+        self.await_settled(cx);
     }
 
     /// Whether calls of somebody who had this topology are carried out. What members have sent that were left out since

@@ -73,7 +73,7 @@ impl Node {
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
         let is_gone = |record: &&Record| {
-            cache.topology().is_some_and(|topology| Cache::is_caller_gone(topology, &record.operation.caller))
+            cache.topology().is_some_and(|topology| Cache::is_orphan(topology, &record.operation))
         };
         let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
         Load {

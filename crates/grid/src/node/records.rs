@@ -10,6 +10,10 @@ use crate::Version;
 use crate::command::{Effect, OperationId};
 use crate::operation::Outcome;
 
+/// The number of a write whose caller is no member any more. What a caller says to be finished once it has closed its cache is
+/// what it gave up then, too: below it is nothing of this number.
+pub(crate) const ORPHANED: u64 = u64::MAX;
+
 /// One write.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Record {
@@ -111,6 +115,14 @@ impl Records {
     /// With another reign, callers take nothing of what the last one has answered.
     pub(crate) fn forget_answers(&mut self) {
         self.answers = Vec::new();
+    }
+
+    /// Callers have gone: what of theirs is not finished by now stays so, whatever they say later.
+    pub(crate) fn orphan(&mut self, watermarks: &Watermarks, is_gone: impl Fn(&Address) -> bool) {
+        self.prune(watermarks);
+        for record in self.records.iter_mut().filter(|record| is_gone(&record.operation.caller)) {
+            record.operation.number = ORPHANED;
+        }
     }
 
     pub(crate) fn find(&self, operation: &OperationId) -> Option<&Record> {

@@ -70,6 +70,10 @@ pub(crate) struct Cluster {
     pub(crate) delay_max: Duration,
     /// Links on which everything is lost, one way.
     pub(crate) mute: BTreeSet<(usize, usize)>,
+    /// How much longer than others frames take on a link at least.
+    pub(crate) slow: BTreeMap<(usize, usize), Duration>,
+    /// Another cache of all members. What becomes of its operations nobody looks at.
+    pub(crate) aside: Option<CacheConfig>,
     /// How many members miss a view that is no merge's.
     pub(crate) missed: f64,
     /// A bug that all members have.
@@ -111,6 +115,8 @@ impl Cluster {
             view_delay_max: Duration::from_millis(20),
             delay_max: DELAY_MAX,
             mute: BTreeSet::new(),
+            slow: BTreeMap::new(),
+            aside: None,
             missed: 0.0,
             #[cfg(feature = "planted")]
             planted: None,
@@ -194,6 +200,16 @@ impl Cluster {
         }
         let (beside, backing) = beside.unzip();
         node.open_backed(self.now, config, member, container.clone(), backing).expect("a good configuration");
+        if let Some(config) = self.aside.clone() {
+            let settings = ContainerSettings {
+                segment_count: config.segments,
+                bound: None,
+                is_backed: false,
+                is_shared: config.mode.is_shared(),
+            };
+            let container = Arc::new(Container::new(&settings, 1));
+            node.open(self.now, config, address(n).into(), container).expect("a good configuration");
+        }
         self.members.push(Some(Member {
             node,
             container,
@@ -339,7 +355,10 @@ impl Cluster {
             frames.push(frame);
         }
         while let Some((number, result)) = member.node.poll_finished() {
-            let at = member.running.remove(&number).expect("an operation ends once");
+            let Some(at) = member.running.remove(&number) else {
+                assert!(self.aside.is_some(), "an operation ends once");
+                continue;
+            };
             self.history[at].ended = Some(now);
             self.history[at].result = Some(result);
             self.history[at].is_apart |= member.is_apart;
@@ -347,7 +366,7 @@ impl Cluster {
         }
         while let Some(event) = member.node.poll_event() {
             match event {
-                NodeEvent::Left { .. } => member.is_left = true,
+                NodeEvent::Left { cache } => member.is_left |= cache == self.config.id(),
                 NodeEvent::Fetched { .. } => member.woken += 1,
                 NodeEvent::Told { listener, .. } => {
                     member.told.insert(listener);
@@ -387,6 +406,7 @@ impl Cluster {
         for frame in frames {
             let to = number(&frame.dest);
             let after = self.rng.duration(Duration::from_micros(50), self.delay_max);
+            let after = after + self.slow.get(&(n, to)).copied().unwrap_or_default();
             let at = (now + after).max(self.last.get(&(n, to)).copied().unwrap_or_default());
             self.last.insert((n, to), at);
             self.frames += 1;

@@ -51,12 +51,15 @@ impl Hearer {
 /// All listeners of a run.
 pub(crate) struct Hearers {
     rng: Rng,
+    /// Of what was added later, so that the rest is drawn as before.
+    previous: Rng,
     pub(crate) all: Vec<Hearer>,
 }
 
 impl Hearers {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, all: Vec::new() }
+        let previous = Rng::new(rng.clone().next_u64());
+        Self { rng, previous, all: Vec::new() }
     }
 
     /// How many events of entries were told, and how many gaps.
@@ -77,6 +80,7 @@ impl Hearers {
             scope: if is_local { Scope::Local } else { Scope::Cluster },
             with_state: rng.chance(0.6),
             with_values: rng.chance(0.7),
+            with_previous: self.previous.chance(0.5),
             events_max: if rng.chance(0.1) { FEW } else { Listen::default().events_max },
             ..Listen::default()
         }

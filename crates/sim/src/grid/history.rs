@@ -81,8 +81,17 @@ impl Operation {
         self.write().is_some()
             && match &self.result {
                 None => true,
-                Some(Err(error)) => matches!(error, OperationError::TimedOut(_) | OperationError::Uncertain),
+                // What a store has not taken stands while an owner lives that has it.
+                Some(Err(error)) => matches!(
+                    error,
+                    OperationError::TimedOut(_) | OperationError::Uncertain | OperationError::NotStored { .. }
+                ),
                 Some(Ok(_)) => false,
             }
+    }
+
+    /// Whether it is a write that has failed, and has changed nothing.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.write().is_some() && matches!(self.result, Some(Err(_))) && !self.is_uncertain()
     }
 }

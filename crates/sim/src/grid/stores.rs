@@ -16,12 +16,18 @@ use consort_grid::{
 use consort_group::Rng;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
 
-use crate::beside::{Beside, Clocks, Keeping, begin};
+use crate::beside::{Beside, Clocks, Keeping, Trouble, begin};
 use crate::checks::Broken;
 use crate::world::World;
 
 /// Turns a seed into the one of what is drawn for stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
+
+/// The same of what is drawn for trouble with stores.
+const TROUBLE: u64 = 0x5452_4f55_424c_4553;
+
+/// How long a spell of trouble takes at most.
+const SPELL_MAX: Duration = Duration::from_millis(800);
 
 /// Bytes of a log file: few, so that a run fills and compacts many.
 const FILE_BYTES: u32 = 4096;
@@ -83,6 +89,10 @@ pub(crate) struct Stores {
     disks: BTreeMap<usize, SimDisk>,
     /// How much the members at each place take: as a configuration says it, which another life has as well.
     capacities: BTreeMap<usize, Capacity>,
+    /// What goes wrong with all of them now and then, until the faults are over.
+    trouble: Option<Trouble>,
+    /// Requests that were refused.
+    pub(crate) refusals: u64,
     /// Keys that were loaded.
     pub(crate) loads: u64,
     /// How often the whole cluster has begun again.
@@ -94,10 +104,16 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    pub(crate) fn draw(mut rng: Rng) -> Self {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ SEED);
+        // It was drawn whether there are stores.
+        let _ = rng.chance(1.0);
+        let kind = Kind::draw(&mut rng);
         Self {
-            kind: Kind::draw(&mut rng),
+            kind,
             rng,
+            trouble: draw_trouble(seed, &kind),
+            refusals: 0,
             disks: BTreeMap::new(),
             capacities: BTreeMap::new(),
             loads: 0,
@@ -105,6 +121,12 @@ impl Stores {
             is_beginning: false,
             refused: None,
         }
+    }
+
+    /// What was drawn, for people.
+    pub(crate) fn describe(&self) -> String {
+        let trouble = self.trouble.map(|trouble| format!(", {trouble:?}")).unwrap_or_default();
+        format!(", stores: {:?}{trouble}", self.kind)
     }
 
     /// How much a member takes, if `drawn` is what was drawn for it.
@@ -131,8 +153,16 @@ impl Stores {
         self.refused.get_or_insert(what);
     }
 
+    /// Whether stores have refused something, or may still do so.
+    pub(crate) fn has_trouble(&self) -> bool {
+        self.trouble.is_some() || self.refusals > 0
+    }
+
     /// The same for an operation's error.
     pub(crate) fn note(&mut self, error: &OperationError) {
+        if self.has_trouble() {
+            return;
+        }
         let is_stores = matches!(
             error,
             OperationError::NotStored { .. }
@@ -150,6 +180,19 @@ impl Stores {
             .as_ref()
             .map_or(Ok(()), |what| Err(("stores on good disks refuse nothing", what.clone())))
     }
+}
+
+/// Trouble of stores that are written through and whose cluster does not end: what a store has not taken is lost with the last
+/// who has it in memory.
+fn draw_trouble(seed: u64, kind: &Kind) -> Option<Trouble> {
+    let mut rng = Rng::new(seed ^ TROUBLE);
+    let is_drawn = rng.chance(0.6) && !kind.is_behind && kind.ends == 0;
+    is_drawn.then(|| Trouble {
+        begins: rng.between(1, 20) as f64 / 1_000.0,
+        spell_max: rng.duration(Duration::from_millis(1), SPELL_MAX),
+        refused: rng.between(10, 90) as f64 / 100.0,
+        slowness: rng.between(1, 10) as u32,
+    })
 }
 
 /// What a member begins with.
@@ -196,6 +239,10 @@ impl World {
         };
         let beside = Beside::new(store).with_delay(kind.delay_max);
         let beside = if kind.is_behind { beside.behind() } else { beside };
+        let beside = match stores.trouble {
+            Some(trouble) => beside.with_trouble(trouble),
+            None => beside,
+        };
         if !is_new {
             let what = match (&backing.remembered, is_purged) {
                 (_, true) => "an emptied store".to_owned(),
@@ -250,6 +297,16 @@ impl World {
         stores.loads += beside.loads() - before;
         self.note(&[self.now.0, node as u64]);
         self.work(node);
+    }
+
+    /// The faults are over: so is the trouble of stores.
+    pub(super) fn heal_stores(&mut self) {
+        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
+        stores.trouble = None;
+        for beside in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()?.beside.as_mut()) {
+            stores.refusals += beside.refused();
+            beside.heal();
+        }
     }
 
     /// A member has crashed: its store ends in the midst of what it does.

@@ -66,6 +66,8 @@ pub struct Report {
     pub gaps: usize,
     /// Keys whose values members have loaded from their stores.
     pub loads: u64,
+    /// Requests that stores have refused.
+    pub refusals: u64,
     /// How often the whole cluster has ended and begun again with its stores.
     pub beginnings: u64,
     /// From the end of the faults to one view.
@@ -156,7 +158,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     // Where every member has its own entries, a store would have nothing to say in another life.
     let is_drawn = own.chance(0.4);
     if plan.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
-        grid.stores = Some(Stores::draw(own));
+        grid.stores = Some(Stores::draw(seed));
     }
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
@@ -178,7 +180,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))
         .collect::<String>(),
-        grid.stores.as_ref().map(|stores| format!(", stores: {:?}", stores.kind)).unwrap_or_default()
+        grid.stores.as_ref().map(Stores::describe).unwrap_or_default()
     ));
     world.grid = Some(grid);
     let result = live(plan, &mut world).map_err(|(rule, what)| Violation { seed, rule, what });
@@ -262,6 +264,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         grid.is_busy = false;
     }
     Faults::end(world);
+    world.heal_stores();
     go_on(world, Duration::from_secs(2));
     let limit = world.now + plan.heal_limit;
     let healed = settle::settle(world, limit, plan.settle_limit);
@@ -296,6 +299,7 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
         events,
         gaps,
         loads: stores.map_or(0, |stores| stores.loads),
+        refusals: stores.map_or(0, |stores| stores.refusals),
         beginnings: stores.map_or(0, |stores| stores.beginnings),
         healed_after,
         settled_after,

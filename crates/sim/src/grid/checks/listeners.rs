@@ -101,11 +101,33 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
         let follows = hearer.options.scope == Scope::Local
             || [event.kind, before.kind].contains(&EventKind::Existing)
             || (event.kind == EventKind::Created) == is_absent(before.kind);
-        if !follows {
+        if !follows || !has_previous(world, hearer, before, event) {
             missed.get_or_insert_with(tell);
         }
     }
     missed.map_or(Ok(()), |what| Err(("what has happened follows from what was", what)))
+}
+
+/// Who has asked for it is told what was there before: what was told last. Merges do not say what was there on which side, and
+/// what is read may be ahead of its change.
+fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &EntryEvent) -> bool {
+    if !hearer.options.with_previous {
+        return event.previous.is_none();
+    }
+    let is_free = hearer.options.scope == Scope::Local || merges::has_parted(world);
+    if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
+        return true;
+    }
+    let was_there = !matches!(before.kind, EventKind::Removed | EventKind::Expired);
+    match &event.previous {
+        None => !was_there,
+        Some(previous) => {
+            let is_known = |value: &Bytes| *value == previous.value;
+            was_there
+                && previous.version == before.version
+                && before.value.as_ref().is_none_or(is_known)
+        }
+    }
 }
 
 /// Somebody has asked for what is told, and in time.

@@ -141,6 +141,11 @@ impl Merged<'_> {
                 let mut lasts: BTreeMap<&Parting, (&Operation, Version)> = BTreeMap::new();
                 for (other, theirs, line) in &acknowledged {
                     let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
+                    // What its side has gone on with counts, and not what it had before.
+                    let is_longer = |longer: &&[Parting]| longer.len() > line.len() && longer.contains(parting);
+                    if acknowledged.iter().any(|(.., other)| is_longer(other) && !is_line_of(end, other)) {
+                        continue;
+                    }
                     let side = grid.sides.get(&(parting.id, parting.by.clone()));
                     let parted = end.partings.iter().find(|parting| !line.contains(parting));
                     let left = line.iter().find(|parting| !end.partings.contains(parting));

@@ -19,6 +19,11 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
             if !is_written {
                 return Err(("what is read was written", of_key.tell(read)));
             }
+            // Those of a counter may have one value.
+            let writers = || of_key.operations.iter().filter(|write| write.value() == Some(&stored.value));
+            if writers().all(|write| write.is_undone()) {
+                return Err(("what has failed was not done", of_key.tell(read)));
+            }
         }
         if read.is_excused {
             continue;

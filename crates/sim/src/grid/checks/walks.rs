@@ -49,6 +49,10 @@ pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
 
 fn is_right(world: &World, walk: &Walk, error: &IterationError) -> bool {
     match error {
+        IterationError::Operation(OperationError::NotLoaded { .. }) => {
+            let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
+            stores.is_some_and(super::super::Stores::has_trouble)
+        }
         IterationError::Operation(OperationError::Degraded { .. }) => true,
         IterationError::Operation(OperationError::Closed) => {
             world.nodes[walk.node].member.as_ref().is_none_or(|member| member.is_left)
