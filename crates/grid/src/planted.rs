@@ -100,6 +100,11 @@ impl Planted {
     #[cfg(feature = "planted")]
     pub const VOTES: [Self; 3] = [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce];
 
+    /// Those that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
+    #[cfg(feature = "planted")]
+    pub const SCENARIOS: [Self; 4] =
+        [Self::RefusedIsFinished, Self::RecordsNotGiven, Self::GivenUpIsFinished, Self::UndoneUntold];
+
     /// Those that the simulator finds where members have stores: those about stores, and one that it rarely finds without.
     #[cfg(feature = "planted")]
     pub const STORES: [Self; 5] = [

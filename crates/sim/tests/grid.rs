@@ -82,6 +82,12 @@ fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
     run(&Plan::new("tcp.xml", 3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
+/// The same: who had pulled a segment had an entry and no record of the write, and as the next primary carried it out again.
+#[test]
+fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
+    run(&Plan::new("tcp.xml", 4), 820_372).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// Seeds in which the checkers asked for more than is promised: of two counters with the same value after a merge, of members
 /// that another topology of the same number is without, of removals and writes that went on after their callers, and of what a
 /// listener was told before the gap that it was owed.

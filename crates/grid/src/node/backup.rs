@@ -34,7 +34,9 @@ impl Cache {
             // Of a caller perhaps that was a member there and is none here.
             self.await_settled(cx);
             let own = self.topology();
-            if own.is_some_and(|own| Self::is_caller_gone(own, &caller)) && !cx.has(Planted::GivenUpIsFinished) {
+            if own.is_some_and(|own| Self::is_caller_gone(own, &caller))
+                && !cx.has(Planted::GivenUpIsFinished)
+            {
                 operation.number = ORPHANED;
             }
         }

@@ -11,9 +11,9 @@ use super::caller::RESEND_AFTER;
 use super::calls::InFlight;
 use super::cx::Cx;
 use super::records::{Did, ORPHANED, Record};
-use crate::{Segment, SegmentState};
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
 use crate::planted::Planted;
+use crate::{Segment, SegmentState};
 
 /// How long a write owner waits for its primary to say that it has sent what it had of callers that have gone, until it asks,
 /// and asks again.

@@ -485,12 +485,10 @@ impl Holders {
 
     /// Whether both own the segment no more, and one of them because it is lost: who owns it now may lack what was told.
     fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
-        let is_there = |(member, since): &Holder| {
-            now.topology.membership(member).is_some_and(|one| one.since == *since)
-        };
-        let owns = |holder: &Holder| {
-            is_there(holder) && now.writes.owners(segment).any(|owner| *owner == holder.0)
-        };
+        let is_there =
+            |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);
+        let owns =
+            |holder: &Holder| is_there(holder) && now.writes.owners(segment).any(|owner| *owner == holder.0);
         let Self(both) = self;
         let mut holders = both.iter().flatten();
         holders.clone().next().is_some() && !holders.clone().any(owns) && !holders.all(is_there)

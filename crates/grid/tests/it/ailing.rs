@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound, OperationError,
-    ReadFrom, Segment, WhenFull, Write,
+    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound,
+    OperationError, ReadFrom, Segment, WhenFull, Write,
 };
 use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
 use consort_store::{MemoryStore, Part, Store};
@@ -55,8 +55,7 @@ fn run(seed: u64, is_told: bool) -> Run {
     cluster.config = config;
     cluster.delay_max = Duration::from_millis(cluster.rng.between(1, 40));
     let room = cluster.rng.chance(0.5).then(|| cluster.rng.between(2, 8));
-    let bound =
-        room.map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove });
+    let bound = room.map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove });
     let passivation = bound.is_some() && cluster.rng.chance(0.4);
     let keeping = Keeping { bound, passivation, ..Keeping::default() };
     let trouble = Trouble {
@@ -104,7 +103,9 @@ fn run(seed: u64, is_told: bool) -> Run {
 fn check_stores(run: &Run) {
     let cache = run.cluster.cache();
     for (n, store) in &run.stores {
-        let Some(member) = run.cluster.members[*n].as_ref().filter(|member| !member.is_left) else { continue };
+        let Some(member) = run.cluster.members[*n].as_ref().filter(|member| !member.is_left) else {
+            continue;
+        };
         let Some(topology) = member.node.topology(cache) else { continue };
         for segment in (0..run.cluster.config.segments).map(Segment) {
             let is_owner = topology.current.owners(segment).any(|owner| owner == member.node.local());
@@ -124,7 +125,7 @@ fn check_stores(run: &Run) {
 }
 
 /// The errors that stores are the reason for, and how many requests they have refused.
-fn check(seed: u64, is_told: bool) -> (usize, u64) {
+pub(crate) fn check(seed: u64, is_told: bool) -> (usize, u64) {
     let run = run(seed, is_told);
     let cluster = &run.cluster;
     assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());

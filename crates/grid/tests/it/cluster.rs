@@ -52,6 +52,12 @@ pub(crate) struct Member {
     wakes_at: Option<Time>,
 }
 
+#[cfg(feature = "planted")]
+thread_local! {
+    /// The bug of all clusters that this thread makes.
+    pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::Planted>> = const { std::cell::Cell::new(None) };
+}
+
 pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
@@ -119,7 +125,7 @@ impl Cluster {
             aside: None,
             missed: 0.0,
             #[cfg(feature = "planted")]
-            planted: None,
+            planted: PLANTED.get(),
             queue: BTreeMap::new(),
             tie: 0,
             last: BTreeMap::new(),

@@ -450,7 +450,7 @@ fn every_acknowledged_change_is_told_once_in_order_whatever_happens() {
 }
 
 /// Two of three owners are lost one after the other, the second while what the first had is still being sent again.
-fn lose_two(seed: u64, is_told: bool) -> usize {
+pub(crate) fn lose_two(seed: u64, is_told: bool) -> usize {
     let mut config = CacheConfig { segments: 4, ..CacheConfig::new("heard") };
     config.mode = CacheMode::Distributed { owners: 3 };
     let mut cluster = Cluster::settled(seed, config, 5);

@@ -18,6 +18,8 @@ mod persistence;
 mod progress;
 mod records;
 mod restart;
+#[cfg(feature = "planted")]
+mod scenarios;
 mod seeds;
 mod swarm;
 mod versions;

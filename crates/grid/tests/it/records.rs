@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Outcome, ReadFrom, Version, Write, Written,
+    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Outcome, ReadFrom, Version, Write,
+    Written,
 };
 
 use crate::clients::Clients;
@@ -43,7 +44,8 @@ fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_call
 fn check_done_once(cluster: &Cluster) {
     let mut versions: BTreeMap<(&Bytes, &Bytes), Version> = BTreeMap::new();
     for done in &cluster.history {
-        let Some(Ok(Outcome::Written(Written { is_done: true, version, previous, .. }))) = &done.result else {
+        let Some(Ok(Outcome::Written(Written { is_done: true, version, previous, .. }))) = &done.result
+        else {
             continue;
         };
         let put = match &done.action {
@@ -60,7 +62,7 @@ fn check_done_once(cluster: &Cluster) {
 
 /// What the primary sends to a member that joins is lost, one way, while another owner gives it the segment. When the primary
 /// is lost, too, the new one has entries of writes that are sent again.
-fn lose_backups(seed: u64, is_told: bool) {
+pub(crate) fn lose_backups(seed: u64, is_told: bool) {
     let config = CacheConfig { segments: 4, ..CacheConfig::new("grid") };
     let mut cluster = Cluster::settled(seed, config, 3);
     let mut clients = Clients::default();
@@ -114,7 +116,7 @@ fn who_pulls_a_segment_carries_out_nothing_again_of_what_it_was_sent_no_backup()
 
 /// A caller leaves the cache while it writes, and goes on with another one, so that owners hear that all it had under way is
 /// finished. A primary that is late for some is lost.
-fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
+pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     let mut config = CacheConfig { segments: 2, ..CacheConfig::new("grid") };
     config.mode = CacheMode::Distributed { owners: 3 };
     let mut cluster = Cluster::new(seed, config.clone());
@@ -144,7 +146,10 @@ fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     while cluster.now < crashes_at + Duration::from_millis(500) {
         for key in (0..8).map(|n| Bytes::from(format!("a{n}"))) {
             let action = Action::Read(ReadFrom::Primary);
-            cluster.with(caller, |node, now| node.submit(now, aside.unwrap(), key, action, TIMEOUT)).unwrap().unwrap();
+            cluster
+                .with(caller, |node, now| node.submit(now, aside.unwrap(), key, action, TIMEOUT))
+                .unwrap()
+                .unwrap();
         }
         cluster.run(Duration::from_millis(1));
         let now = cluster.now;
@@ -161,7 +166,8 @@ fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     }
     cluster.check_agreement();
     let cache = cluster.cache();
-    let orphans = cluster.members.iter().flatten().map(|member| member.node.load(cache).orphans).sum::<usize>();
+    let orphans =
+        cluster.members.iter().flatten().map(|member| member.node.load(cache).orphans).sum::<usize>();
     assert_eq!(orphans, 0, "{}", cluster.state());
 }
 

@@ -84,7 +84,9 @@ impl Operation {
                 // What a store has not taken stands while an owner lives that has it.
                 Some(Err(error)) => matches!(
                     error,
-                    OperationError::TimedOut(_) | OperationError::Uncertain | OperationError::NotStored { .. }
+                    OperationError::TimedOut(_)
+                        | OperationError::Uncertain
+                        | OperationError::NotStored { .. }
                 ),
                 Some(Ok(_)) => false,
             }

@@ -114,7 +114,9 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
     if !hearer.options.with_previous {
         return event.previous.is_none();
     }
-    let is_free = hearer.options.scope == Scope::Local || merges::has_parted(world);
+    // Who has ended may have been about to hear that it listened no more, and of a gap.
+    let is_free =
+        hearer.options.scope == Scope::Local || merges::has_parted(world) || !is_there(world, hearer);
     if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
         return true;
     }
@@ -123,9 +125,7 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
         None => !was_there,
         Some(previous) => {
             let is_known = |value: &Bytes| *value == previous.value;
-            was_there
-                && previous.version == before.version
-                && before.value.as_ref().is_none_or(is_known)
+            was_there && previous.version == before.version && before.value.as_ref().is_none_or(is_known)
         }
     }
 }

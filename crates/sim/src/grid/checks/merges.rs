@@ -142,7 +142,8 @@ impl Merged<'_> {
                 for (other, theirs, line) in &acknowledged {
                     let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
                     // What its side has gone on with counts, and not what it had before.
-                    let is_longer = |longer: &&[Parting]| longer.len() > line.len() && longer.contains(parting);
+                    let is_longer =
+                        |longer: &&[Parting]| longer.len() > line.len() && longer.contains(parting);
                     if acknowledged.iter().any(|(.., other)| is_longer(other) && !is_line_of(end, other)) {
                         continue;
                     }

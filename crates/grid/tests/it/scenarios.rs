@@ -1,0 +1,39 @@
+//! Bugs that are planted on purpose and are found by a scenario that is made for them.
+
+use std::panic::catch_unwind;
+
+use consort_grid::Planted;
+
+use crate::cluster::PLANTED;
+use crate::{ailing, listeners, records};
+
+/// Seeds after which a bug counts as not found.
+const SEEDS_MAX: u64 = 2_000;
+
+fn judge(bug: Planted, seed: u64) {
+    match bug {
+        Planted::RefusedIsFinished => drop(ailing::check(seed, false)),
+        Planted::RecordsNotGiven => records::lose_backups(seed, false),
+        Planted::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
+        _ => drop(listeners::lose_two(seed, false)),
+    }
+}
+
+fn find(bug: Planted) -> Option<u64> {
+    let fails = |seed, bug_of_all| {
+        PLANTED.set(bug_of_all);
+        let result = catch_unwind(|| judge(bug, seed));
+        PLANTED.set(None);
+        result.is_err()
+    };
+    (0..SEEDS_MAX).find(|&seed| fails(seed, Some(bug)) && !fails(seed, None))
+}
+
+#[test]
+fn bugs_with_a_scenario_of_their_own_are_found() {
+    println!("| bug | seeds |\n|---|---:|");
+    for bug in Planted::SCENARIOS {
+        let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
+        println!("| {bug:?} | {} |", found + 1);
+    }
+}
