@@ -115,7 +115,7 @@ impl Cache {
                 }
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
-            Reply::Failed(error) => self.handle_failure(cx, topology, number, error),
+            Reply::Failed(error) => Self::handle_failure(cx, topology, number, error),
             // Its topology is here by now, or the reply would have waited for it. If ours is newer than what it had when
             // it answered, the operation has been sent again with it.
             Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
@@ -124,7 +124,7 @@ impl Cache {
     }
 
     /// Somebody who was to carry out an operation or has done it has failed.
-    fn handle_failure(&mut self, cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
+    fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
         let is_finished = cx.has(Planted::RefusedIsFinished);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
@@ -137,10 +137,13 @@ impl Cache {
             OperationError::Degraded { .. } if is_write && is_sent_again => {
                 cx.calls.give_up(number, OperationError::Uncertain);
             }
-            // It is on its way there once more, and may be done then.
-            _ if is_write && is_sent_again => {
+            // It is on its way there once more, and may be done then. It asks what has become of it when its time has come.
+            _ if is_write && is_sent_again && !is_finished => {
+                let target = call.target.clone();
                 cx.calls.let_go(number);
-                self.dispatch(cx, number);
+                if let Some(call) = cx.calls.get_mut(number) {
+                    call.target = target;
+                }
             }
             error => cx.calls.finish(number, Err(error)),
         }

@@ -30,7 +30,7 @@ fn find(bug: Planted) -> Option<u64> {
 }
 
 #[test]
-fn bugs_with_a_scenario_of_their_own_are_found() {
+fn bugs_planted_for_a_scenario_are_found() {
     println!("| bug | seeds |\n|---|---:|");
     for bug in Planted::SCENARIOS {
         let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
