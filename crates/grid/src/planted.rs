@@ -81,6 +81,8 @@ pub enum Planted {
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
     StoreNotAwaited,
+    /// A value that memory has no room for is given up while the store has not answered whether it takes it.
+    WritingForgotten,
     /// A write that a store has refused is finished for its caller, whoever has it.
     RefusedIsFinished,
     /// With passivation, a value is given up when it is stored, whoever may need it.
@@ -102,8 +104,13 @@ impl Planted {
 
     /// Those that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "planted")]
-    pub const SCENARIOS: [Self; 4] =
-        [Self::RefusedIsFinished, Self::RecordsNotGiven, Self::GivenUpIsFinished, Self::UndoneUntold];
+    pub const SCENARIOS: [Self; 5] = [
+        Self::RefusedIsFinished,
+        Self::WritingForgotten,
+        Self::RecordsNotGiven,
+        Self::GivenUpIsFinished,
+        Self::UndoneUntold,
+    ];
 
     /// Those that the simulator finds where members have stores: those about stores, and one that it rarely finds without.
     #[cfg(feature = "planted")]

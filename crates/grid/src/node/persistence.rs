@@ -47,6 +47,8 @@ pub(crate) struct Persistence {
     pub(super) remembered: Option<Remembered>,
     next: u64,
     waits: BTreeMap<u64, Wait>,
+    /// Keys of which a write is under way, and the number of the last: what leaves memory meanwhile the store may refuse.
+    writing: BTreeMap<Place, u64>,
     pub(super) loads: BTreeMap<u64, Loading>,
     /// Values that are not in memory any more and must be at hand: of writes that have a record or are not stored.
     held: BTreeMap<Place, Held>,
@@ -170,6 +172,7 @@ impl Cache {
             let records = &mut self.segments[usize::from(segment.0)].records;
             let is_needed = persistence.passivation
                 || persistence.unsaved.contains(&place)
+                || persistence.writing.contains_key(&place) && !cx.has(Planted::WritingForgotten)
                 || records.need(&place.1, &cx.watermarks);
             if is_needed {
                 let is_awaited = persistence.passivation;
@@ -224,6 +227,7 @@ impl Cache {
         let number = persistence.number();
         let version = entry.as_ref().map_or(crate::Version::NONE, |entry| entry.version);
         persistence.waits.insert(number, Wait::Write { place: place.clone(), version });
+        persistence.writing.insert(place.clone(), number);
         let entry = entry.map(|entry| Stored::of(entry, cx.now));
         let (segment, key) = place;
         cx.store.push_back((self.config.id(), StoreRequest::Write { number, segment, key, entry }));
@@ -320,7 +324,13 @@ impl Cache {
     /// The store has done what was asked under this number, and all before it, or has failed to.
     pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
         let Some(persistence) = &mut self.persistence else { return };
-        match (persistence.waits.remove(&number), result) {
+        let wait = persistence.waits.remove(&number);
+        if let Some(Wait::Write { place, .. }) = &wait
+            && persistence.writing.get(place) == Some(&number)
+        {
+            persistence.writing.remove(place);
+        }
+        match (wait, result) {
             (Some(Wait::Write { place, version }), Ok(())) => {
                 persistence.unsaved.remove(&place);
                 // With passivation it was held for this; a record may still need it, as without.
@@ -386,10 +396,11 @@ impl Cache {
         cx.note_own_watermark();
         let segments = &mut self.segments;
         let Some(persistence) = &mut self.persistence else { return };
-        let unsaved = &persistence.unsaved;
+        let (unsaved, writing) = (&persistence.unsaved, &persistence.writing);
         persistence.held.retain(|place, held| {
             held.is_awaited
                 || unsaved.contains(place)
+                || writing.contains_key(place)
                 || segments[usize::from(place.0.0)].records.need(&place.1, &cx.watermarks)
         });
         if cx.now.since(persistence.retried) < RETRY_AFTER {

