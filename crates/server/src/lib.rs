@@ -1,9 +1,9 @@
 //! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
 //!
-//! A first part of it: operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
+//! That is: operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
 //! statistics, walks over the entries, queries, listeners and near caches, counters, multimaps, values in pieces, transactions,
 //! caches that are made and removed by administration, schemas of protobuf, and topologies for clients that go to the owners
-//! themselves. What is not there yet is answered with an error that says so, and PING does not name it.
+//! themselves. What is not there is answered with an error that says so, and PING does not name it.
 //!
 //! A cache whose definition names media types converts what its clients take keys and values for. What is to outlive all
 //! servers is kept in a directory ([`ServerBuilder::data`]).
