@@ -20,6 +20,7 @@ const PORT: u16 = 7500;
     consort probe                             who is there?\n  \
     consort probe --addr localhost jmx=UFC    flow control's attributes\n  \
     consort probe jmx=FD_ALL3.timeout         one attribute\n  \
+    consort probe jmx=FD_ALL3.timeout=30s     sets it\n  \
     consort probe 'op=TCP.bundler[\"nb\"]'      an operation\n  \
     consort probe rpcs rpcs-details           calls and round trips\n  \
     consort probe jmx=NAKACK2.level=trace     traces a layer while it runs\n\n\

@@ -227,6 +227,12 @@ impl Protocol for FdAll3 {
         }
     }
 
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        let mut config = self.config.clone();
+        let set = crate::config::Properties::set(&mut config, name, value)?;
+        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
+    }
+
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
         out.put("num_heartbeats_sent", self.heartbeats_sent);
@@ -318,6 +324,21 @@ mod tests {
         harness.advance(Duration::from_secs(60));
         assert_eq!(harness.take_up_events(), []);
         harness.advance(Duration::from_millis(500));
+        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+    }
+
+    #[test]
+    fn a_timeout_that_is_set_counts_at_once_and_one_that_suspects_everybody_is_refused() {
+        let mut layer = FdAll3::new(FdAll3Config::default());
+        let refused = layer.set_attribute("timeout", "8s");
+        assert_eq!(refused, Some(Err("interval (8s) has to be shorter than timeout (8s)".to_owned())));
+        assert_eq!(layer.set_attribute("timeouts", "10s"), None);
+        assert_eq!(layer.config, FdAll3Config::default());
+        assert_eq!(layer.set_attribute("timeout", "10s"), Some(Ok(())));
+        let mut harness = Harness::new(layer);
+        harness.install(view(1, &[1, 2]));
+        harness.take_up_events();
+        harness.advance(Duration::from_secs(24));
         assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
     }
 

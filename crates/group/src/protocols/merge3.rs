@@ -30,6 +30,9 @@ crate::properties! {
 /// Announced ids that are remembered between two checks. A flood of invented members must not grow them.
 const ANNOUNCED_MAX: usize = 10_000;
 
+/// The shortest span in which time passes.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 const ANNOUNCE: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 const COLLECT: TimerKey = TimerKey(3);
@@ -61,14 +64,19 @@ impl Merge3 {
 
     fn check_interval(&self) -> Duration {
         match self.config.check_interval {
-            Duration::ZERO => self.config.max_interval.saturating_mul(8) / 5,
-            interval => interval,
+            Duration::ZERO => self.max_interval().saturating_mul(8) / 5,
+            interval => interval.max(SHORTEST),
         }
     }
 
+    /// The longest time between two announcements, long enough for time to pass.
+    fn max_interval(&self) -> Duration {
+        self.config.max_interval.max(SHORTEST)
+    }
+
     fn arm_announce(&self, cx: &mut Cx<'_>) {
-        let most = self.config.max_interval;
-        let random = cx.rng().duration(Duration::from_millis(1), most) + most / 2;
+        let most = self.max_interval();
+        let random = cx.rng().duration(SHORTEST, most) + most / 2;
         cx.arm(ANNOUNCE, random.max(self.config.min_interval));
     }
 
@@ -272,6 +280,10 @@ impl Protocol for Merge3 {
         }
     }
 
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
         out.put("views", self.announced.len());
@@ -310,6 +322,18 @@ mod tests {
         let mut harness = Harness::new(Merge3::new(config));
         harness.install(view(4, &[1, 2])).advance(Duration::from_secs(3_600));
         assert_eq!(harness.take_down(), []);
+    }
+
+    #[test]
+    fn intervals_without_length_are_no_endless_loop() {
+        let mut layer = Merge3::new(Merge3Config::default());
+        for name in ["min_interval", "max_interval"] {
+            assert_eq!(layer.set_attribute(name, "0"), Some(Ok(())));
+        }
+        let mut harness = Harness::new(layer);
+        harness.install(view(4, &[1, 2])).advance(Duration::from_millis(20));
+        let announced = harness.take_down_events().len();
+        assert!((5..=20).contains(&announced), "{announced}");
     }
 
     fn from(n: u64, kind: Merge3Kind, id: Option<ViewId>, payload: Payload) -> Message {

@@ -242,6 +242,10 @@ impl Protocol for Stable {
         }
     }
 
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
         out.put("bytes", self.bytes);

@@ -283,6 +283,10 @@ impl Protocol for Gms {
         }
     }
 
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        crate::config::Properties::set(&mut self.config, name, value)
+    }
+
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
         out.put("is_coordinator", self.is_coordinating);
