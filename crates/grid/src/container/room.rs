@@ -71,7 +71,7 @@ impl Container {
     }
 
     /// Changes how much it may hold, if that is bounded and counted in the same unit; whether it is. What is there beyond a
-    /// smaller limit makes room with the next writes, [`EVICTED_AT_ONCE`] entries each.
+    /// smaller limit makes room with the next writes, some thousand entries each.
     pub fn set_limit(&self, limit: Limit) -> bool {
         let is_same_unit = self.bound.is_some_and(|bound| bound.limit.of(limit.amount()) == limit);
         if is_same_unit {
