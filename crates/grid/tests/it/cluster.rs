@@ -58,6 +58,17 @@ thread_local! {
     pub(crate) static PLANTED: std::cell::Cell<Option<consort_grid::Planted>> = const { std::cell::Cell::new(None) };
 }
 
+/// An empty container for such a cache, without a bound and without a store.
+pub(crate) fn container_of(config: &CacheConfig) -> Arc<Container> {
+    let settings = ContainerSettings {
+        segment_count: config.segments,
+        bound: None,
+        is_backed: false,
+        is_shared: config.mode.is_shared(),
+    };
+    Arc::new(Container::new(&settings, 1))
+}
+
 pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
@@ -178,13 +189,7 @@ impl Cluster {
 
     /// The same for a member that takes so much.
     pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
-        let settings = ContainerSettings {
-            segment_count: config.segments,
-            bound: None,
-            is_backed: false,
-            is_shared: config.mode.is_shared(),
-        };
-        let container = Arc::new(Container::new(&settings, 1));
+        let container = container_of(&config);
         self.start_on(config, capacity, container, None)
     }
 
@@ -207,13 +212,7 @@ impl Cluster {
         let (beside, backing) = beside.unzip();
         node.open_backed(self.now, config, member, container.clone(), backing).expect("a good configuration");
         if let Some(config) = self.aside.clone() {
-            let settings = ContainerSettings {
-                segment_count: config.segments,
-                bound: None,
-                is_backed: false,
-                is_shared: config.mode.is_shared(),
-            };
-            let container = Arc::new(Container::new(&settings, 1));
+            let container = container_of(&config);
             node.open(self.now, config, address(n).into(), container).expect("a good configuration");
         }
         self.members.push(Some(Member {

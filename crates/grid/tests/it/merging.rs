@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Container, ContainerSettings, Lifetime, MergePolicy,
-    Node, OpenError, Outcome, PartitionHandling, ReadFrom, Stored, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, MergePolicy, Node, OpenError, Outcome,
+    PartitionHandling, ReadFrom, Stored, Write,
 };
 use consort_group::{Time, View, ViewId};
 
-use crate::cluster::{Cluster, address};
+use crate::cluster::{Cluster, address, container_of};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -224,13 +224,7 @@ fn three_sides_are_merged_at_once() {
 #[test]
 fn a_custom_policy_must_be_registered_before_the_cache_is_opened() {
     let config = config(MergePolicy::Custom("both".into()));
-    let settings = ContainerSettings {
-        segment_count: config.segments,
-        bound: None,
-        is_backed: false,
-        is_shared: config.mode.is_shared(),
-    };
-    let container = Arc::new(Container::new(&settings, 1));
+    let container = container_of(&config);
     let mut node = Node::new(address(0));
     let opened = node.open(Time::ZERO, config.clone(), address(0).into(), container.clone());
     assert!(matches!(opened, Err(OpenError::Invalid { setting, .. }) if *setting == *"merge"));
