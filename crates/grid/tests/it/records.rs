@@ -8,6 +8,7 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Outcome, ReadFrom, Version, Write,
     Written,
 };
+use consort_group::Time;
 
 use crate::clients::Clients;
 use crate::cluster::Cluster;
@@ -38,6 +39,22 @@ fn what_a_caller_has_finished_is_forgotten_by_who_has_not_heard_it_when_the_call
     cluster.run(Duration::from_secs(4));
     assert!(cluster.is_settled(), "{}", cluster.state());
     assert_eq!(records(&cluster), 0);
+}
+
+/// A member crashes, once, when that time has come.
+fn crash_at(cluster: &mut Cluster, at: &mut Option<Time>, lost: usize) {
+    if at.take_if(|at| cluster.now >= *at).is_some() {
+        cluster.crash(lost);
+        cluster.announce(false);
+    }
+}
+
+/// Lets everything that is under way come to its end; what has happened is told where somebody looks for a seed.
+fn settle(cluster: &mut Cluster, is_told: bool) {
+    cluster.run(Duration::from_secs(15));
+    if is_told {
+        println!("{}", cluster.story.join("\n"));
+    }
 }
 
 /// No write has two versions, as far as those tell that followed it.
@@ -72,13 +89,13 @@ pub(crate) fn lose_backups(seed: u64, is_told: bool) {
     cluster.mute.insert((lost, 3));
     let joins_at = cluster.now + cluster.rng.duration(Duration::ZERO, Duration::from_millis(50));
     // Some segments are asked of the one who is not heard first, and of others when they have not come for two seconds.
-    let crashes_at = joins_at + cluster.rng.duration(Duration::from_secs(2), Duration::from_secs(5));
-    let end = crashes_at + Duration::from_secs(1);
+    let crash = joins_at + cluster.rng.duration(Duration::from_secs(2), Duration::from_secs(5));
+    let (mut crashes_at, end) = (Some(crash), crash + Duration::from_secs(1));
     // Writes go on while there is still more to come.
     let (chunk_bytes, delay_max) = (cluster.rng.between(1, 100) as u32, cluster.rng.between(1, 10));
     cluster.delay_max = Duration::from_millis(delay_max);
     cluster.members.iter_mut().flatten().for_each(|member| member.node.set_chunk_bytes(chunk_bytes));
-    let (mut joins, mut crashes) = (true, true);
+    let mut joins = true;
     while cluster.now < end {
         clients.begin(&mut cluster, |cluster| {
             let key = Bytes::from(format!("k{}", cluster.rng.below(40)));
@@ -93,16 +110,9 @@ pub(crate) fn lose_backups(seed: u64, is_told: bool) {
             let joiner = cluster.start();
             cluster.with(joiner, |node, _| node.set_chunk_bytes(chunk_bytes));
         }
-        if crashes && cluster.now >= crashes_at {
-            crashes = false;
-            cluster.crash(lost);
-            cluster.announce(false);
-        }
+        crash_at(&mut cluster, &mut crashes_at, lost);
     }
-    cluster.run(Duration::from_secs(15));
-    if is_told {
-        println!("{}", cluster.story.join("\n"));
-    }
+    settle(&mut cluster, is_told);
     assert!(cluster.is_settled(), "{}", cluster.state());
     check_history(&cluster);
     check_done_once(&cluster);
@@ -137,13 +147,13 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
         cluster.slow.insert((lost, to), by);
         mutes.push((leaves_at + by + cluster.rng.duration(Duration::ZERO, Duration::from_millis(12)), to));
     }
-    let crashes_at = leaves_at + cluster.rng.duration(Duration::from_millis(20), Duration::from_millis(200));
-    let mut crashes = true;
+    let crash = leaves_at + cluster.rng.duration(Duration::from_millis(20), Duration::from_millis(200));
+    let (mut crashes_at, end) = (Some(crash), crash + Duration::from_millis(500));
     for n in 0..20 {
         cluster.submit(caller, Bytes::from(format!("k{}", n % 10)), put(n), TIMEOUT);
     }
     cluster.leave(caller);
-    while cluster.now < crashes_at + Duration::from_millis(500) {
+    while cluster.now < end {
         for key in (0..8).map(|n| Bytes::from(format!("a{n}"))) {
             let action = Action::Read(ReadFrom::Primary);
             cluster
@@ -154,16 +164,9 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
         cluster.run(Duration::from_millis(1));
         let now = cluster.now;
         cluster.mute.extend(mutes.iter().filter(|(at, _)| *at <= now).map(|(_, to)| (lost, *to)));
-        if crashes && now >= crashes_at {
-            crashes = false;
-            cluster.crash(lost);
-            cluster.announce(false);
-        }
+        crash_at(&mut cluster, &mut crashes_at, lost);
     }
-    cluster.run(Duration::from_secs(15));
-    if is_told {
-        println!("{}", cluster.story.join("\n"));
-    }
+    settle(&mut cluster, is_told);
     cluster.check_agreement();
     let cache = cluster.cache();
     let orphans =
