@@ -117,6 +117,15 @@ impl Merged<'_> {
         let Some(end) = grid.newest.first().filter(|_| self.is_certain() && !self.is_of_both(last)) else {
             return Ok(());
         };
+        let is_last = |write: &Operation| match last {
+            Some(last) => write.value() == Some(&last.value),
+            None => write.is_removal(),
+        };
+        // Of whom had left the cache when its write was acknowledged nobody knows which side it was on.
+        let is_of_any_side = |write: &&Operation| write.partings.is_none() && is_last(write);
+        if self.operations.iter().any(|write| write.acknowledged().is_some() && is_of_any_side(write)) {
+            return Ok(());
+        }
         let acknowledged: Vec<(&Operation, Version, &[Parting])> = (self.operations.iter())
             .filter_map(|write| Some((*write, write.acknowledged()?.0, write.partings.as_deref()?)))
             .collect();
@@ -124,10 +133,7 @@ impl Merged<'_> {
         let Some(&(write, version, _)) = of_line.max_by_key(|(_, version, _)| *version) else {
             return Ok(());
         };
-        let is_it = match last {
-            Some(last) => write.value() == Some(&last.value),
-            None => write.is_removal(),
-        };
+        let is_it = is_last(write);
         // What is older than the parting may have been known to the others, who then changed it.
         let is_of_the_last = write.partings.as_deref() == Some(&*end.partings)
             && end.partings.last().is_some_and(|last| version.topology() >= last.id);
