@@ -236,9 +236,11 @@ impl World {
         let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
             return false;
         };
+        let is_degraded = own.availability != Availability::Available;
         grid.newest.iter().any(|newest| match newest.membership(&self.nodes[node].address) {
             // Of one id if its own coordinator and another one, who do not know of each other, went on from the same.
-            None => newest.id >= own.id || newest.available > own.available,
+            // Nor does who has counted on by itself since it is degraded.
+            None => newest.id >= own.id || newest.available > own.available || is_degraded,
             Some(membership) => membership.since > own.id,
         })
     }
