@@ -21,10 +21,10 @@ use crate::reader::complain;
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
-    consort cache make-available                 when servers have crashed for good")]
+    consort cache make-available      when servers have crashed for good")]
 pub(crate) struct Cache {
-    /// One of the servers; who has to say who it is, or speaks TLS, gives hotrods://USER:PASSWORD@HOST:PORT, of which
-    /// percent-encoded what is no letter or digit.
+    /// One of the servers. With a user, or TLS, hotrods://USER:PASSWORD@HOST:PORT, where what is no letter or digit of
+    /// user and password is percent-encoded.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
     at: String,
     #[command(subcommand)]
@@ -34,10 +34,17 @@ pub(crate) struct Cache {
 #[derive(Subcommand)]
 enum Verb {
     /// Prints what a key has. The exit code is 1 if it has nothing.
-    Get { cache: String, key: String },
+    Get {
+        /// The cache's name.
+        cache: String,
+        /// The key.
+        key: String,
+    },
     /// Gives a key a value.
     Put {
+        /// The cache's name.
         cache: String,
+        /// The key.
         key: String,
         /// The value; - is standard input.
         value: String,
@@ -49,9 +56,15 @@ enum Verb {
         if_absent: bool,
     },
     /// Takes a key's value away. The exit code is 1 if it had none.
-    Rm { cache: String, key: String },
+    Rm {
+        /// The cache's name.
+        cache: String,
+        /// The key.
+        key: String,
+    },
     /// The names of the caches, or the keys of one, in no order.
     Ls {
+        /// The cache whose keys are wanted; without it, the names of all caches.
         cache: Option<String>,
         /// Only keys that begin so. Consort's servers can do that.
         #[arg(long, value_name = "TEXT", requires = "cache")]
@@ -68,6 +81,7 @@ enum Verb {
     /// A line is `created`, `modified`, `removed` or `expired`, a tab, and the key. A line `gap` says that some may be
     /// missing, because a server was lost.
     Watch {
+        /// The cache's name.
         cache: String,
         /// First what is there, as `existing`, then a line `complete`.
         #[arg(long)]
@@ -80,11 +94,18 @@ enum Verb {
         limit: Option<usize>,
     },
     /// How many keys a cache has.
-    Size { cache: String },
+    Size {
+        /// The cache's name.
+        cache: String,
+    },
     /// Takes all keys' values away.
-    Clear { cache: String },
+    Clear {
+        /// The cache's name.
+        cache: String,
+    },
     /// Makes a cache.
     Create {
+        /// The cache's name.
         cache: String,
         /// Its settings, in XML, JSON or YAML as Infinispan writes them: owners, encoding, memory, expiration, persistence,
         /// partition-handling, transaction and more. docs/server.md has what is done and what is refused.
@@ -95,12 +116,16 @@ enum Verb {
         volatile: bool,
     },
     /// Removes a cache and what it has. The exit code is 1 if there was none.
-    Drop { cache: String },
+    Drop {
+        /// The cache's name.
+        cache: String,
+    },
     /// Changes one attribute of a cache that is there; its entries stay.
     ///
     /// How long entries live of which clients do not say it: expiration.lifespan, expiration.max-idle. How much each server has of
     /// it in memory, if that has a limit: memory.max-count or memory.max-size. With users, it is for the role admin.
     Alter {
+        /// The cache's name.
         cache: String,
         /// Its way from the cache's element, such as memory.max-count.
         attribute: String,
@@ -114,7 +139,10 @@ enum Verb {
     /// with what is left, of one cache or of all, the servers' own included, and prints their names. What only the missing servers
     /// had is gone. Do not do it while they are only stopped or cut off: both sides would write, and one side's writes would be
     /// lost when they meet. With users, it is for the role admin.
-    MakeAvailable { cache: Option<String> },
+    MakeAvailable {
+        /// The cache's name; without it, all caches.
+        cache: Option<String>,
+    },
 }
 
 fn code(is_done: bool) -> ExitCode {

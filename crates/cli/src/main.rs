@@ -156,9 +156,14 @@ mod tests {
                 || path.split(' ').count() > 2,
             "{path} has no example"
         );
-        for line in help.lines().filter(|line| line.chars().count() > WIDTH) {
-            // What is to be copied is in one line.
-            assert!(line.starts_with("  consort "), "{path} --help has a line of more than {WIDTH}: {line}");
+        // Before it is wrapped: half a command is nothing to copy.
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().chain(after.lines()).filter(|line| line.chars().count() > WIDTH) {
+            panic!("{path} --help has a line of more than {WIDTH}: {line}");
+        }
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let is_said = argument.get_help().is_some_and(|help| !help.to_string().is_empty());
+            assert!(is_said, "{path} --help says nothing of {}", argument.get_id());
         }
         for below in command.get_subcommands_mut() {
             let path = format!("{path} {}", below.get_name());

@@ -27,7 +27,8 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     consort server --data /var/lib/consort\n  \
     consort server --cluster shop --caches caches.yaml\n  \
     consort server --cluster shop --bind 10.0.0.3 --machine node7\n  \
-    consort server --host 0.0.0.0 --users users --tls-cert cert.pem --tls-key key.pem\n\n\
+    consort server --host 0.0.0.0 --users users --tls-cert cert.pem \\\n    \
+    --tls-key key.pem\n\n\
     With --data, definitions of caches, schemas and persistent counters are there\n\
     again when all servers have ended; what caches have is in memory. Servers of a\n\
     cluster that have all ended wait for those that were there to the last.\n\n\

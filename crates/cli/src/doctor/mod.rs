@@ -25,8 +25,10 @@ use crate::reader::complain;
 #[command(after_help = "Examples:\n  \
     consort doctor                                      the server of this host\n  \
     consort doctor shop.example:11222                   why can I not connect?\n  \
-    consort doctor 'hotrods://alice:PASSWORD@shop.example?trust_store_file_name=ca.pem'\n  \
-    consort doctor --config tcp.xml --cluster shop -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
+    consort doctor \\\n    \
+    'hotrods://alice:PASSWORD@shop.example?trust_store_file_name=ca.pem'\n  \
+    consort doctor --config tcp.xml --cluster shop \\\n    \
+    -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the\n\
     next one says what to do. Members answer whose transport has diag.enabled, as in\n\
     the stock stacks: they are asked as consort probe asks. The exit code is 1 if\n\

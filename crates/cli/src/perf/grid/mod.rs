@@ -55,9 +55,11 @@ use crate::perf::progress::shown;
     Example, on one host, for scripts:\n  \
     consort perf --spawn 4 --seconds 10 --reads 0.8 --invokers 100 --json\n\n\
     Example, through the servers of a cluster:\n  \
-    consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 --seconds 10 --json\n\n  \
+    consort perf --hotrod 127.0.0.1:11222 --clients 1 --invokers 22 --reads 0.8 \\\n    \
+    --seconds 10 --json\n\n  \
     The same as with a pool of connections, one for each invoker:\n  \
-    consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 --seconds 10 --json\n\n\
+    consort perf --hotrod 127.0.0.1:11222 --pooled --invokers 22 --reads 0.8 \\\n    \
+    --seconds 10 --json\n\n\
     The control channel uses the ports 50 above the grid's, unless --control-config\n\
     says otherwise. SIGTERM and Ctrl-C end a member: others get first what it has. A\n\
     second one ends it at once. The exit code is 1 if something has failed, and with\n\
