@@ -50,7 +50,8 @@ impl<T> Walk<T> {
         self
     }
 
-    /// Entries that may be fetched and not consumed, from all members together. 512 by default.
+    /// Entries that may be fetched and not consumed, from all members together. 512 by default, one at least. An answer has
+    /// a megabyte or so at most, however large the batch is.
     pub fn batch(mut self, batch: usize) -> Self {
         self.publication.batch = batch;
         self

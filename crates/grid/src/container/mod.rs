@@ -412,9 +412,10 @@ impl Container {
     /// The same for the wanted segments only.
     pub fn next_expiry_in(&self, is_wanted: impl Fn(Segment) -> bool) -> Option<Time> {
         let deadlines = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed));
+        // In this order: of the most segments that there may be, none is counted beyond the last.
         let wanted =
-            (0..).map(Segment).zip(deadlines).filter(|&(segment, next)| next != NEVER && is_wanted(segment));
-        wanted.map(|(_, next)| Time(next)).min()
+            deadlines.zip((0..).map(Segment)).filter(|&(next, segment)| next != NEVER && is_wanted(segment));
+        wanted.map(|(next, _)| Time(next)).min()
     }
 
     // Counts.

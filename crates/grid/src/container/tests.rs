@@ -256,6 +256,16 @@ fn expiry_takes_what_is_due_and_no_more() {
 }
 
 #[test]
+fn last_of_the_most_segments_that_there_may_be_expires() {
+    let container = container(u16::MAX);
+    assert_eq!(container.next_expiry(), None);
+    let last = Segment(u16::MAX - 1);
+    container.put(last, b"k", mortal(Some(S), None), NOW).unwrap();
+    assert_eq!(container.next_expiry(), Some(NOW + S));
+    assert_eq!(container.expire(NOW + S, 100).taken.len(), 1);
+}
+
+#[test]
 fn expiry_goes_on_where_its_bound_stopped_it() {
     let container = container(4);
     for key in 0..40u8 {

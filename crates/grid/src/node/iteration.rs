@@ -381,7 +381,7 @@ impl Cache {
             nth: asked,
             segments: lane.segments.iter().copied().take(SEGMENTS_PER_FETCH).collect(),
             cursor: lane.cursor,
-            items_max: lane.share as u32,
+            items_max: u32::try_from(lane.share).unwrap_or(u32::MAX),
             what: iteration.publication.what,
             transform: iteration.publication.transform.clone(),
         };

@@ -112,6 +112,16 @@ fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, u
     panic!("no end:\n{}", cluster.state());
 }
 
+#[test]
+fn a_batch_larger_than_anybody_counts_is_a_large_batch() {
+    let mut cluster = populated(1, 3, 300);
+    for batch in [0, u32::MAX as usize + 1, usize::MAX] {
+        let id = begin(&mut cluster, 0, Publication { batch, ..Publication::default() });
+        let (found, count) = drain(&mut cluster, 0, id);
+        assert_eq!((found.len(), count), (300, 300), "{batch}");
+    }
+}
+
 fn run(seed: u64, guarantee: Guarantee) {
     let keys = 300;
     let mut cluster = populated(seed, 2 + (seed % 4) as usize, keys);
