@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_cache::{
     Address, CacheConfig, CacheError, CacheManager, CacheMode, CacheOptions, Capacity, Grouper, Grouping,
-    KEY_BYTES_MAX, Lifetime, Location, OperationError, RawCache, ReadFrom,
+    KEY_BYTES_MAX, Lifetime, Limit, Location, MemoryBound, OperationError, RawCache, ReadFrom, WhenFull,
 };
 use members::{Cluster, close, open, settled, soon};
 
@@ -260,6 +260,30 @@ async fn a_lifetime_ends_everywhere() {
     let managers = Cluster::loopback("lifetimes").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let lifetime = Lifetime { lifespan: Some(Duration::from_millis(300)), max_idle: None };
+#[tokio::test]
+async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
+    let managers = Cluster::loopback("full").join_all(["A", "B"]).await;
+    let config = CacheConfig { mode: CacheMode::Distributed { owners: 1 }, ..CacheConfig::new("c") };
+    let mut caches = Vec::new();
+    for (manager, when_full) in managers.iter().zip([WhenFull::Refuse, WhenFull::Remove]) {
+        let bound = MemoryBound { limit: Limit::Bytes(10_000), when_full };
+        caches.push(soon("open", manager.open(config.clone()).memory(bound).raw()).await.expect("opened"));
+    }
+    settled(&[&managers[0], &managers[1]], "c", 2).await;
+    let mut refused = BTreeSet::new();
+    for n in 0..20 {
+        let error = soon("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
+        let CacheError::Operation(OperationError::Full { member, limit, needed }) = error else {
+            panic!("{error}");
+        };
+        assert!(limit == Limit::Bytes(10_000) && (20_000..21_000).contains(&needed), "{limit} {needed}");
+        refused.insert(member);
+    }
+    assert_eq!(refused, managers.iter().map(|manager| manager.address().clone()).collect());
+    assert_eq!(caches[0].size().await, Ok(0));
+    close(managers).await;
+}
+
     let brief = caches[0].with_options(CacheOptions { lifetime, ..*caches[0].options() });
     soon("put", brief.put(&b"k"[..], &b"v"[..])).await.expect("put");
     for cache in &caches {

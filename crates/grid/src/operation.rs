@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::persistence::StoreFailure;
-use crate::{CacheMode, Entry, Lifetime, Segment, Version};
+use crate::{CacheMode, Entry, Full, Lifetime, Limit, Segment, Version};
 
 /// When a write is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,8 +156,9 @@ pub(crate) fn ago(now: Time, span: Duration) -> Time {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// Not all owners have answered in time. A write may have been done, or may still be done.
-    #[error("no answer within {0:?}; a write may still be done")]
+    /// Not all owners have answered in time, or nobody is there who takes anything of the cache. A write may have been done, or
+    /// may still be done.
+    #[error("no answer within {0:?}; what was to be written may still be")]
     TimedOut(Duration),
     /// This member was left out of the cluster while the write was under way. It may have been done.
     #[error("this member was left out of the cluster; the write may have been done")]
@@ -170,9 +171,17 @@ pub enum OperationError {
         /// Which of its owners.
         away: Vec<Address>,
     },
-    /// The primary's memory is full and its cache refuses new entries. Nothing was changed.
-    #[error("memory of the key's primary is full")]
-    Full,
+    /// The key's primary has no room for the entry, and its cache refuses new ones, or nothing that could go would make
+    /// enough. Nothing was changed.
+    #[error("memory of {member} is full: {limit} are allowed, and with the write there would be {needed}")]
+    Full {
+        /// Whose memory.
+        member: Address,
+        /// What it may have.
+        limit: Limit,
+        /// What there would be if all had gone that may go for it, in the unit of the limit.
+        needed: u64,
+    },
     /// A member's store has not taken the write. It stands in the memory of its owners and is tried again; until then it
     /// is lost if they all end.
     #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
@@ -222,4 +231,11 @@ pub enum OperationError {
     /// As many operations are under way as a member may have. Nothing was changed.
     #[error("{0} operations are under way already")]
     Busy(u64),
+}
+
+impl OperationError {
+    /// A member has no room.
+    pub(crate) fn full(member: &Address, Full { limit, needed }: Full) -> Self {
+        Self::Full { member: member.clone(), limit, needed }
+    }
 }

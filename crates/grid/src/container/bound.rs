@@ -59,6 +59,6 @@ impl Limit {
 pub struct Full {
     /// What is allowed.
     pub limit: Limit,
-    /// What there would be with the entry, in the unit of the limit.
+    /// What there would be with the entry if all had gone that may go for it, in the unit of the limit.
     pub needed: u64,
 }

@@ -43,6 +43,7 @@ impl Container {
             return Ok(Vec::new());
         }
         if when_full == WhenFull::Refuse || least > limit.amount() {
+            let needed = if when_full == WhenFull::Refuse { needed } else { least };
             return Err(Full { limit, needed });
         }
         let mut evicted = Vec::new();

@@ -76,8 +76,9 @@ impl Cache {
             },
         };
         let version = self.next_version(segment);
-        let Some((_, previous)) = self.change(cx, segment, key, write.change, version) else {
-            return Ok(Err(OperationError::Full));
+        let previous = match self.change(cx, segment, key, write.change, version) {
+            Ok((_, previous)) => previous,
+            Err(full) => return Ok(Err(OperationError::full(&cx.local, full))),
         };
         let seen = before.unwrap_or(Written {
             is_done: true,

@@ -8,7 +8,7 @@ use super::records::{Did, Record};
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::planted::Planted;
-use crate::{Entry, Flags, Segment, Stored, Version};
+use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
 impl Cache {
     /// An operation has come from somebody with this topology.
@@ -117,11 +117,14 @@ impl Cache {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
         let version = self.next_version(segment);
-        let Some((did, _)) = self.change(cx, segment, &key, write.change, version) else {
-            // To listeners a count that is left out means a change that is missing.
-            self.state(segment).count -= 1;
-            let full = Reply::Failed(OperationError::Full);
-            return self.reply(cx, &operation.caller, operation.number, full);
+        let did = match self.change(cx, segment, &key, write.change, version) {
+            Ok((did, _)) => did,
+            Err(full) => {
+                // To listeners a count that is left out means a change that is missing.
+                self.state(segment).count -= 1;
+                let full = Reply::Failed(OperationError::full(&cx.local, full));
+                return self.reply(cx, &operation.caller, operation.number, full);
+            }
         };
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
@@ -170,21 +173,21 @@ impl Cache {
         key: &[u8],
         change: Change,
         version: Version,
-    ) -> Option<(Did, Option<Entry>)> {
+    ) -> Result<(Did, Option<Entry>), Full> {
         match change {
             Change::Put { value, lifetime } => {
-                let previous = self.put_new(cx, segment, key, value, version, lifetime).ok()?;
+                let previous = self.put_new(cx, segment, key, value, version, lifetime)?;
                 self.note_put(segment, key, version);
-                Some((Did::Put, previous))
+                Ok((Did::Put, previous))
             }
             Change::Remove => {
                 self.erase(cx, segment, key, version);
                 self.note_removal(segment, key, version);
-                Some((Did::Remove, None))
+                Ok((Did::Remove, None))
             }
             Change::Clear => {
                 self.clear_here(cx);
-                Some((Did::Clear, None))
+                Ok((Did::Clear, None))
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::publication::{Transform, What};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, Capacity, ConsistentHash, Flags, Grouper, Grouping,
-    Lifetime, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
+    Lifetime, Limit, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {
@@ -177,7 +177,12 @@ impl Wire for OperationError {
                 segment.put(out);
                 away.put(out);
             }
-            Self::Full => 2_u8.put(out),
+            Self::Full { member, limit, needed } => {
+                2_u8.put(out);
+                member.put(out);
+                limit.put(out);
+                needed.put(out);
+            }
             Self::Uncertain => 3_u8.put(out),
             Self::NotStored { member, why } => put_failure(4, member, why, out),
             Self::StoreFails { member, why } => put_failure(5, member, why, out),
@@ -190,7 +195,10 @@ impl Wire for OperationError {
         match u8::read(from)? {
             0 => Ok(Self::Closed),
             1 => Ok(Self::Degraded { segment: Wire::read(from)?, away: Wire::read(from)? }),
-            2 => Ok(Self::Full),
+            2 => {
+                let (member, limit) = (Wire::read(from)?, Wire::read(from)?);
+                Ok(Self::Full { member, limit, needed: Wire::read(from)? })
+            }
             3 => Ok(Self::Uncertain),
             4 => Ok(Self::NotStored { member: Wire::read(from)?, why: Wire::read(from)? }),
             5 => Ok(Self::StoreFails { member: Wire::read(from)?, why: Wire::read(from)? }),
@@ -206,6 +214,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
     why.put(out);
 }
 
+wire_enum!(Limit { 0 = Entries(amount), 1 = Bytes(amount) });
 wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
 wire_enum!(Interest { 0 = Nothing, 1 = Keys, 2 = Entries, 3 = Previous });

@@ -249,7 +249,7 @@ fn who_has_no_room_for_a_write_does_not_keep_what_was_before() {
                 let write = Write { condition: Condition::Always, change, wants_previous: false };
                 let expected = match result(&mut cluster, 0, key(n), Action::Write(write)) {
                     Ok(_) => large.clone(),
-                    Err(OperationError::Full) => value(n),
+                    Err(OperationError::Full { .. }) => value(n),
                     other => panic!("{other:?}"),
                 };
                 count += usize::from(expected == large);
