@@ -5,7 +5,7 @@ mod members;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_cache::{CacheConfig, Guarantee, RawCache, Segment};
+use consort_cache::{CacheConfig, CacheError, Event, Guarantee, IterationError, RawCache, Segment};
 use members::{Cluster, close, open, settled, soon};
 
 fn key(n: u32) -> Vec<u8> {
@@ -204,4 +204,46 @@ async fn s004_5_a_thousand_walks_may_be_open() {
     }
     assert!(came <= 5, "a batch that was there, then the error");
     assert!(last.next().await.is_none());
+}
+
+/// Every owner would be asked for the same, one after the other.
+#[tokio::test]
+async fn a_function_that_panics_ends_what_asked_for_it_and_no_member() {
+    let managers = Cluster::loopback("panics").join_all(["A", "B", "C"]).await;
+    let mut caches = Vec::new();
+    for manager in &managers {
+        let builder = manager.open(CacheConfig::new("c")).transform("fails", |key, stored, _| {
+            assert!(*key != *b"7", "as the test wants it");
+            Some(stored.value)
+        });
+        let builder = builder.reduction("fails too", |_, key, _, _| {
+            assert!(*key != *b"7", "as the test wants it");
+        });
+        caches.push(soon("open", builder.raw()).await.expect("opened"));
+    }
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    let mut events = soon("listen", caches[0].listen().transform("fails", "").start()).await.expect("begun");
+    for n in 0..10 {
+        soon("put", caches[n % 3].put(n.to_string().as_bytes(), &b"v"[..])).await.expect("put");
+    }
+    let mut told = Vec::new();
+    while told.len() < 10 {
+        told.push(soon("told", events.next()).await.expect("an event").expect("no error"));
+    }
+    assert_eq!(told.iter().filter(|event| **event == Event::Gap).count(), 1, "{told:?}");
+    for cache in &caches {
+        let mut walk = cache.entries().transform("fails", "");
+        let error = loop {
+            if let Err(error) = soon("walk", walk.next()).await.expect("an error before the end") {
+                break error;
+            }
+        };
+        assert!(error.to_string().starts_with("fails has panicked at "), "{error}");
+        let mut parts = cache.reduce("fails too", "");
+        let failed = soon("reduce", parts.next()).await.expect("an error").unwrap_err();
+        assert!(matches!(failed, CacheError::Iteration(IterationError::Panicked { .. })), "{failed}");
+        assert_eq!(soon("get", cache.get(&b"7"[..])).await.expect("got").as_deref(), Some(&b"v"[..]));
+    }
+    assert!(managers.iter().all(|manager| manager.view().is_some_and(|view| view.len() == 3)));
+    close(managers).await;
 }

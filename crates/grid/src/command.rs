@@ -271,10 +271,21 @@ pub(crate) struct Fetched {
     pub(crate) items: Items,
     /// Where to go on in the last part.
     pub(crate) cursor: Option<(u64, u64)>,
-    /// Its giver does not know the transform.
-    pub(crate) is_unknown: bool,
+    /// What has become of the transform.
+    pub(crate) applied: Applied,
     /// Its giver cannot read its store.
     pub(crate) failed: Option<OperationError>,
+}
+
+/// Whether a function could be applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Applied {
+    /// It was, or there is none.
+    Done,
+    /// Nobody knows it here.
+    Unknown,
+    /// It has panicked.
+    Panicked,
 }
 
 impl Body {
@@ -293,7 +304,7 @@ impl Fetched {
     /// An answer with nothing in it.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {
         let (parts, items) = (Vec::new(), Items::default());
-        Self { iteration, nth, parts, items, cursor: None, is_unknown: false, failed: None }
+        Self { iteration, nth, parts, items, cursor: None, applied: Applied::Done, failed: None }
     }
 }
 

@@ -25,7 +25,8 @@ pub struct Grouper {
     group: Option<Arc<GroupFn>>,
 }
 
-/// Gives the group of a key in its encoded form. It must give every member the same; it is called for every operation.
+/// Gives the group of a key in its encoded form. It must give every member the same; it is called for every operation, and
+/// must not panic.
 pub type GroupFn = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
 
 impl Grouper {

@@ -12,6 +12,7 @@ mod coordinator;
 mod event;
 mod flags;
 mod grouping;
+mod guarded;
 mod items;
 mod member;
 mod merge;

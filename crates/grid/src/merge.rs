@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::guarded::{Panicked, guarded};
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Topology, Version};
 
@@ -40,7 +41,7 @@ pub enum MergePolicy {
 
 /// A custom merge policy: the key, what the preferred side has, and what others have that have changed it, too; `None`
 /// where it was removed. Returns what the key is to have. It is called once per key, on the segment's primary, and must
-/// not use the cache.
+/// not use the cache. If it panics, the key has what the preferred side has.
 pub type MergeFn =
     dyn Fn(&[u8], Option<&Stored>, &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> + Send + Sync;
 
@@ -128,9 +129,10 @@ pub(crate) fn decide(
         MergePolicy::Custom(_) => {
             let others: Vec<Option<&Stored>> = others.iter().map(|&side| standings[side].entry()).collect();
             let Some(custom) = custom else { return becomes(standings[first]) };
-            match custom(key, standings[first].entry(), &others) {
-                Some((value, lifetime)) => Verdict::Put(value, lifetime),
-                None => becomes(&Standing::Nothing),
+            match guarded(|| custom(key, standings[first].entry(), &others)) {
+                Ok(Some((value, lifetime))) => Verdict::Put(value, lifetime),
+                Ok(None) => becomes(&Standing::Nothing),
+                Err(Panicked) => becomes(standings[first]),
             }
         }
     }
@@ -340,6 +342,15 @@ mod tests {
         let policy = MergePolicy::Custom("both".into());
         let verdict = decide(b"k", &[&a, &b], |_, _| Version::new(5, 1), &policy, Some(&both));
         assert_eq!(verdict, put("ab"));
+    }
+
+    #[test]
+    fn what_a_custom_policy_panics_at_is_left_to_the_preferred_side() {
+        let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
+        let panics = |_: &[u8], _: Option<&Stored>, _: &[Option<&Stored>]| panic!("as the test wants it");
+        let policy = MergePolicy::Custom("panics".into());
+        let verdict = decide(b"k", &[&a, &b], |_, _| Version::new(5, 1), &policy, Some(&panics));
+        assert_eq!(verdict, Verdict::Stays);
     }
 
     #[test]

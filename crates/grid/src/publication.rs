@@ -51,7 +51,8 @@ pub struct Transform {
 }
 
 /// What a transform does with a key, an entry and its arguments: the value to be sent, or nothing if the entry is not
-/// wanted. It is called under a segment's lock: it must be quick and must not use the cache.
+/// wanted. It is called under a segment's lock: it must be quick and must not use the cache. If it panics, what asked for it
+/// fails, and a listener is told of a gap.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
 /// A reduction: adds a key, an entry and its arguments to what it has made of others, which is empty at first. What stays
@@ -117,6 +118,14 @@ pub enum IterationError {
     /// A member does not know the transform, or the reduction.
     #[error("{member} has no transform {name}")]
     UnknownTransform {
+        /// Who.
+        member: consort_group::Address,
+        /// Which.
+        name: Arc<str>,
+    },
+    /// The transform, or the reduction, has panicked at a member, which has told why on its standard error.
+    #[error("{name} has panicked at {member}")]
+    Panicked {
         /// Who.
         member: consort_group::Address,
         /// Which.

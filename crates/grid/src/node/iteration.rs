@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::caller::RESEND_AFTER;
 use super::cx::Cx;
 use crate::Segment;
-use crate::command::{Body, Fetch, Fetched, PartEnd};
+use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
 use crate::items::{Item, ItemRef, Items};
 use crate::operation::OperationError;
 use crate::planted::Planted;
@@ -484,7 +484,7 @@ impl Cache {
 
 /// Takes an answer into its lane, if it is the one that is waited for.
 fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
-    let Fetched { nth, parts, items, cursor, is_unknown, failed, .. } = fetched;
+    let Fetched { nth, parts, items, cursor, applied, failed, .. } = fetched;
     let is_it = |lane: &Lane| {
         lane.member == *from && matches!(lane.state, LaneState::Asked { nth: asked, .. } if asked == nth)
     };
@@ -493,10 +493,14 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
         iteration.failed = Some(error.into());
         return;
     }
-    if is_unknown {
+    if applied != Applied::Done {
         let name =
             iteration.publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());
-        iteration.failed = Some(IterationError::UnknownTransform { member: from.clone(), name });
+        let member = from.clone();
+        iteration.failed = Some(match applied {
+            Applied::Panicked => IterationError::Panicked { member, name },
+            Applied::Unknown | Applied::Done => IterationError::UnknownTransform { member, name },
+        });
         return;
     }
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;

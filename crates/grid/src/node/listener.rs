@@ -11,6 +11,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, Listen, Scope};
+use crate::guarded::{Panicked, guarded};
 use crate::publication::{IterationId, TransformFn};
 use crate::{Entry, Interest, Version};
 
@@ -103,9 +104,10 @@ impl Listener {
         let value = match &self.function {
             Some((function, arguments)) => {
                 let entry = Entry::new(told.value.clone().unwrap_or_default(), told.version, now);
-                match function(&told.key, &entry, arguments) {
-                    Some(value) => Some(value),
-                    None => return None,
+                match guarded(|| function(&told.key, &entry, arguments)) {
+                    Ok(Some(value)) => Some(value),
+                    Ok(None) => return None,
+                    Err(Panicked) => return self.interrupt(),
                 }
             }
             None => told.value.clone().filter(|_| self.options.with_values),

@@ -12,8 +12,9 @@ use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
-use crate::command::{Body, Fetch, Fetched, Part, PartEnd};
+use crate::command::{Applied, Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
+use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
 use crate::planted::Planted;
 use crate::publication::{ReduceFn, Transform, TransformFn, What};
@@ -117,14 +118,14 @@ impl Cache {
         let Fetch { iteration, nth, segments, cursor, items_max, what, transform } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
         let Some(function) = self.function(what, transform) else {
-            fetched.is_unknown = true;
+            fetched.applied = Applied::Unknown;
             return fetched;
         };
         let mut cursor = cursor.map(|(slot, before)| Cursor { slot: slot as u32, before });
         let (mut bytes, mut looks) = (0, 0);
         let needs_value = what == What::Entries || !matches!(function, Function::Nothing);
         let may_miss = self.container.passive_len() > 0 && needs_value;
-        let mut stops_at = None;
+        let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
             let is_read = self.topology().is_some_and(|topology| {
                 usize::from(segment.0) < topology.epochs.len()
@@ -160,19 +161,27 @@ impl Cache {
                         let [(_, filled)] = one;
                         loaded_value = Some(filled);
                     }
-                    if !missing.is_empty() {
+                    if !missing.is_empty() || applied == Applied::Panicked {
                         return;
                     }
                     let (key, version) = (visited.key(), visited.version());
                     let value = match (&function, what, loaded_value) {
                         (Function::Reduction(function, arguments), _, loaded) => {
                             let entry = loaded.unwrap_or_else(|| visited.entry());
-                            return function(&mut reduced, key, &entry, arguments);
+                            if guarded(|| function(&mut reduced, key, &entry, arguments)).is_err() {
+                                applied = Applied::Panicked;
+                            }
+                            return;
                         }
                         (Function::Transform(function, arguments), _, loaded) => {
-                            match function(key, &loaded.unwrap_or_else(|| visited.entry()), arguments) {
-                                Some(made) => Value::Made(made),
-                                None => return,
+                            let entry = loaded.unwrap_or_else(|| visited.entry());
+                            match guarded(|| function(key, &entry, arguments)) {
+                                Ok(Some(made)) => Value::Made(made),
+                                Ok(None) => return,
+                                Err(Panicked) => {
+                                    applied = Applied::Panicked;
+                                    return;
+                                }
                             }
                         }
                         (Function::Nothing, What::Entries, Some(loaded)) => Value::Made(loaded.value),
@@ -185,6 +194,10 @@ impl Cache {
                         answer.push(key, value, version);
                     }
                 });
+                if applied == Applied::Panicked {
+                    fetched.applied = applied;
+                    return fetched;
+                }
                 if !missing.is_empty() && stops_at.is_none() {
                     stops_at = Some(at);
                 }

@@ -6,7 +6,7 @@ use super::frame::LongCommand;
 use super::primitives::need;
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
+    Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
 use crate::event::{EventKind, Previous};
@@ -214,6 +214,7 @@ fn put_failure(tag: u8, member: &impl Wire, why: &impl Wire, out: &mut BytesMut)
     why.put(out);
 }
 
+wire_enum!(Applied { 0 = Done, 1 = Unknown, 2 = Panicked });
 wire_enum!(Limit { 0 = Entries(amount), 1 = Bytes(amount) });
 wire_enum!(Phase { 0 = Stable, 1 = ReadOldWriteAll, 2 = ReadNewWriteAll, 3 = Restoring });
 wire_enum!(Availability { 0 = Available, 1 = Degraded { away } });
@@ -312,7 +313,7 @@ impl Wire for Fetched {
             nth: Wire::read(from)?,
             parts: Wire::read(from)?,
             cursor: Wire::read(from)?,
-            is_unknown: Wire::read(from)?,
+            applied: Wire::read(from)?,
             failed: Wire::read(from)?,
         })
     }
@@ -332,7 +333,7 @@ impl Fetched {
         self.nth.put(out);
         self.parts.put(out);
         self.cursor.put(out);
-        self.is_unknown.put(out);
+        self.applied.put(out);
         self.failed.put(out);
     }
 }
