@@ -94,12 +94,15 @@ pub enum OpenError {
     #[error("cache {0} is being closed")]
     Closing(Arc<str>),
     /// The coordinator has not let it join in time. It is not open here.
-    #[error("cache {cache} has no topology after {after:?}")]
+    #[error("cache {cache} has no topology after {after:?}{}", waits_for(*remembered))]
     TimedOut {
         /// The cache.
         cache: Arc<str>,
         /// How long that was.
         after: Duration,
+        /// How many members there were when its store was written to last: all of them have to be back. 0 if it remembers
+        /// nothing.
+        remembered: usize,
     },
     /// The manager's file does not know it.
     #[error("{file} has no cache {cache}; it has {known}")]
@@ -114,6 +117,15 @@ pub enum OpenError {
     /// The manager is closed.
     #[error("the manager is closed")]
     Closed,
+}
+
+fn waits_for(remembered: usize) -> String {
+    match remembered {
+        0 | 1 => String::new(),
+        members => format!(
+            ": its store is of {members} members, and it waits until all are back or it is made available without them"
+        ),
+    }
 }
 
 /// What a store says that does not do what it should. Two are equal if they say the same.

@@ -15,7 +15,7 @@ use consort_grid::{
 use consort_group::Time;
 use consort_net::Clock;
 
-use crate::backed::{Backed, Completions, Stores};
+use crate::backed::{Completions, Stores};
 use crate::lanes::Lanes;
 use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::standing::{OpenCache, Standing};
@@ -30,6 +30,9 @@ const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 
 /// There is no deadline.
 const NEVER: u64 = u64::MAX;
+
+/// The caches that are open here. One that has ended is among them until its store is closed: who opens it meanwhile is told so.
+type OpenCaches = BTreeMap<CacheId, Arc<OpenCache>>;
 
 /// What has gone between this member and the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -68,7 +71,7 @@ pub(crate) struct GridHandler {
     /// Who waits for the next events of a listener. Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
-    caches: Mutex<BTreeMap<CacheId, Arc<OpenCache>>>,
+    caches: Arc<Mutex<OpenCaches>>,
     /// What stores have done and the node has not heard of.
     pub(crate) completions: Arc<Completions>,
     /// Whether the node has frames. Written under `state`'s lock.
@@ -118,7 +121,7 @@ impl GridHandler {
             done,
             readers: Mutex::default(),
             manager_listeners: ManagerListeners::default(),
-            caches: Mutex::default(),
+            caches: Arc::default(),
             completions: Arc::default(),
             has_frames: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
@@ -146,7 +149,7 @@ impl GridHandler {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn caches(&self) -> MutexGuard<'_, BTreeMap<CacheId, Arc<OpenCache>>> {
+    pub(crate) fn caches(&self) -> MutexGuard<'_, OpenCaches> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -353,12 +356,27 @@ impl GridHandler {
             NodeEvent::Refused { cache, error } => (cache, Standing::Refused(error)),
             NodeEvent::Left { cache } => (cache, Standing::Closed),
         };
-        let store = self.state().stores.remove(id);
-        let cache = self.caches().remove(&id);
-        if let Some(cache) = &cache {
-            self.manager_listeners.tell(&ManagerEvent::Closed { cache: cache.config.name.clone() });
+        let Some(cache) = self.caches().get(&id).cloned() else { return };
+        self.manager_listeners.tell(&ManagerEvent::Closed { cache: cache.config.name.clone() });
+        self.end(cache, standing);
+    }
+
+    /// A cache is no more; if it has a store, that is closed first.
+    fn end(&self, cache: Arc<OpenCache>, standing: Standing) {
+        if !cache.begin_ending() {
+            return;
         }
-        end(cache, store, standing);
+        let id = cache.id;
+        let store = self.state().stores.remove(id);
+        let caches = self.caches.clone();
+        let then = move || {
+            caches.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            cache.ended(standing);
+        };
+        match store {
+            Some(store) => store.close(then),
+            None => then(),
+        }
     }
 
     fn tell_topology(&self, opened: &OpenCache, topology: &Topology, progress: Progress) {
@@ -501,23 +519,8 @@ impl UpHandler for GridHandler {
         let waiting = waiting.into_iter().chain(walks).chain(readers.into_values());
         parked.into_values().chain(waiting).for_each(Waker::wake);
         self.manager_listeners.end();
-        let caches = std::mem::take(&mut *self.caches());
-        for (id, cache) in caches {
-            let store = self.state().stores.remove(id);
-            end(Some(cache), store, Standing::Closed);
-        }
-    }
-}
-
-/// A cache is no more; if it has a store, that is closed first.
-fn end(cache: Option<Arc<OpenCache>>, store: Option<Backed>, standing: Standing) {
-    if let Some(cache) = &cache {
-        cache.begin_closing();
-    }
-    let then = move || cache.into_iter().for_each(|cache| cache.ended(standing.clone()));
-    match store {
-        Some(store) => store.close(then),
-        None => then(),
+        let caches: Vec<Arc<OpenCache>> = self.caches().values().cloned().collect();
+        caches.into_iter().for_each(|cache| self.end(cache, Standing::Closed));
     }
 }
 

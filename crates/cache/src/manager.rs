@@ -331,8 +331,7 @@ impl CacheManager {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
         for cache in opened {
-            let is_closed = |standing: &Standing| *standing == Standing::Closed;
-            let _ = timeout(LEAVE_TIMEOUT, cache.standing.subscribe().wait_for(is_closed)).await;
+            let _ = timeout(LEAVE_TIMEOUT, cache.standing.subscribe().wait_for(Standing::is_over)).await;
         }
     }
 
@@ -356,9 +355,8 @@ impl Member {
                 quiet.await;
             }
             self.handler.with_node(|node, now| node.leave(now, cache.id));
-            let is_over = |standing: &Standing| matches!(standing, Standing::Closed | Standing::Refused(_));
             // Its sender is in the cache.
-            let _ = standing.wait_for(is_over).await;
+            let _ = standing.wait_for(Standing::is_over).await;
         };
         let after = tokio::select! {
             () = left => return Ok(()),
@@ -562,6 +560,9 @@ impl Member {
             self.handler.state().stores.insert(store);
         }
         let begun = self.handler.with_node(|node: &mut Node, now| {
+        if let Some(remembered) = backing.as_ref().and_then(|backing: &Backing| backing.remembered.as_ref()) {
+            let _ = opened.remembered.set(remembered.topology.members.len());
+        }
             node.open_backed(now, config, member, container, backing)?;
             functions.register(node, id);
             Ok(())
@@ -602,7 +603,12 @@ impl Member {
         let Ok(known) = timeout(patience, standing.wait_for(is_known)).await else {
             opened.begin_closing();
             self.handler.with_node(|node, now| node.leave(now, opened.id));
-            return Err(OpenError::TimedOut { cache: opened.config.name.clone(), after: patience });
+            let remembered = opened.remembered.get().copied().unwrap_or_default();
+            return Err(OpenError::TimedOut {
+                cache: opened.config.name.clone(),
+                after: patience,
+                remembered,
+            });
         };
         match known.as_deref() {
             Ok(Standing::Refused(error)) => Err(error.clone().into()),

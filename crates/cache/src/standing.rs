@@ -1,7 +1,7 @@
 //! A cache that is open on this member, as its handles and the manager share it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Segment, Topology};
@@ -21,6 +21,13 @@ pub(crate) enum Standing {
     Closed,
 }
 
+impl Standing {
+    /// Whether it is no more, and its store is closed.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Closed | Self::Refused(_))
+    }
+}
+
 /// An open cache.
 pub(crate) struct OpenCache {
     pub(crate) id: CacheId,
@@ -28,8 +35,12 @@ pub(crate) struct OpenCache {
     pub(crate) container: Arc<Container>,
     pub(crate) standing: watch::Sender<Standing>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
+    /// How many members the cluster had of which its store remembers something.
+    pub(crate) remembered: OnceLock<usize>,
     /// No operation begins any more.
     is_closing: AtomicBool,
+    /// It is no more but for its store, which is being closed.
+    is_ending: AtomicBool,
     /// Operations whose callers wait.
     running: AtomicUsize,
     /// Told when the last of them has ended, if it is closing.
@@ -44,7 +55,9 @@ impl OpenCache {
             container,
             standing: watch::Sender::new(Standing::Joining),
             topology: watch::Sender::new(None),
+            remembered: OnceLock::new(),
             is_closing: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             quiet: tokio::sync::Notify::new(),
         }
@@ -79,6 +92,12 @@ impl OpenCache {
     /// Lets no operation begin any more. Whether it was open to them until now.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.is_closing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Only its store is left. False if that was so before.
+    pub(crate) fn begin_ending(&self) -> bool {
+        self.begin_closing();
+        !self.is_ending.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn note_begun(&self) {
@@ -120,7 +139,7 @@ impl OpenCache {
             self.container.set_readable(segment, false);
         }
         self.standing.send_if_modified(|now| {
-            let is_news = !matches!(now, Standing::Refused(_) | Standing::Closed);
+            let is_news = !now.is_over();
             if is_news {
                 *now = standing;
             }

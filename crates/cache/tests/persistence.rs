@@ -100,6 +100,41 @@ async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
     close(managers).await;
 }
 
+/// The store of an opening that was given up is closed a moment later: until then the cache is being closed, which is no fault
+/// of the store's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_up_waiting_for_the_others_may_try_again() {
+    let directory = Directory::new("again");
+    let cluster = Cluster::loopback("kept-again");
+    let kept = |name: &str| Persistence::directory(directory.of(name));
+    let managers = cluster.join_all(NAMES).await;
+    fill(&open_kept(&managers, None, kept).await, 100).await;
+    for manager in managers {
+        soon("abort", manager.abort()).await;
+    }
+    let first = cluster.join("A").await;
+    for _ in 0..20 {
+        let builder = first.open(CacheConfig::new("kept")).persistence(kept("A"));
+        let error = soon("open", builder.patience(Duration::from_millis(1)).raw()).await.unwrap_err();
+        match error {
+            OpenError::TimedOut { remembered, .. } => assert_eq!(remembered, NAMES.len(), "{error}"),
+            _ => assert!(matches!(error, OpenError::Closing(_)), "{error}"),
+        }
+    }
+    let [second, third] = cluster.join_all(["B", "C"]).await;
+    let open = async |manager: &CacheManager| loop {
+        let opening = manager.open(CacheConfig::new("kept")).persistence(kept(manager.name()));
+        match opening.raw().await {
+            Err(OpenError::Closing(_)) => tokio::task::yield_now().await,
+            opened => break opened.expect("opened"),
+        }
+    };
+    let opening = async { tokio::join!(open(&first), open(&second), open(&third)) };
+    let (a, b, c) = soon("open", opening).await;
+    check(&[a, b, c], 100).await;
+    close([first, second, third]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_has_left_in_order_is_there_again_whoever_comes_first() {
     let directory = Directory::new("order");
