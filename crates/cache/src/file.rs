@@ -340,8 +340,9 @@ fn template_of(
 
 fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigError> {
     tree.check_attributes(node, &["max-count", "max-size", "when-full"])?;
-    let entries = parsed(tree, node, "max-count", whole::<u64>)?.map(Limit::Entries);
-    let bytes = parsed(tree, node, "max-size", parse_bytes)?.map(Limit::Bytes);
+    let count = |text: &str| if text == "-1" { Ok(None) } else { some(whole::<u64>(text)?).map(Some) };
+    let entries = parsed(tree, node, "max-count", count)?.flatten().map(Limit::Entries);
+    let bytes = parsed(tree, node, "max-size", |text| some(parse_bytes(text)?))?.map(Limit::Bytes);
     let when_full = parsed(tree, node, "when-full", |text| one_of(text, WHEN_FULL))?;
     let limit = match (entries, bytes) {
         (Some(_), Some(_)) => {
@@ -353,6 +354,11 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
         (entries, bytes) => entries.or(bytes),
     };
     Ok(limit.map(|limit| MemoryBound { limit, when_full: when_full.unwrap_or(WhenFull::Remove) }))
+}
+
+/// A limit that leaves room for something.
+fn some(limit: u64) -> Result<u64, String> {
+    if limit == 0 { Err("with 0 there is room for nothing".to_owned()) } else { Ok(limit) }
 }
 
 /// Nothing stands within it.
@@ -540,6 +546,14 @@ mod tests {
             (
                 "<replicated-cache name=\"a\"><memory max-count=\"1\" max-size=\"1\"/></replicated-cache>",
                 "either max-count or max-size",
+            ),
+            (
+                "<replicated-cache name=\"a\"><memory max-count=\"0\"/></replicated-cache>",
+                "attribute max-count of memory: with 0 there is room for nothing",
+            ),
+            (
+                "<replicated-cache name=\"a\"><memory max-size=\"0\"/></replicated-cache>",
+                "attribute max-size of memory: with 0 there is room for nothing",
             ),
         ] {
             let said = error(caches);

@@ -10,7 +10,7 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Counters, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
+    Counters, Limit, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use tokio::sync::watch;
@@ -485,6 +485,10 @@ impl CacheBuilder<'_> {
             (keys, values) => format!("{keys}, {values}").into(),
         };
         config.check()?;
+        if let Some(MemoryBound { limit: limit @ (Limit::Entries(0) | Limit::Bytes(0)), .. }) = memory {
+            let (setting, value) = ("memory".into(), limit.to_string().into());
+            return Err(consort_grid::OpenError::Invalid { cache: config.name, setting, value }.into());
+        }
         if persistence.is_some() {
             config.check_store()?;
         }
@@ -556,13 +560,13 @@ impl Member {
         let member = CacheMember { address, capacity, location: self.location.clone() };
         let id = config.id();
         let (store, backing) = backing.unzip();
+        if let Some(remembered) = backing.as_ref().and_then(|backing: &Backing| backing.remembered.as_ref()) {
+            let _ = opened.remembered.set(remembered.topology.members.len());
+        }
         if let Some(store) = store {
             self.handler.state().stores.insert(store);
         }
         let begun = self.handler.with_node(|node: &mut Node, now| {
-        if let Some(remembered) = backing.as_ref().and_then(|backing: &Backing| backing.remembered.as_ref()) {
-            let _ = opened.remembered.set(remembered.topology.members.len());
-        }
             node.open_backed(now, config, member, container, backing)?;
             functions.register(node, id);
             Ok(())

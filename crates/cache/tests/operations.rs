@@ -245,6 +245,11 @@ async fn what_cannot_be_done_says_so_and_changes_nothing() {
     assert_eq!(error.to_string(), "key has 65537 bytes, 65536 are allowed");
     assert!(matches!(error, CacheError::Operation(OperationError::TooLarge { .. })));
     assert_eq!(cache.local_len(), 0);
+    for limit in [Limit::Entries(0), Limit::Bytes(0)] {
+        let nothing = MemoryBound { limit, when_full: WhenFull::Remove };
+        let error = soon("open", a.open(CacheConfig::new("n")).memory(nothing).raw()).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("cache n: memory cannot be {limit}"));
+    }
     let other = soon("open", a.cache::<u64, u64>("d")).await.expect("opened");
     let wrong = soon("open", a.cache::<u64, String>("d")).await.expect("opened");
     other.put(&1, &300).await.expect("put");
@@ -255,11 +260,6 @@ async fn what_cannot_be_done_says_so_and_changes_nothing() {
     assert_eq!(cache.put(&b"k"[..], &b"v"[..]).await, Err(CacheError::Closed));
 }
 
-#[tokio::test]
-async fn a_lifetime_ends_everywhere() {
-    let managers = Cluster::loopback("lifetimes").join_all(["A", "B", "C"]).await;
-    let caches = open(&managers, &CacheConfig::new("c")).await;
-    let lifetime = Lifetime { lifespan: Some(Duration::from_millis(300)), max_idle: None };
 #[tokio::test]
 async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
     let managers = Cluster::loopback("full").join_all(["A", "B"]).await;
@@ -284,6 +284,11 @@ async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
     close(managers).await;
 }
 
+#[tokio::test]
+async fn a_lifetime_ends_everywhere() {
+    let managers = Cluster::loopback("lifetimes").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let lifetime = Lifetime { lifespan: Some(Duration::from_millis(300)), max_idle: None };
     let brief = caches[0].with_options(CacheOptions { lifetime, ..*caches[0].options() });
     soon("put", brief.put(&b"k"[..], &b"v"[..])).await.expect("put");
     for cache in &caches {
