@@ -53,6 +53,9 @@
 //! [`OperationError::Uncertain`] may have been done, or may still be; after any other error nothing was changed. Reads with
 //! [`ReadFrom::Primary`] are linearizable.
 //!
+//! Errors name members by their addresses; [`CacheManager::name_of`] says what they are called. A transform, reduction or
+//! merge policy that panics ends what asked for it, and no member.
+//!
 //! A future that is dropped waits no longer; what it has begun goes on. No operation takes longer than its handle's timeout,
 //! give or take a quarter of a second. Nothing blocks a thread for longer than a step of the member's state machine.
 
@@ -82,6 +85,8 @@ mod walks;
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+/// An entry as an owner has it, for transforms and reductions ([`Cache::register_transform`]).
+pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
     AHEAD_MAX, Availability, CacheConfig, CacheMode, Capacity, Change, Condition, Counters, EntryEvent,
     Event, EventKind, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs, IterationError,
@@ -89,6 +94,8 @@ pub use consort_grid::{
     PartitionHandling, Phase, Previous, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology,
     Version, WhenFull, Write, Written,
 };
+/// What a store of one's own is made of ([`Store`], [`Persistence::store`]).
+pub use consort_store as store;
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
 };
