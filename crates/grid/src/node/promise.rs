@@ -11,8 +11,11 @@ use crate::{Ballot, Topology};
 impl Node {
     pub(super) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
         if self.cx.coordinator.as_ref() != Some(from) {
-            // Its view is not here yet, or it does not know that it is coordinator no more.
-            self.early.insert(id, (from.clone(), ballot, topology));
+            // Its view is not here yet, or it does not know that it is coordinator no more. Of caches that are not open here there
+            // may be any number.
+            if self.caches.contains_key(&id) {
+                self.early.insert(id, (from.clone(), ballot, topology));
+            }
             return;
         }
         if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(Planted::PromiseForgotten) {
@@ -79,5 +82,32 @@ impl Node {
         let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
         let status = ToCoordinator::Status(Box::new(Status { ballot, caches }));
         self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use consort_group::{Rng, Time};
+
+    use super::*;
+    use crate::{CacheConfig, Container, ContainerSettings};
+
+    #[test]
+    fn topologies_that_come_before_their_view_are_kept_of_open_caches_only() {
+        let mut rng = Rng::new(1);
+        let (local, other) = (Address::random(&mut rng), Address::random(&mut rng));
+        let mut node = Node::new(local.clone());
+        let config = CacheConfig { segments: 2, ..CacheConfig::new("open") };
+        let settings = ContainerSettings { segment_count: 2, bound: None, is_backed: false, is_shared: true };
+        let container = Arc::new(Container::new(&settings, 7));
+        node.open(Time::ZERO, config.clone(), local.into(), container).expect("opened");
+        let ballot = Ballot { number: 1, by: other.clone() };
+        let ids = (0..1_000).map(CacheId).chain([config.id()]);
+        for id in ids {
+            node.install(&other, ballot.clone(), id, Topology::first(1, other.clone().into(), 2, 2));
+        }
+        assert_eq!(node.early.keys().collect::<Vec<_>>(), [&config.id()]);
     }
 }
