@@ -39,8 +39,14 @@ pub struct Entry<V> {
 
 /// A handle of a cache that is open on this member. Cheap to clone. It does not keep the manager open.
 ///
-/// Keys and values are given in borrowed form, as to std's maps. What a write promises is in `docs/design`: it is done when
-/// every owner has it. A future that is dropped does not undo what it has begun.
+/// Keys and values are given in borrowed form, as to std's maps: bytes as slices, strings as `&str`. A write is done when every
+/// owner has it ([what is promised](crate#what-is-promised)). A future that is dropped does not undo what it has begun.
+///
+/// # Errors
+///
+/// Of operations on keys: [`CacheError::Encoding`] for what cannot be written or read as bytes, [`CacheError::Closed`] once the
+/// cache or the manager is closed, and else [`CacheError::Operation`], where each [`OperationError`] says whether something may
+/// have been changed.
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) handler: Arc<GridHandler>,
     pub(crate) opened: Arc<OpenCache>,
@@ -110,10 +116,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Changes how much this member may have of it in memory, until the cache is opened again. True if it was bounded when it was
-    /// opened, in the same unit; else nothing is changed. What is there beyond a smaller limit makes room with the next
+    /// opened, in the same unit, and the limit is not 0; else nothing is changed. What is there beyond a smaller limit makes room with the next
     /// writes, some thousand entries each.
     pub fn set_memory_limit(&self, limit: Limit) -> bool {
-        self.opened.container.set_limit(limit)
+        !limit.is_zero() && self.opened.container.set_limit(limit)
     }
 
     /// What this handle asks for.

@@ -10,7 +10,7 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Counters, Limit, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
+    Counters, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use tokio::sync::watch;
@@ -485,8 +485,8 @@ impl CacheBuilder<'_> {
             (keys, values) => format!("{keys}, {values}").into(),
         };
         config.check()?;
-        if let Some(MemoryBound { limit: limit @ (Limit::Entries(0) | Limit::Bytes(0)), .. }) = memory {
-            let (setting, value) = ("memory".into(), limit.to_string().into());
+        if let Some(bound) = memory.filter(|bound| bound.limit.is_zero()) {
+            let (setting, value) = ("memory".into(), bound.limit.to_string().into());
             return Err(consort_grid::OpenError::Invalid { cache: config.name, setting, value }.into());
         }
         if persistence.is_some() {

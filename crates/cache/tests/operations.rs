@@ -281,6 +281,8 @@ async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
     }
     assert_eq!(refused, managers.iter().map(|manager| manager.address().clone()).collect());
     assert_eq!(caches[0].size().await, Ok(0));
+    let other = [Limit::Bytes(0), Limit::Entries(7), Limit::Bytes(20_000)];
+    assert_eq!(other.map(|limit| caches[0].set_memory_limit(limit)), [false, false, true]);
     close(managers).await;
 }
 

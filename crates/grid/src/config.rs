@@ -61,11 +61,12 @@ pub struct CacheConfig {
     pub name: Arc<str>,
     /// Where entries are.
     pub mode: CacheMode,
-    /// How many segments there are.
+    /// How many segments there are. 256 by default, so that a hundred members have some each; 65,535 at most.
     pub segments: u16,
-    /// What happens when too many members vanish at once.
+    /// What happens when too many members vanish at once. By default the majority goes on, and a minority may only read.
     pub partitions: PartitionHandling,
-    /// Who wins if both sides of a partition have changed a key; only with [`PartitionHandling::AllowReadWrites`].
+    /// Who wins if both sides of a partition have changed a key; only with [`PartitionHandling::AllowReadWrites`]. By default
+    /// what somebody has, rather than a removal.
     pub merge: MergePolicy,
     /// Which keys are in one segment because they belong together; by default each is where its hash says.
     pub grouping: Grouping,

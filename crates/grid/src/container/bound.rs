@@ -1,6 +1,6 @@
 //! How much a container may hold, and what happens beyond.
 
-/// How much a container may hold.
+/// How much a container may hold: what one member has of one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBound {
     /// How much.
@@ -37,6 +37,11 @@ impl std::fmt::Display for Limit {
 }
 
 impl Limit {
+    /// Whether there is room for nothing.
+    pub fn is_zero(self) -> bool {
+        self.amount() == 0
+    }
+
     /// Its number.
     pub(super) fn amount(self) -> u64 {
         match self {

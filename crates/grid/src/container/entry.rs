@@ -7,12 +7,12 @@ use consort_group::Time;
 
 use crate::Version;
 
-/// How long an entry lives. By default for ever.
+/// How long an entry lives. By default for ever. A time of zero is over at once: what is put with it is absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lifetime {
     /// From when it was created.
     pub lifespan: Option<Duration>,
-    /// From when it was last used.
+    /// From when it was last used, by whichever owner. Of both times the one that is over first counts.
     pub max_idle: Option<Duration>,
 }
 
