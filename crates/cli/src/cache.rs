@@ -21,6 +21,7 @@ use crate::reader::complain;
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
+    consort cache alias stock shop-2027   stock is another name of shop-2027\n  \
     consort cache make-available      when servers have crashed for good")]
 pub(crate) struct Cache {
     /// One of the servers. With a user, or TLS, hotrods://USER:PASSWORD@HOST:PORT, where what is no letter or digit of
@@ -123,7 +124,8 @@ enum Verb {
     /// Changes one attribute of a cache that is there; its entries stay.
     ///
     /// How long entries live of which clients do not say it: expiration.lifespan, expiration.max-idle. How much each server has of
-    /// it in memory, if that has a limit: memory.max-count or memory.max-size. With users, it is for the role admin.
+    /// it in memory, if that has a limit: memory.max-count or memory.max-size. Which other names it has: aliases, between spaces.
+    /// With users, it is for the roles deployer and admin.
     Alter {
         /// The cache's name.
         cache: String,
@@ -133,6 +135,11 @@ enum Verb {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
+    /// Lets a name mean this cache from now on, whatever it has meant before.
+    ///
+    /// Who uses the name goes on with the other cache, on all servers within moments, and does not miss it meanwhile. With users, it
+    /// is for the roles deployer and admin.
+    Alias { alias: String, cache: String },
     /// Goes on without servers that have crashed, where too many did at once.
     ///
     /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on
@@ -214,6 +221,7 @@ impl Cache {
             Verb::Alter { cache, attribute, value } => {
                 admin.set_attribute(&cache, &attribute, &value).await?;
             }
+            Verb::Alias { alias, cache } => admin.assign_alias(&alias, &cache).await?,
             Verb::MakeAvailable { cache } => {
                 admin.make_available(cache.as_deref()).await?.iter().for_each(|name| println!("{name}"));
             }

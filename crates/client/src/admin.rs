@@ -1,4 +1,4 @@
-//! Caches that are made, removed and listed (facts section 2.8).
+//! Caches, aliases and templates that are made, removed and listed (facts section 2.8).
 
 use bytes::Bytes;
 use consort_hotrod::ops::task;
@@ -72,6 +72,40 @@ impl Administration<'_> {
     pub async fn set_attribute(&self, name: &str, attribute: &str, value: &str) -> Result<(), ClientError> {
         let params = [("name", name), ("attribute", attribute), ("value", value)];
         self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
+    }
+
+    /// An alias, another name, means this cache from now on, whatever it has meant before, on all servers; it is never none of both.
+    /// Listeners and near caches stay with the cache with which they have begun. Infinispan's servers take aliases only that a
+    /// cache has already (`set_attribute` of `aliases`).
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or the alias is one.
+    pub async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), ClientError> {
+        self.run("@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await.map(drop)
+    }
+
+    /// Makes a template of settings as [`Administration::create`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// Also if there is one of this name.
+    pub async fn create_template(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
+        self.run("@@template@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
+    }
+
+    /// Takes a template away, if there is one of this name; caches that were made of it stay.
+    pub async fn remove_template(&self, name: &str) -> Result<(), ClientError> {
+        self.run("@@template@remove", &[("name", name)]).await.map(drop)
+    }
+
+    /// Makes a cache with the settings of a template.
+    ///
+    /// # Errors
+    ///
+    /// Also if there is one of this name.
+    pub async fn create_from(&self, name: &str, template: &str) -> Result<(), ClientError> {
+        self.run("@@cache@create", &[("name", name), ("template", template)]).await.map(drop)
     }
 
     /// Removes a cache and what it has, if there is one of this name.

@@ -1,4 +1,4 @@
-//! Caches that clients make, remove and list (facts section 2.8).
+//! Caches, their aliases and templates, which clients make, remove and list (facts section 2.8).
 
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
@@ -22,6 +22,14 @@ impl Params {
         let (_, value) = self.0.iter().find(|(own, _)| own.as_str() == name)?;
         Some(String::from_utf8_lossy(value).into_owned())
     }
+
+    fn needed(&self, name: &'static str) -> Result<String, AdminError> {
+        self.get(name).ok_or(AdminError::Missing(name))
+    }
+
+    fn flags(&self) -> String {
+        self.get("flags").unwrap_or_default()
+    }
 }
 
 /// Runs a task.
@@ -36,6 +44,13 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
             caches.remove(&name).await.map(|()| String::new())
         }
         "@@cache@updateConfigurationAttribute" => change(caches, &params).await,
+        "@@cache@assignAlias" => assign(caches, &params).await,
+        "@@cache@templates" => caches.templates().await.map(|names| serde_json::json!(names).to_string()),
+        "@@template@create" => create_template(caches, &params).await,
+        "@@template@remove" => match params.needed("name") {
+            Ok(name) => caches.remove_template(&name).await.map(|()| String::new()),
+            Err(error) => Err(error),
+        },
         "@@cache@reindex" | "@@cache@updateindexschema" => {
             let name = params.get("name").unwrap_or_default();
             let found = caches.find(&name).await;
@@ -83,21 +98,53 @@ async fn change(caches: &Caches, params: &Params) -> Result<String, AdminError> 
 async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Result<String, AdminError> {
     let name = params.get("name").unwrap_or_default();
     let mut keeping = Keeping::Lasting;
-    for flag in params.get("flags").unwrap_or_default().split(',').map(str::trim) {
+    for flag in params.flags().split(',').map(str::trim) {
         match flag {
             // What lasts is what is not said to be volatile; older clients say it.
             "" | "PERMANENT" => {}
             "VOLATILE" => keeping = Keeping::Passing,
             "UPDATE" => if_there = IfThere::Changed,
-            flag => return Err(DefinitionError::Unsupported(format!("flag {flag}")).into()),
+            flag => return Err(no_flag(flag)),
         }
     }
-    let definition = match params.get("configuration") {
-        Some(text) => definition::from_text(&name, &text)?,
-        None => definition::from_template(&name, params.get("template").as_deref())?,
+    let definition = match (params.get("configuration"), params.get("template")) {
+        (Some(text), _) => definition::from_text(&name, &text)?,
+        (None, None) => definition::from_template(&name, None)?,
+        (None, Some(template)) => match caches.template(&name, &template).await? {
+            Some(definition) => definition,
+            None => definition::from_template(&name, Some(&template))?,
+        },
     };
     if caches.create(&definition, if_there, keeping).await? {
         everywhere(caches, &[name]).await;
     }
     Ok(String::new())
+}
+
+fn no_flag(flag: &str) -> AdminError {
+    DefinitionError::Unsupported(format!("flag {flag}")).into()
+}
+
+/// An alias becomes a name of another cache, or of a first one.
+async fn assign(caches: &Caches, params: &Params) -> Result<String, AdminError> {
+    match params.flags().trim() {
+        "" => {}
+        flag => return Err(no_flag(flag)),
+    }
+    let (alias, cache) = (params.needed("alias")?, params.needed("name")?);
+    caches.assign_alias(&alias, &cache).await.map(|()| String::new())
+}
+
+async fn create_template(caches: &Caches, params: &Params) -> Result<String, AdminError> {
+    let (name, text) = (params.needed("name")?, params.needed("configuration")?);
+    let mut keeping = Keeping::Lasting;
+    for flag in params.flags().split(',').map(str::trim) {
+        match flag {
+            "" | "PERMANENT" => {}
+            "VOLATILE" => keeping = Keeping::Passing,
+            flag => return Err(no_flag(flag)),
+        }
+    }
+    let definition = definition::from_text(&name, &text)?;
+    caches.add_template(&name, &definition, keeping).await.map(|()| String::new())
 }

@@ -15,8 +15,26 @@ pub(crate) enum AdminError {
     /// Names that are ours.
     #[error("cache name '{0}' is reserved")]
     Reserved(String),
-    #[error("there are {CACHES_MAX} caches already")]
+    #[error("there are {CACHES_MAX} caches, aliases and templates already")]
     TooMany,
+    /// As Infinispan says it, of an alias that is a cache.
+    #[error("ISPN000438: Cache with name '{0}' is defined more than once!")]
+    Twice(String),
+    /// As Infinispan says it.
+    #[error("ISPN000702: The alias '{alias}' is already being used by cache '{cache}'")]
+    InUse { alias: String, cache: String },
+    /// As Infinispan says it.
+    #[error("ISPN000436: Cache '{0}' has been requested, but no matching cache configuration exists")]
+    NoCache(String),
+    #[error("an alias is a name without spaces, and not '{0}'")]
+    NoAlias(String),
+    /// As Infinispan says it of templates as well.
+    #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
+    TemplateExists(String),
+    #[error("template '{0}' comes with the server")]
+    OwnTemplate(String),
+    #[error("'{0}' is missing")]
+    Missing(&'static str),
     #[error("there is no cache '{0}'")]
     None(String),
     #[error(

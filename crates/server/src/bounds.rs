@@ -109,8 +109,11 @@ pub const COUNTERS_LISTENED_MAX: usize = 1_000;
 /// Changes of definitions and of servers that wait to be looked at. With one more they are all looked at again.
 pub const LOOKED_AT_MAX: usize = 256;
 
-/// Caches that are made by administration. Each costs every member its segments.
+/// Caches that are made by administration, and aliases and templates. Each cache costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
+
+/// Other names of one cache.
+pub const ALIASES_MAX: usize = 64;
 
 /// Bytes of a cache's name in the name of the directory of its files, where it stands for people.
 pub const NAME_IN_PLACE_MAX: usize = 64;

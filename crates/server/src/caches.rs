@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admin_error::AdminError;
+use crate::aliases::Aliases;
 use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
@@ -72,7 +73,8 @@ pub(crate) struct Caches {
     being_removed: Mutex<BTreeSet<String>>,
     /// Held while a cache with files is closed and they are removed.
     removing: tokio::sync::Mutex<()>,
-    definitions: Register,
+    pub(crate) definitions: Register,
+    pub(crate) aliases: Aliases,
     pub(crate) schemas: Arc<Served>,
     servers: RawCache,
     pub(crate) counters: Counters,
@@ -146,6 +148,7 @@ impl Caches {
             counters,
             telemetry,
             definitions,
+            aliases: Aliases::default(),
             schemas,
             servers,
             unfinished: Unfinished::default(),
@@ -184,10 +187,16 @@ impl Caches {
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// A cache that is open here.
+    /// A cache that is open here, by the name that a client has for it.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
-        let found = self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        found.or_else(|| (name == SCHEMAS).then(|| self.schemas.clone()))
+        self.opened(name).or_else(|| {
+            if name == SCHEMAS { Some(self.schemas.clone()) } else { self.opened(&self.aliases.meant(name)?) }
+        })
+    }
+
+    /// A cache that is open here, by its own name.
+    fn opened(&self, name: &str) -> Option<Arc<Served>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// A cache, which is opened here if another server has made it a moment ago.
@@ -195,8 +204,15 @@ impl Caches {
         if let Some(served) = self.get(name) {
             return Ok(Some(served));
         }
+        if let Some(text) = self.definitions.get(name.as_bytes()).await? {
+            return self.serve_defined(name, &text).await;
+        }
+        let Some(name) = self.alias(name).await? else { return Ok(None) };
+        if let Some(served) = self.opened(&name) {
+            return Ok(Some(served));
+        }
         let Some(text) = self.definitions.get(name.as_bytes()).await? else { return Ok(None) };
-        self.serve_defined(name, &text).await
+        self.serve_defined(&name, &text).await
     }
 
     /// Serves a cache that was defined a moment ago, unless it is defined no more: who removes it meanwhile closes what is
@@ -283,6 +299,15 @@ impl Caches {
         if self.definitions.size().await? >= CACHES_MAX as u64 {
             return Err(AdminError::TooMany);
         }
+        if self.alias(name).await?.is_some() {
+            // It is there, as another one.
+            return match if_there {
+                IfThere::Taken => Ok(false),
+                _ => Err(AdminError::Exists(name.to_owned())),
+            };
+        }
+        let aliases = definition.aliases.iter().flatten();
+        self.check_aliases(name, aliases).await?;
         let place = definition.store.as_ref().map(|_| places::new());
         let value = Bytes::from(definition::to_stored(definition, place.as_deref()));
         let key = Bytes::copy_from_slice(name.as_bytes());
@@ -305,7 +330,11 @@ impl Caches {
                 places::remove(places::directory(data, name, place)).await;
             }
         }
-        opened.map(|_| true)
+        opened?;
+        if let Some(aliases) = &definition.aliases {
+            self.set_aliases(name, aliases).await?;
+        }
+        Ok(true)
     }
 
     /// Lets a cache become like another definition on all servers, here at once and on the others soon.
@@ -317,6 +346,8 @@ impl Caches {
         if is_ours(name) {
             return Err(AdminError::Reserved(name.to_owned()));
         }
+        let meant = self.alias(name).await?;
+        let name = meant.as_deref().unwrap_or(name);
         let none = || AdminError::None(name.to_owned());
         // Whoever changes it at the same time has done so when this has to begin anew.
         loop {
@@ -324,12 +355,17 @@ impl Caches {
             let (before, place) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
             let after = to(&before)?;
             definition::check_alteration(&before, &after)?;
+            let aliases = after.aliases.iter().flatten();
+            self.check_aliases(name, aliases).await?;
             let changed = Bytes::from(definition::to_stored(&after, place.as_deref()));
             if changed == text || self.definitions.replace(name.as_bytes(), &text, &changed).await? {
-                if let Some(served) = self.get(name) {
+                if let Some(served) = self.opened(name) {
                     served.adopt(&changed);
                 }
-                return Ok(());
+                return match &after.aliases {
+                    Some(aliases) => self.set_aliases(name, aliases).await,
+                    None => Ok(()),
+                };
             }
         }
     }
@@ -338,7 +374,9 @@ impl Caches {
     pub(crate) async fn is_other(&self, definition: &Definition) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
         let Some(text) = self.definitions.newest(name.as_bytes()).await? else { return Ok(false) };
-        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != *definition)
+        // Aliases may have gone elsewhere since.
+        let without = Definition { aliases: None, ..definition.clone() };
+        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != without)
     }
 
     /// Removes a cache from all servers, here at once.
@@ -347,6 +385,9 @@ impl Caches {
             return Err(AdminError::Reserved(name.to_owned()));
         }
         let has_files = self.has_files(name);
+        if self.definitions.get(name.as_bytes()).await?.is_some() {
+            self.set_aliases(name, &BTreeSet::new()).await?;
+        }
         let being_removed = BeingRemoved::begin(&self.being_removed, name);
         // Of several who remove it one waits: it is the last one that closes it, so that a cache that is made afterwards finds
         // none of its name. The others close it at once.
@@ -367,7 +408,7 @@ impl Caches {
     }
 
     fn has_files(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|served| served.directory.is_some())
+        self.opened(name).is_some_and(|served| served.directory.is_some())
     }
 
     async fn close(&self, name: &str) -> Result<(), AdminError> {
@@ -429,7 +470,8 @@ impl Caches {
     /// The names of all caches.
     pub(crate) async fn names(&self) -> Result<Vec<String>, AdminError> {
         let names = self.definitions.names().await?;
-        Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+        let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+        Ok(names.filter(|name| !is_ours(name)).collect())
     }
 
     /// What a client is to be told of a cache's owners, if it knows something else.
@@ -536,9 +578,12 @@ impl Caches {
             let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
             *known = (known.0 + 1, Arc::new(endpoints));
         }
+        let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
-        let defined: BTreeMap<String, Bytes> =
+        let mut defined: BTreeMap<String, Bytes> =
             defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
+        self.look_at_aliases(&defined, age).await?;
+        defined.retain(|name, _| !is_ours(name));
         for (name, served) in self.all() {
             if defined.get(&name) == Some(&served.definition()) || self.is_being_removed(&name) {
                 continue;
@@ -549,7 +594,7 @@ impl Caches {
                 self.close(&name).await?;
             }
         }
-        let is_open = |name: &String| self.get(name).is_some();
+        let is_open = |name: &String| self.opened(name).is_some();
         for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
             if let Err(error) = self.serve_defined(name, text).await {
                 tracing::warn!(cache = %name, %error, "a cache that others have is not served here");

@@ -1,5 +1,5 @@
 //! What of a cache can be changed while clients use it: how long entries live of which their writers do not say it, and how
-//! far its memory goes, where it has a limit.
+//! far its memory goes, where it has a limit, and its aliases.
 
 use consort_cache::MemoryBound;
 use serde_json::Value;
@@ -42,7 +42,8 @@ pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -
 ///
 /// What of it cannot be changed, or not so.
 pub(crate) fn check(before: &Definition, after: &Definition) -> Result<()> {
-    let as_before = Definition { memory: before.memory, lifetime: before.lifetime, ..after.clone() };
+    let aliases = before.aliases.clone();
+    let as_before = Definition { memory: before.memory, lifetime: before.lifetime, aliases, ..after.clone() };
     if as_before != *before {
         let what = difference(&to_json(before), &to_json(after)).unwrap_or_default();
         let why = "it cannot be changed while the cache is there; the cache is removed and made again";

@@ -19,8 +19,12 @@ mod tree;
 mod values;
 mod written;
 
+use std::collections::BTreeSet;
+
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
+use crate::bounds::ALIASES_MAX;
+use crate::caches::is_ours;
 use crate::media::Encoding;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
@@ -76,6 +80,8 @@ pub(crate) struct Definition {
     pub(crate) is_transactional: bool,
     /// What keys and values are kept as.
     pub(crate) encoding: Encoding,
+    /// Its other names, if they are said. Servers keep them apart from it: an alias goes from one cache to another.
+    pub(crate) aliases: Option<BTreeSet<String>>,
 }
 
 impl Definition {
@@ -106,6 +112,16 @@ const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.INVALIDATION_ASYNC", CacheMode::Invalidation, false),
 ];
 
+/// Whether a template of this name comes with the server.
+pub(crate) fn is_template(name: &str) -> bool {
+    templates().any(|own| own == name)
+}
+
+/// The names of those that do.
+pub(crate) fn templates() -> impl Iterator<Item = &'static str> {
+    TEMPLATES.iter().map(|(name, ..)| *name)
+}
+
 fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)
 }
@@ -114,8 +130,8 @@ fn mode_of(kind: &str) -> Option<CacheMode> {
 pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
     let Some(template) = template else { return Ok(of_kind(cache, CacheMode::default())) };
     let Some((_, mode, is_synchronous)) = TEMPLATES.iter().find(|(name, ..)| *name == template) else {
-        let names: Vec<&str> = TEMPLATES.iter().map(|(name, ..)| *name).collect();
-        return Err(refused(&format!("there is no template {template}"), &names.join(", ")));
+        let names = templates().collect::<Vec<_>>().join(", ");
+        return Err(refused(&format!("there is no template {template}"), &names));
     };
     Ok(Definition { is_asynchronous: !is_synchronous, ..of_kind(cache, *mode) })
 }
@@ -136,6 +152,7 @@ fn of_kind(cache: &str, mode: CacheMode) -> Definition {
         store: None,
         is_transactional: false,
         encoding: Encoding::default(),
+        aliases: None,
     }
 }
 
@@ -228,8 +245,7 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
                 return Err(element.invalid(attribute, value));
             }
         }
-        "aliases" if value.trim().is_empty() => {}
-        "aliases" => return Err(element.refused(attribute, value, "a cache has one name")),
+        "aliases" => definition.aliases = Some(aliases(element, value, &definition.config.name)?),
         "l1-lifespan" => {
             if span(element, attribute, value)?.is_some() {
                 let why = "servers have no caches of what others own; clients have near caches";
@@ -247,6 +263,21 @@ fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &
         other => return Err(element.unknown(other)),
     }
     Ok(())
+}
+
+/// The aliases that a text has, between spaces.
+fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<String>> {
+    let all: BTreeSet<String> = value.split_whitespace().map(str::to_owned).collect();
+    let wrong = all.iter().find(|alias| *alias == cache || is_ours(alias));
+    match wrong {
+        Some(alias) => Err(element.refused("aliases", alias, "it is the cache's own name, or the servers'")),
+        None if all.len() > ALIASES_MAX => Err(element.refused(
+            "aliases",
+            &format!("{} names", all.len()),
+            &format!("{ALIASES_MAX} are allowed"),
+        )),
+        None => Ok(all),
+    }
 }
 
 /// Reads `state-transfer`: a new owner has everything before it counts as one, and nobody waits for that.
@@ -272,7 +303,7 @@ fn read_state_transfer(element: &Element) -> Result<()> {
 fn read_disabled(element: &Element) -> Result<()> {
     let why = match &element.name[..] {
         "groups" => "groups are made by classes of Java, which cannot be run",
-        "indexing" => "there are no queries and no indexes",
+        "indexing" => "there are no indexes: queries look at every entry",
         "security" => "roles are of users, and count for all caches (docs/security.md)",
         _ => "which caches are traced cannot be chosen",
     };
@@ -391,7 +422,7 @@ pub(in crate::definition) mod tests {
         let default = from_text("c", "<distributed-cache/>").unwrap();
         for attributes in [
             r#"statistics="true" remote-timeout="17s" unreliable-return-values="true" name="c" start="EAGER""#,
-            r#"capacity-factor="2.5" aliases="" l1-lifespan="-1" l1-cleanup-interval="1m""#,
+            r#"capacity-factor="2.5" l1-lifespan="-1" l1-cleanup-interval="1m""#,
             r#"xmlns="urn:infinispan:config:16.0" simple-cache="false" owners="2" segments="256""#,
         ] {
             let read = from_text("c", &format!("<distributed-cache {attributes}/>"));
@@ -410,6 +441,25 @@ pub(in crate::definition) mod tests {
     }
 
     #[test]
+    fn aliases_are_read_in_each_form_and_kept_apart() {
+        for text in [
+            r#"<local-cache aliases="d e"/>"#,
+            r#"{"local-cache": {"aliases": ["e", "d"]}}"#,
+            r#"{"local-cache": {"aliases": "d e"}}"#,
+            "localCache:\n  aliases:\n    - d\n    - e\n",
+        ] {
+            let read = from_text("c", text).unwrap();
+            assert_eq!(read.aliases, Some(["d".to_owned(), "e".to_owned()].into()), "{text}");
+            assert_eq!(from_text("c", &to_text(&read)).unwrap().aliases, None, "{text}");
+        }
+        assert_eq!(from_text("c", r#"<local-cache aliases=""/>"#).unwrap().aliases, Some(BTreeSet::new()));
+        assert_eq!(from_text("c", "<local-cache/>").unwrap().aliases, None);
+        let many = (0..=ALIASES_MAX).map(|at| format!("a{at} ")).collect::<String>();
+        let error = from_text("c", &format!("<local-cache aliases=\"{many}\"/>")).unwrap_err().to_string();
+        assert!(error.contains("aliases of local-cache cannot be 65 names: 64 are allowed"), "{error}");
+    }
+
+    #[test]
     fn what_is_not_there_is_refused_by_name() {
         for (attributes, why) in [
             (r#"mode="LATER""#, "mode of distributed-cache cannot be LATER"),
@@ -418,7 +468,8 @@ pub(in crate::definition) mod tests {
             (r#"capacity-factor="0""#, "nobody would have anything"),
             (r#"capacity-factor="-1""#, "capacity-factor of distributed-cache cannot be -1"),
             (r#"capacity-factor="NaN""#, "capacity-factor of distributed-cache cannot be NaN"),
-            (r#"aliases="d e""#, "a cache has one name"),
+            (r#"aliases="d c""#, "aliases of distributed-cache cannot be c: it is the cache's own name"),
+            (r#"aliases="___d""#, "aliases of distributed-cache cannot be ___d"),
             (r#"l1-lifespan="10m""#, "near caches"),
             (r#"key-partitioner="org.acme.Mine""#, "classes of Java"),
             (r#"consistent-hash-factory="org.acme.Mine""#, "classes of Java"),
@@ -434,7 +485,7 @@ pub(in crate::definition) mod tests {
             (r#"<state-transfer mine="1"/>"#, "mine of state-transfer"),
             (r#"<groups enabled="true"/>"#, "groups: groups are made by classes"),
             (r#"<groups><grouper class="org.acme.Mine"/></groups>"#, "groups"),
-            (r#"<indexing/>"#, "indexing: there are no queries"),
+            (r#"<indexing/>"#, "indexing: there are no indexes"),
             (r#"<indexing enabled="true"><indexed-entities/></indexing>"#, "indexing"),
             (r#"<security><authorization roles="admin"/></security>"#, "security: roles are of users"),
             (r#"<security><authorization enabled="true"/></security>"#, "security"),

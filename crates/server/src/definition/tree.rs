@@ -165,8 +165,10 @@ fn of_value(name: &str, value: &Value) -> Result<Element> {
             Value::Number(_) | Value::Bool(_) => {
                 element.attributes.push((hyphenated(name), value.to_string()));
             }
-            Value::Array(list) if list.is_empty() => {
-                element.attributes.push((hyphenated(name), String::new()));
+            // What is a list of names in XML.
+            Value::Array(list) if list.iter().all(Value::is_string) => {
+                let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+                element.attributes.push((hyphenated(name), names.join(" ")));
             }
             Value::Object(_) | Value::Null => element.children.push(of_value(name, value)?),
             Value::Array(_) => return Err(element.unknown(&hyphenated(name))),

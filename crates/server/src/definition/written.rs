@@ -45,8 +45,17 @@ fn name_of<V: PartialEq>(all: &[(&'static str, V)], value: &V) -> Option<&'stati
 }
 
 pub(super) fn to_json(definition: &Definition) -> Value {
-    let Definition { config, memory, lifetime, is_asynchronous, store, is_transactional, encoding } =
-        definition;
+    let Definition {
+        config,
+        memory,
+        lifetime,
+        is_asynchronous,
+        store,
+        is_transactional,
+        encoding,
+        // These are kept beside it.
+        aliases: _,
+    } = definition;
     let mut settings = json!({"segments": config.segments});
     let kind = match config.mode {
         CacheMode::Local => "local-cache",

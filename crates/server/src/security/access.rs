@@ -172,10 +172,12 @@ fn needed(body: &RequestBody) -> Option<Permission> {
 /// Tasks whose names begin so are the server's own. Those that are not known need what only administrators have.
 fn needed_by_task(name: &str) -> Permission {
     match name {
-        "@@cache@names" => Permission::Monitor,
+        "@@cache@names" | "@@cache@templates" => Permission::Monitor,
         "@@cache@create"
         | "@@cache@getorcreate"
         | "@@cache@remove"
+        | "@@cache@updateConfigurationAttribute"
+        | "@@cache@assignAlias"
         | "@@template@create"
         | "@@template@remove"
         | "@@schemas@createOrUpdate"

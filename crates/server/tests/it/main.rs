@@ -1,5 +1,6 @@
 //! Servers, each test with a cluster of its own in this process.
 
+mod aliases;
 mod authentication;
 mod client;
 mod configurations;

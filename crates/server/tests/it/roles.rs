@@ -159,6 +159,17 @@ pub(crate) fn every_operation() -> Vec<RequestBody> {
     all
 }
 
+/// Tasks by which caches are made, changed and removed.
+const MAKING: [&str; 7] = [
+    "@@cache@create",
+    "@@cache@getorcreate",
+    "@@cache@updateConfigurationAttribute",
+    "@@cache@assignAlias",
+    "@@template@create",
+    "@@template@remove",
+    "@@cache@remove",
+];
+
 /// What an operation needs, by its name, as Infinispan's guide to security has it for the methods of caches.
 fn needed(body: &RequestBody) -> Option<&'static str> {
     let name = match body {
@@ -168,8 +179,9 @@ fn needed(body: &RequestBody) -> Option<&'static str> {
     Some(match name {
         "PING" | "AUTH" | "AUTH_MECH_LIST" => return None,
         "a-script" => "EXEC",
-        "STATS" | "@@cache@names" => "MONITOR",
-        "COUNTER_CREATE" | "@@cache@create" | "@@cache@getorcreate" | "@@cache@remove" => "CREATE",
+        "STATS" | "@@cache@names" | "@@cache@templates" => "MONITOR",
+        "COUNTER_CREATE" => "CREATE",
+        name if MAKING.contains(&name) => "CREATE",
         "@@logging@set" | "@@cache@reindex" | "@@unknown@task" => "ADMIN",
         "CLEAR" => "BULK_WRITE",
         "SIZE"
@@ -235,7 +247,7 @@ async fn every_operation_is_held_against_every_role() {
         for body in every_operation() {
             try_one(&mut client, role, body).await;
         }
-        for task in ["@@cache@names", "@@cache@create", "@@cache@getorcreate", "@@cache@remove"] {
+        for task in MAKING.into_iter().chain(["@@cache@names", "@@cache@templates"]) {
             try_one(&mut client, role, exec(task, "made")).await;
         }
         for task in ["@@logging@set", "@@cache@reindex", "@@unknown@task"] {

@@ -1,0 +1,167 @@
+//! Other names of caches.
+//!
+//! An alias is an entry of its own among the definitions, under a name that no cache can have: so it goes from one cache to
+//! another with one write, and clients find it with the one or with the other, and never nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{PoisonError, RwLock};
+
+use bytes::Bytes;
+use consort_cache::CacheError;
+
+use crate::admin_error::AdminError;
+use crate::bounds::CACHES_MAX;
+use crate::caches::{Caches, is_ours};
+use crate::register::Keeping;
+
+/// What the keys of aliases begin with.
+const KEY: &str = "___alias ";
+
+fn key(alias: &str) -> Bytes {
+    format!("{KEY}{alias}").into()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Which cache each alias means, as far as it is known here: requests do not look for it.
+#[derive(Default)]
+pub(crate) struct Aliases(RwLock<Known>);
+
+#[derive(Default)]
+struct Known {
+    all: BTreeMap<String, String>,
+    /// How often clients of this server have changed it.
+    age: u64,
+}
+
+impl Aliases {
+    /// The cache that an alias means.
+    pub(crate) fn meant(&self, alias: &str) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(alias).cloned()
+    }
+
+    /// For [`Caches::look_at_aliases`].
+    pub(crate) fn age(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).age
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.age += 1;
+        change(&mut known.all);
+    }
+
+    /// Knows what was seen since it was of this age. What clients have changed meanwhile is looked at again soon.
+    fn renew(&self, all: BTreeMap<String, String>, age: u64) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.age == age {
+            known.all = all;
+        }
+    }
+}
+
+impl Caches {
+    /// The cache that an alias means, also if another server has made it a moment ago.
+    pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
+        Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
+    }
+
+    /// That these can be aliases of this cache.
+    pub(crate) async fn check_aliases(
+        &self,
+        cache: &str,
+        aliases: impl Iterator<Item = &String>,
+    ) -> Result<(), AdminError> {
+        for alias in aliases {
+            if self.definitions.get(alias.as_bytes()).await?.is_some() {
+                return Err(AdminError::Twice(alias.clone()));
+            }
+            if let Some(other) = self.alias(alias).await?.filter(|other| other != cache) {
+                return Err(AdminError::InUse { alias: alias.clone(), cache: other });
+            }
+        }
+        Ok(())
+    }
+
+    /// An alias means this cache from now on, whatever it has meant before; here at once, and on the other servers soon.
+    pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
+        if alias.is_empty() || is_ours(alias) || alias.contains(char::is_whitespace) {
+            return Err(AdminError::NoAlias(alias.to_owned()));
+        }
+        let meant = self.alias(cache).await?;
+        let cache = meant.as_deref().unwrap_or(cache);
+        if is_ours(cache) || self.definitions.get(cache.as_bytes()).await?.is_none() {
+            return Err(AdminError::NoCache(cache.to_owned()));
+        }
+        if self.definitions.get(alias.as_bytes()).await?.is_some() {
+            return Err(AdminError::Twice(alias.to_owned()));
+        }
+        self.point(alias, cache).await
+    }
+
+    async fn point(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
+        let (key, value) = (key(alias), Bytes::copy_from_slice(cache.as_bytes()));
+        // Whoever changes it at the same time has done so when this has to begin anew.
+        loop {
+            let done = match self.definitions.newest(&key).await? {
+                Some(before) => before == value || self.definitions.replace(&key, &before, &value).await?,
+                None if self.definitions.size().await? >= CACHES_MAX as u64 => {
+                    return Err(AdminError::TooMany);
+                }
+                None => self.definitions.add(&key, value.clone(), Keeping::Lasting).await?,
+            };
+            if done {
+                self.aliases.change(|all| drop(all.insert(alias.to_owned(), cache.to_owned())));
+                return Ok(());
+            }
+        }
+    }
+
+    /// A cache has these aliases, and no others.
+    pub(crate) async fn set_aliases(
+        &self,
+        cache: &str,
+        aliases: &BTreeSet<String>,
+    ) -> Result<(), AdminError> {
+        for alias in aliases {
+            self.point(alias, cache).await?;
+        }
+        for (name, meant) in self.definitions.entries().await? {
+            let name = text(&name);
+            let Some(alias) = name.strip_prefix(KEY) else { continue };
+            if meant == cache.as_bytes() && !aliases.contains(alias) {
+                self.forget_alias(alias).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn forget_alias(&self, alias: &str) -> Result<(), CacheError> {
+        self.definitions.remove(&key(alias)).await?;
+        self.aliases.change(|all| drop(all.remove(alias)));
+        Ok(())
+    }
+
+    /// Knows the aliases among all that is defined, which was seen when they were of this age. Those of caches that are gone, as volatile ones are when all servers have
+    /// ended, the first member takes away.
+    pub(crate) async fn look_at_aliases(
+        &self,
+        defined: &BTreeMap<String, Bytes>,
+        age: u64,
+    ) -> Result<(), CacheError> {
+        let all = defined.iter().filter_map(|(name, cache)| Some((name.strip_prefix(KEY)?, text(cache))));
+        let all: BTreeMap<String, String> = all.map(|(alias, cache)| (alias.to_owned(), cache)).collect();
+        if self.members_if_first().is_some() {
+            for (alias, cache) in all.iter().filter(|(_, cache)| !defined.contains_key(*cache)) {
+                // What was defined after the walk had passed is not gone.
+                if self.definitions.get(cache.as_bytes()).await?.is_none() {
+                    self.forget_alias(alias).await?;
+                }
+            }
+        }
+        self.aliases.renew(all, age);
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Templates that clients make. Each is an entry among the definitions, under a name that no cache can have; what is made of it
+//! is a cache like others, and knows no more of it.
+
+use bytes::Bytes;
+
+use crate::admin_error::AdminError;
+use crate::bounds::CACHES_MAX;
+use crate::caches::Caches;
+use crate::definition::{self, Definition, DefinitionError};
+use crate::register::Keeping;
+
+/// What the keys of templates begin with.
+const KEY: &str = "___template ";
+
+fn key(template: &str) -> Bytes {
+    format!("{KEY}{template}").into()
+}
+
+impl Caches {
+    /// Makes one, on all servers.
+    pub(crate) async fn add_template(
+        &self,
+        name: &str,
+        definition: &Definition,
+        keeping: Keeping,
+    ) -> Result<(), AdminError> {
+        if name.is_empty() {
+            return Err(AdminError::Missing("name"));
+        }
+        if definition::is_template(name) {
+            return Err(AdminError::OwnTemplate(name.to_owned()));
+        }
+        if definition.aliases.as_ref().is_some_and(|aliases| !aliases.is_empty()) {
+            let (what, why) = ("aliases of a template".to_owned(), "each is a name of one cache".to_owned());
+            return Err(DefinitionError::Refused { what, why }.into());
+        }
+        if self.definitions.size().await? >= CACHES_MAX as u64 {
+            return Err(AdminError::TooMany);
+        }
+        let text = definition::to_stored(definition, None).into();
+        let is_new = self.definitions.add(&key(name), text, keeping).await?;
+        if is_new { Ok(()) } else { Err(AdminError::TemplateExists(name.to_owned())) }
+    }
+
+    /// Takes one away, if it is there; caches stay as they are.
+    pub(crate) async fn remove_template(&self, name: &str) -> Result<(), AdminError> {
+        if definition::is_template(name) {
+            return Err(AdminError::OwnTemplate(name.to_owned()));
+        }
+        self.definitions.remove(&key(name)).await?;
+        Ok(())
+    }
+
+    /// What a cache is like that is made of one.
+    pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
+        let Some(text) = self.definitions.newest(&key(name)).await? else { return Ok(None) };
+        Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
+    }
+
+    /// The names of all, also of those that come with the server.
+    pub(crate) async fn templates(&self) -> Result<Vec<String>, AdminError> {
+        let names = self.definitions.names().await?;
+        let made = names
+            .iter()
+            .filter_map(|name| String::from_utf8_lossy(name).strip_prefix(KEY).map(str::to_owned));
+        Ok(definition::templates().map(str::to_owned).chain(made).collect())
+    }
+}

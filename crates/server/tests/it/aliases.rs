@@ -1,0 +1,189 @@
+//! Other names of caches, and templates.
+
+use bytes::Bytes;
+use consort_hotrod::ops::task;
+use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
+use tokio::time::timeout;
+
+use crate::client::{Client, PATIENCE, Running, error, exec, get, put};
+
+async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> Response {
+    let params =
+        params.iter().map(|(name, value)| ((*name).into(), Bytes::copy_from_slice(value.as_bytes())));
+    client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params.collect()))).await
+}
+
+/// What a task answers, or complains of.
+async fn told(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> String {
+    let response = run(client, task, params).await;
+    match &response.body {
+        ResponseBody::Result(result) => String::from_utf8_lossy(result).into_owned(),
+        _ => error(&response).to_owned(),
+    }
+}
+
+async fn assign(client: &mut Client, alias: &str, cache: &str) -> String {
+    told(client, "@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await
+}
+
+/// What `k` has in a cache, by this name.
+async fn value(client: &mut Client, cache: &str) -> Option<Bytes> {
+    match client.ask(cache, get("k")).await.body {
+        ResponseBody::Map(consort_hotrod::ops::map::Response::Value(value)) => Some(value),
+        ResponseBody::Error(why) if why.as_str().contains("CacheNotFoundException") => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn two_caches(client: &mut Client) {
+    for cache in ["red", "blue"] {
+        client.create(cache).await;
+        assert_eq!(client.ask(cache, put("k", cache)).await.status, Status::Success);
+    }
+}
+
+#[tokio::test]
+async fn an_alias_is_a_name_of_one_cache_and_is_given_to_another_on_all_servers() {
+    let servers = Running::three("aliases").await;
+    let mut clients = [servers[0].client().await, servers[1].client().await, servers[2].client().await];
+    two_caches(&mut clients[0]).await;
+    assert_eq!(assign(&mut clients[0], "colour", "red").await, "");
+    // Who was not asked finds it at once, as it does caches.
+    for client in &mut clients {
+        assert_eq!(value(client, "colour").await.as_deref(), Some(&b"red"[..]));
+    }
+    assert_eq!(clients[1].ask("colour", put("k2", "by its alias")).await.status, Status::Success);
+    assert_eq!(clients[2].ask("red", get("k2")).await.status, Status::Success);
+    assert_eq!(assign(&mut clients[1], "colour", "blue").await, "");
+    assert_eq!(value(&mut clients[1], "colour").await.as_deref(), Some(&b"blue"[..]));
+    for client in &mut clients {
+        let moved = async {
+            // It is the one or the other, and never none.
+            while value(client, "colour").await.expect("an alias that is there") != "blue" {}
+        };
+        timeout(PATIENCE, moved).await.expect("it goes to the other cache");
+    }
+    assert_eq!(told(&mut clients[0], "@@cache@names", &[]).await, r#"["blue","red"]"#);
+    for client in &mut clients {
+        assert_eq!(value(client, "red").await.as_deref(), Some(&b"red"[..]));
+    }
+}
+
+#[tokio::test]
+async fn aliases_are_said_with_a_cache_and_changed_and_go_with_it() {
+    let server = Running::start("aliases-of").await;
+    let mut client = server.client().await;
+    client.create_so("grey", r#"{"local-cache": {"aliases": ["ash", "smoke"]}}"#).await;
+    client.create_so("green", "<local-cache aliases=\"grass\"/>").await;
+    client.ask("grey", put("k", "grey")).await;
+    let alter = |value: &'static str| [("name", "grey"), ("attribute", "aliases"), ("value", value)];
+    let task = "@@cache@updateConfigurationAttribute";
+    assert_eq!(told(&mut client, task, &alter("dust smoke")).await, "");
+    assert_eq!(value(&mut client, "ash").await, None);
+    for alias in ["dust", "smoke"] {
+        assert_eq!(value(&mut client, alias).await.as_deref(), Some(&b"grey"[..]), "{alias}");
+    }
+    // What changes something else leaves them.
+    let lifespan = [("name", "dust"), ("attribute", "expiration.lifespan"), ("value", "1h")];
+    assert_eq!(told(&mut client, task, &lifespan).await, "");
+    assert_eq!(value(&mut client, "dust").await.as_deref(), Some(&b"grey"[..]));
+    assert_eq!(client.ask("", exec("@@cache@remove", "grey")).await.status, Status::Success);
+    assert_eq!(value(&mut client, "dust").await, None);
+    client.create("grey").await;
+    assert_eq!(value(&mut client, "dust").await, None, "a cache that is made again has no aliases");
+    assert_eq!(assign(&mut client, "dust", "green").await, "");
+}
+
+#[tokio::test]
+async fn a_name_means_one_cache() {
+    let server = Running::start("aliases-once").await;
+    let mut client = server.client().await;
+    two_caches(&mut client).await;
+    assert_eq!(assign(&mut client, "colour", "red").await, "");
+    for (alias, cache, why) in [
+        (
+            "colour",
+            "green",
+            "ISPN000436: Cache 'green' has been requested, but no matching cache configuration exists",
+        ),
+        ("blue", "red", "ISPN000438: Cache with name 'blue' is defined more than once!"),
+        ("red", "red", "ISPN000438: Cache with name 'red' is defined more than once!"),
+        ("___schemas", "red", "an alias is a name without spaces, and not '___schemas'"),
+        ("a b", "red", "an alias is a name without spaces, and not 'a b'"),
+        ("", "red", "an alias is a name without spaces, and not ''"),
+        (
+            "meta",
+            "___protobuf_metadata",
+            "ISPN000436: Cache '___protobuf_metadata' has been requested, but no matching cache configuration exists",
+        ),
+    ] {
+        assert_eq!(assign(&mut client, alias, cache).await, why);
+    }
+    assert_eq!(told(&mut client, "@@cache@assignAlias", &[("name", "red")]).await, "'alias' is missing");
+    let create = |aliases: &'static str| [("name", "green"), ("configuration", aliases)];
+    for (configuration, why) in [
+        (
+            "<local-cache aliases='colour'/>",
+            "ISPN000702: The alias 'colour' is already being used by cache 'red'",
+        ),
+        ("<local-cache aliases='blue'/>", "ISPN000438: Cache with name 'blue' is defined more than once!"),
+        (
+            "<local-cache aliases='green'/>",
+            "cache configuration: aliases of local-cache cannot be green: it is the cache's own name, or the servers'",
+        ),
+    ] {
+        assert_eq!(told(&mut client, "@@cache@create", &create(configuration)).await, why);
+        assert_eq!(value(&mut client, "green").await, None, "{configuration}");
+    }
+    let taken = client.ask("", exec("@@cache@create", "colour")).await;
+    assert_eq!(error(&taken), "ISPN000507: Cache colour already exists");
+    assert_eq!(client.ask("", exec("@@cache@getorcreate", "colour")).await.status, Status::Success);
+    assert_eq!(value(&mut client, "colour").await.as_deref(), Some(&b"red"[..]));
+}
+
+#[tokio::test]
+async fn caches_are_made_of_templates_that_clients_have_made() {
+    let servers = Running::three("templates").await;
+    let (mut client, mut other) = (servers[0].client().await, servers[2].client().await);
+    let create = |template| [("name", "made"), ("template", template)];
+    let missing = told(&mut client, "@@cache@create", &create("mine")).await;
+    assert!(
+        missing.contains("there is no template mine") && missing.contains("org.infinispan.LOCAL"),
+        "{missing}"
+    );
+    let mine = [("name", "mine"), ("configuration", "<local-cache><memory max-count='3'/></local-cache>")];
+    assert_eq!(told(&mut client, "@@template@create", &mine).await, "");
+    let again = told(&mut other, "@@template@create", &mine).await;
+    assert_eq!(again, "ISPN000453: Attempt to define configuration for cache mine which already exists");
+    let names = told(&mut other, "@@cache@templates", &[]).await;
+    assert!(names.contains("\"org.infinispan.DIST_SYNC\"") && names.ends_with(",\"mine\"]"), "{names}");
+    assert_eq!(told(&mut other, "@@cache@names", &[]).await, "[]", "a template is no cache");
+    assert_eq!(value(&mut other, "mine").await, None);
+    assert_eq!(told(&mut other, "@@cache@create", &create("mine")).await, "");
+    assert_eq!(other.ask("made", put("k", "v")).await.status, Status::Success);
+    assert_eq!(told(&mut client, "@@template@remove", &[("name", "mine")]).await, "");
+    assert_eq!(value(&mut other, "made").await.as_deref(), Some(&b"v"[..]), "what is made of it stays");
+    let gone = [("name", "another"), ("template", "mine")];
+    assert!(told(&mut other, "@@cache@create", &gone).await.contains("there is no template mine"));
+    for (task, params, why) in [
+        ("@@template@create", vec![("name", "x")], "'configuration' is missing"),
+        ("@@template@remove", vec![], "'name' is missing"),
+        (
+            "@@template@remove",
+            vec![("name", "org.infinispan.LOCAL")],
+            "template 'org.infinispan.LOCAL' comes with the server",
+        ),
+        (
+            "@@template@create",
+            vec![("name", "x"), ("configuration", "<local-cache owners='2'/>")],
+            "cache configuration: owners of local-cache cannot be 2",
+        ),
+        (
+            "@@template@create",
+            vec![("name", "x"), ("configuration", "<local-cache aliases='y'/>")],
+            "cache configuration: aliases of a template: each is a name of one cache",
+        ),
+    ] {
+        assert_eq!(told(&mut client, task, &params).await, why);
+    }
+}
