@@ -48,6 +48,13 @@ impl Compiled {
         Some((told_of, order))
     }
 
+    /// What a walk tells of a row of [`Plan::row`]: what is selected, each wrapped, or the entity; nothing if it is no such row.
+    pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Option<C> {
+        let Answer::Rows { told, .. } = &self.answer else { return None };
+        let cells = cells(row, self.plan.columns.len())?;
+        Some(cells.iter().take(*told).map(one).collect())
+    }
+
     /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value
     /// before it was found, too.
     pub fn found(&self, key: &[u8], value: &[u8], version: u64, was_found: bool) -> Option<Bytes> {

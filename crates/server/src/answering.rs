@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
-use consort_hotrod::ops::{listener, map, server, task, transaction};
+use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
 use consort_hotrod::{
     Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
 };
@@ -12,7 +12,7 @@ use consort_hotrod::{
 use crate::ahead::Recent;
 use crate::answer::Answer;
 use crate::caches::Caches;
-use crate::query::Watch;
+use crate::query::{Rows, Watch};
 use crate::served::Served;
 use crate::session::Session;
 use crate::{admin, bulk, multimap, pieces, query, schemas, topology, transactions};
@@ -189,7 +189,17 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
-            session.iterations.answer(&served.cache, conversion.as_deref(), request).await
+            let rows = match &request {
+                iteration::Request::Start(start) => Box::pin(Rows::of(caches, served, start)).await,
+                _ => Ok(None),
+            };
+            match rows {
+                Ok(rows) => {
+                    let conversion = conversion.as_deref();
+                    session.iterations.answer(&served.cache, conversion, request, rows).await
+                }
+                Err(refusal) => refusal.into(),
+            }
         }
         (RequestBody::Multimap(request), Some(served)) => {
             Box::pin(multimap::answer(served, request)).await.unwrap_or_else(Answer::from)

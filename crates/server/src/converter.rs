@@ -1,48 +1,148 @@
 //! The converters that clients can name in listeners: what an event says beside, or instead of, its key and version
 //! (facts section 2.7).
 //!
-//! There is one. What an application has made for another server cannot run here.
+//! What an application has made for another server cannot run here.
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
+use consort_cache::EventKind::{Expired, Removed};
+use consort_hotrod::MediaType;
 use consort_hotrod::ops::event::{EventData, key_value_version};
 use consort_hotrod::ops::listener::{Factory, KEY_VALUE_VERSION};
+use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, put_bytes, put_tag};
 
-/// A converter that clients name: key, value and version as bytes behind one another.
+use crate::media::Format;
+
+/// The converter by which an event has the value before it, too.
+pub(crate) const WITH_PREVIOUS: &str = "key-value-with-previous-converter-factory";
+
+/// What Java's clients know such an event as.
+const TYPE: &str = "org.infinispan.global.commons.KeyValueWithPrevious";
+
+/// A converter that clients name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Converter {
-    /// Whether what is gone is told with the value and the version that it had. Any parameter asks for it.
-    pub(crate) with_gone: bool,
+    form: Form,
     /// Whether the client is given keys and values as the cache has them.
     pub(crate) is_raw: bool,
 }
 
-/// There is no such converter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// Key, value and version as bytes behind one another.
+    Version {
+        /// Whether what is gone is told with the value and the version that it had. Any parameter asks for it.
+        with_gone: bool,
+    },
+    /// Key, value and the value before it, as one in the client's format.
+    Previous(Written),
+}
+
+/// The formats in which several can be one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Written {
+    Message,
+    Json,
+    Text,
+}
+
+/// There is no such converter, or not for this client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no converter '{name}' here; there is {KEY_VALUE_VERSION}")]
-pub(crate) struct UnknownConverter {
-    name: String,
+pub(crate) enum ConverterError {
+    #[error("there is no converter '{name}' here; there are {KEY_VALUE_VERSION} and {WITH_PREVIOUS}")]
+    Unknown { name: String },
+    #[error(
+        "converter '{WITH_PREVIOUS}' needs to know what values are to the client: application/x-protostream, \
+         application/json or text/plain"
+    )]
+    Format,
 }
 
 impl Converter {
-    /// The converter that is meant.
-    pub(crate) fn of(factory: &Factory, is_raw: bool) -> Result<Self, UnknownConverter> {
-        match factory.name.as_str() {
-            KEY_VALUE_VERSION => Ok(Self { with_gone: !factory.params.is_empty(), is_raw }),
-            name => Err(UnknownConverter { name: name.to_owned() }),
-        }
+    /// The converter that is meant by a client for which values are of this type.
+    pub(crate) fn of(
+        factory: &Factory,
+        is_raw: bool,
+        value_type: &MediaType,
+    ) -> Result<Self, ConverterError> {
+        let form = match factory.name.as_str() {
+            KEY_VALUE_VERSION => Form::Version { with_gone: !factory.params.is_empty() },
+            WITH_PREVIOUS => Form::Previous(match Format::of(value_type) {
+                Ok(Some(Format::Protostream)) => Written::Message,
+                Ok(Some(Format::JSON)) => Written::Json,
+                Ok(Some(Format::TEXT)) => Written::Text,
+                _ => return Err(ConverterError::Format),
+            }),
+            name => return Err(ConverterError::Unknown { name: name.to_owned() }),
+        };
+        Ok(Self { form, is_raw })
+    }
+
+    /// Whether it needs to know what was there before.
+    pub(crate) const fn needs_previous(self) -> bool {
+        matches!(self.form, Form::Version { with_gone: true } | Form::Previous(_))
     }
 
     /// What is said of an event. Its value is missing if the key has none after it, or if it was overwritten before it could
     /// be told.
     pub(crate) fn made(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
-        use consort_cache::EventKind::{Expired, Removed};
-        let is_gone = matches!(event.kind, Removed | Expired);
-        let gone = event.previous.as_ref().filter(|_| is_gone && self.with_gone);
-        let there = event.value.as_ref().map(|value| (value, event.version));
-        let said = there.or_else(|| gone.map(|gone| (&gone.value, gone.version)));
-        let bytes =
-            key_value_version(&event.key, said.map(|(value, version)| (value, version.0.cast_signed())));
+        let bytes = match self.form {
+            Form::Version { with_gone } => with_version(event, with_gone),
+            Form::Previous(written) => with_previous(event, written),
+        };
         if self.is_raw { EventData::Raw(bytes) } else { EventData::Custom(bytes) }
     }
+}
+
+fn with_version(event: &EntryEvent<Bytes, Bytes>, with_gone: bool) -> Bytes {
+    let is_gone = matches!(event.kind, Removed | Expired);
+    let gone = event.previous.as_ref().filter(|_| is_gone && with_gone);
+    let there = event.value.as_ref().map(|value| (value, event.version));
+    let said = there.or_else(|| gone.map(|gone| (&gone.value, gone.version)));
+    key_value_version(&event.key, said.map(|(value, version)| (value, version.0.cast_signed())))
+}
+
+fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: Written) -> Bytes {
+    let previous = event.previous.as_ref().map(|previous| &previous.value);
+    // What expires is told as the value, as Infinispan does it.
+    let (value, previous) = match event.kind {
+        Expired => (previous, None),
+        _ => (event.value.as_ref(), previous),
+    };
+    let parts = [Some(&event.key), value, previous];
+    match written {
+        Written::Message => message(parts),
+        Written::Json => json(parts),
+        Written::Text => text(parts),
+    }
+}
+
+/// One in which each part is a message of its own, of which nothing is none.
+fn message(parts: [Option<&Bytes>; 3]) -> Bytes {
+    let mut message = Vec::new();
+    for (field, part) in (1..).zip(parts) {
+        put_tag(&mut message, field, LENGTH);
+        put_bytes(&mut message, part.map_or(&[], |part| part));
+    }
+    let mut wrapped = Vec::new();
+    put_tag(&mut wrapped, TYPE_NAME, LENGTH);
+    put_bytes(&mut wrapped, TYPE.as_bytes());
+    put_tag(&mut wrapped, MESSAGE, LENGTH);
+    put_bytes(&mut wrapped, &message);
+    wrapped.into()
+}
+
+/// What is no JSON, as a key may be, is a text.
+fn json(parts: [Option<&Bytes>; 3]) -> Bytes {
+    let [key, value, previous] = parts.map(|part| {
+        let Some(part) = part else { return serde_json::Value::Null };
+        serde_json::from_slice(part).unwrap_or_else(|_| String::from_utf8_lossy(part).into())
+    });
+    serde_json::json!({"_type": TYPE, "key": key, "value": value, "prev": previous}).to_string().into()
+}
+
+fn text(parts: [Option<&Bytes>; 3]) -> Bytes {
+    let [key, value, previous] =
+        parts.map(|part| part.map_or("null".into(), |part| String::from_utf8_lossy(part)));
+    format!("KeyValueWithPrevious{{key={key}, value={value}, prev={previous}}}").into()
 }

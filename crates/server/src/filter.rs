@@ -10,7 +10,7 @@ pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::map::of_stored;
-use crate::query::{CONTINUOUS, FILTER};
+use crate::query::{CONTINUOUS, FILTER, WALK};
 
 /// The transform by which owners filter entries and say more of them than their values.
 const TRANSFORM: &str = "hot-rod";
@@ -26,7 +26,8 @@ pub(crate) enum Filter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
-        "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, {FILTER} and {CONTINUOUS}"
+        "there is no factory '{name}' here; there are {KEY_PREFIX}, {VALUE_PREFIX}, and of queries {FILTER} and {CONTINUOUS} for \
+         listeners and {WALK} for iterations"
     )]
     Unknown { name: String },
     #[error("factory '{name}' takes one parameter, not {count}")]
@@ -165,18 +166,7 @@ impl Wanted {
         if !self.with_metadata {
             return Some(value);
         }
-        let metadata = of_stored(entry).metadata?;
-        let mut made = Vec::with_capacity(METADATA_MAX + value.len());
-        made.put_i64(metadata.version);
-        for timed in [metadata.lifespan, metadata.max_idle] {
-            made.put_u8(timed.is_some().into());
-            if let Some(Timed { since, seconds }) = timed {
-                made.put_i64(since);
-                made.put_u32(seconds);
-            }
-        }
-        made.extend_from_slice(&value);
-        Some(made.into())
+        with_metadata(entry, &value)
     }
 
     /// The metadata and the value in what an owner has made; `None` if another version of this program has made it.
@@ -184,19 +174,40 @@ impl Wanted {
         if !self.with_metadata {
             return Some((None, made));
         }
-        let version = made.try_get_i64().ok()?;
-        let mut timed = || {
-            Some(match made.try_get_u8().ok()? {
-                0 => None,
-                _ => Some(Timed { since: made.try_get_i64().ok()?, seconds: made.try_get_u32().ok()? }),
-            })
-        };
-        let (lifespan, max_idle) = (timed()?, timed()?);
-        Some((Some(Metadata { lifespan, max_idle, version }), made))
+        take_metadata(&mut made).map(|metadata| (Some(metadata), made))
     }
 }
 
 const METADATA_MAX: usize = 8 + 2 * (1 + 8 + 4);
+
+/// What owners say of an entry whose metadata is wanted: that, and behind it what is made of the value.
+pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
+    let metadata = of_stored(entry).metadata?;
+    let mut made = Vec::with_capacity(METADATA_MAX + value.len());
+    made.put_i64(metadata.version);
+    for timed in [metadata.lifespan, metadata.max_idle] {
+        made.put_u8(timed.is_some().into());
+        if let Some(Timed { since, seconds }) = timed {
+            made.put_i64(since);
+            made.put_u32(seconds);
+        }
+    }
+    made.extend_from_slice(value);
+    Some(made.into())
+}
+
+/// The metadata in that, which leaves what is behind it.
+pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
+    let version = made.try_get_i64().ok()?;
+    let mut timed = || {
+        Some(match made.try_get_u8().ok()? {
+            0 => None,
+            _ => Some(Timed { since: made.try_get_i64().ok()?, seconds: made.try_get_u32().ok()? }),
+        })
+    };
+    let (lifespan, max_idle) = (timed()?, timed()?);
+    Some(Metadata { lifespan, max_idle, version })
+}
 
 /// Makes known on this member what walks of clients need.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {

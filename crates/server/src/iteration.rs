@@ -16,13 +16,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use consort_cache::{RawCache, Segment, Walk};
 use consort_hotrod::hash::segment_of;
-use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start};
-use consort_hotrod::{BitSet, ResponseBody, Status, Text};
+use consort_hotrod::ops::iteration::{Batch, Entry, Request, Response, Start, Values};
+use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
 
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
 use crate::filter::Wanted;
 use crate::media::Conversion;
+use crate::query::Rows;
 
 /// The walks of a connection.
 pub(crate) struct Iterations {
@@ -40,12 +41,53 @@ struct Walking {
     progress: tokio::sync::Mutex<Progress>,
 }
 
+/// What a walk gives of entries.
+enum What {
+    Entries(Wanted),
+    Rows(Rows),
+}
+
+impl What {
+    fn of_walk(&self, walk: Entries) -> Entries {
+        match self {
+            Self::Entries(wanted) => wanted.of_walk(walk),
+            Self::Rows(rows) => rows.of_walk(walk),
+        }
+    }
+
+    /// The metadata and the values in what an owner has made.
+    fn read(&self, made: Bytes) -> Option<(Option<Metadata>, Values)> {
+        match self {
+            Self::Entries(wanted) => {
+                wanted.read(made).map(|(metadata, value)| (metadata, [value].into_iter().collect()))
+            }
+            Self::Rows(rows) => rows.read(made),
+        }
+    }
+
+    /// How many values an entry has.
+    fn columns(&self) -> usize {
+        match self {
+            Self::Entries(_) => 1,
+            Self::Rows(rows) => rows.columns(),
+        }
+    }
+
+    /// Whether this value is one of the cache's, and not the mark that there is none.
+    fn is_value(&self, value: &Bytes) -> bool {
+        match self {
+            Self::Entries(wanted) => !wanted.without_values,
+            Self::Rows(_) => !value.is_empty(),
+        }
+    }
+}
+
 type Entries = Walk<(Bytes, Bytes)>;
 
 struct Progress {
     cache: RawCache,
     conversion: Option<Conversion>,
-    wanted: Wanted,
+    wanted: What,
     batch: usize,
     /// The segments that were asked for, if their keys may be anywhere.
     scattered: Option<BitSet>,
@@ -84,9 +126,10 @@ impl Iterations {
         cache: &RawCache,
         conversion: Option<&Conversion>,
         request: Request,
+        rows: Option<Rows>,
     ) -> Answer {
         match request {
-            Request::Start(start) => self.start(cache, conversion, &start),
+            Request::Start(start) => self.start(cache, conversion, &start, rows),
             Request::Next(id) => match self.get(&id) {
                 None => {
                     let nothing = Batch { finished: BitSet::default(), projections: 1, entries: Vec::new() };
@@ -111,8 +154,18 @@ impl Iterations {
         }
     }
 
-    fn start(&self, cache: &RawCache, conversion: Option<&Conversion>, start: &Start) -> Answer {
-        let wanted = match Wanted::of(start.filter.as_ref(), start.with_metadata) {
+    fn start(
+        &self,
+        cache: &RawCache,
+        conversion: Option<&Conversion>,
+        start: &Start,
+        rows: Option<Rows>,
+    ) -> Answer {
+        let wanted = match rows {
+            Some(rows) => Ok(What::Rows(rows)),
+            None => Wanted::of(start.filter.as_ref(), start.with_metadata).map(What::Entries),
+        };
+        let wanted = match wanted {
             Ok(wanted) => wanted,
             Err(error) => return Refusal::new(error.to_string()).into(),
         };
@@ -171,14 +224,18 @@ impl Progress {
                     self.now = None;
                 }
                 Some((key, made)) => {
-                    let Some((metadata, value)) = self.wanted.read(made) else {
+                    let Some((metadata, mut values)) = self.wanted.read(made) else {
                         let text = "an owner of another version says of entries what is not known here";
                         return Err(Refusal::new(text));
                     };
-                    let (key, value) = match &self.conversion {
-                        None => (key, value),
-                        Some(conversion) if self.wanted.without_values => (conversion.key_out(key)?, value),
-                        Some(conversion) => (conversion.key_out(key)?, conversion.value_out(value)?),
+                    let key = match &self.conversion {
+                        None => key,
+                        Some(conversion) => {
+                            for value in values.iter_mut().filter(|value| self.wanted.is_value(value)) {
+                                *value = conversion.value_out(std::mem::take(value))?;
+                            }
+                            conversion.key_out(key)?
+                        }
                     };
                     if let Some(asked) = &self.scattered {
                         let segment = segment_of(&key, self.cache.config().segments.into());
@@ -186,11 +243,12 @@ impl Progress {
                             continue;
                         }
                     }
-                    bytes += key.len() + value.len();
-                    entries.push(Entry { metadata, key, values: [value].into_iter().collect() });
+                    bytes += key.len() + values.iter().map(Bytes::len).sum::<usize>();
+                    entries.push(Entry { metadata, key, values });
                 }
             }
         }
-        Ok(Batch { finished: finished.into_iter().collect(), projections: 1, entries })
+        let projections = u32::try_from(self.wanted.columns()).unwrap_or(u32::MAX);
+        Ok(Batch { finished: finished.into_iter().collect(), projections, entries })
     }
 }

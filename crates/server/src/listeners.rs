@@ -15,7 +15,7 @@ use consort_cache::{EntryEvent, ListenBuilder, Previous, RawCache};
 use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
-use consort_hotrod::{ProtocolVersion, RequestHeader, Status, Text};
+use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader, Status, Text};
 use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Refusal};
@@ -158,18 +158,18 @@ struct Wish {
 }
 
 impl Wish {
-    fn of(listener: Listener, watch: Option<Watch>) -> Result<Self, Refusal> {
+    fn of(listener: Listener, watch: Option<Watch>, value_type: &MediaType) -> Result<Self, Refusal> {
         // A query is both of them.
         let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
         let (filter, converter) = (own(listener.filter), own(listener.converter));
         let filter = filter.as_ref().map(Filter::of).transpose();
         let converter = converter.as_ref();
-        let converter = converter.map(|factory| Converter::of(factory, listener.is_raw)).transpose();
+        let converter = converter.map(|factory| Converter::of(factory, listener.is_raw, value_type));
         Ok(Self {
             id: Bytes::copy_from_slice(&listener.id),
             includes_state: listener.includes_state,
             filter: filter.map_err(|error| Refusal::new(error.to_string()))?,
-            converter: converter.map_err(|error| Refusal::new(error.to_string()))?,
+            converter: converter.transpose().map_err(|error| Refusal::new(error.to_string()))?,
             interests: listener.interests,
             near: None,
             watch,
@@ -179,7 +179,7 @@ impl Wish {
     /// What the cache is asked to tell of what changes: no more than is needed.
     fn of_changes(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
-        let tells_gone = self.converter.is_some_and(|converter| converter.with_gone);
+        let tells_gone = self.converter.is_some_and(Converter::needs_previous);
         let needs_values = is_by_value || self.converter.is_some() || self.watch.is_some();
         let tells_gone = tells_gone || self.watch.as_ref().is_some_and(|watch| watch.is_continuous);
         let listen = if needs_values { listen } else { listen.keys_only() };
@@ -221,7 +221,7 @@ impl Listeners {
         header: &RequestHeader,
     ) -> Answer {
         let wish = match request {
-            Request::Add(listener) => Wish::of(listener, watch),
+            Request::Add(listener) => Wish::of(listener, watch, &header.value_type),
             Request::AddBloom(id, bits) => Wish::near(&id, bits),
             Request::Remove(id) => {
                 let is_removed = self.remove(&header.cache, &id);

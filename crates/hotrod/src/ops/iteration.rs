@@ -45,6 +45,9 @@ pub enum Request {
     End(Text),
 }
 
+/// What a walk has of an entry's value: that, or what a converter has made of it, which may be several.
+pub type Values = SmallVec<[Bytes; 1]>;
+
 /// An entry of a walk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -53,7 +56,7 @@ pub struct Entry {
     /// Its key.
     pub key: Bytes,
     /// Its value, or what a converter made of it.
-    pub values: SmallVec<[Bytes; 1]>,
+    pub values: Values,
 }
 
 /// A batch of a walk.

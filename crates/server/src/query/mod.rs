@@ -3,9 +3,11 @@
 //! The language and what becomes of entities is in `consort_query`. A query is read with the schemas that are registered here
 //! and now; owners are told by numbers of fields, and need none ([`owner`]).
 
+mod factory;
 mod json;
 mod owner;
 mod run;
+mod walk;
 mod watch;
 
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use crate::security::access::Access;
 use crate::served::Served;
 
 pub(crate) use owner::known;
+pub(crate) use walk::{Rows, WALK};
 pub(crate) use watch::{CONTINUOUS, FILTER, Watch};
 
 /// What is told of a query that does not say how much.

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// The plan that these bytes tell; nothing if another version of this program has written them.
-fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
+pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
     LAST.with_borrow_mut(|last| match last {
         Some((of, plan)) if **of == *bytes => plan.clone(),
         last => {
@@ -35,7 +35,7 @@ fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
 
 /// Makes known on this member what queries need.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    let cache = cache
+    let cache = super::walk::known(cache)
         .transform(ROWS, |_, entry, told| plan(told)?.row(&entry.value, entry.version.0).map(Bytes::from));
     cache.reduction(PARTS, |made, _, entry, told| {
         if let Some(plan) = plan(told) {

@@ -1,14 +1,13 @@
 //! Listeners whose filter is a query: they are told what it finds, or what joins and leaves that (facts section 2.7).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_cache::{EntryEvent, EventKind};
 use consort_hotrod::ops::listener::{Factory, Listener};
-use consort_protostream::Wrapped;
-use consort_query::{Compiled, Statement};
+use consort_query::Compiled;
 
+use super::factory;
 use crate::answer::Refusal;
 use crate::caches::Caches;
 use crate::served::Served;
@@ -40,33 +39,7 @@ impl Watch {
             let text = format!("'{}' is filter and converter, or neither", factory.name.as_str());
             return Err(Refusal::new(text));
         }
-        super::check(served)?;
-        let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));
-        let text = |bytes: &Bytes| match wrapped(bytes) {
-            Some(Wrapped::Text(text)) => Ok(text),
-            _ => Err(Refusal::new(
-                "a query's listener has the query as its first parameter, and names and values after it",
-            )),
-        };
-        let none = Bytes::new();
-        let (query, named) = factory.params.split_first().unwrap_or((&none, &[]));
-        let mut parameters = BTreeMap::new();
-        for pair in named.chunks(2) {
-            let [name, value] = pair else {
-                return Err(Refusal::new("a parameter has a name, and no value"));
-            };
-            let name = text(name)?;
-            let value = wrapped(value).ok_or_else(|| {
-                Refusal::new(format!("parameter '{name}' is no number, no text, and not true or false"))
-            })?;
-            parameters.insert(name, value);
-        }
-        let statement = Statement::parse(&text(query)?)?;
-        if statement.is_delete() {
-            return Err(Refusal::new("a listener takes nothing away"));
-        }
-        let compiled = statement.compile(&*caches.types().await, &parameters)?;
-        compiled.of_each()?;
+        let compiled = factory::compiled(caches, served, factory).await?;
         let is_continuous = factory.name.as_str() == CONTINUOUS;
         Ok(Some(Self { compiled: Arc::new(compiled), is_continuous }))
     }

@@ -5,11 +5,11 @@ use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, KEY_VALUE_VERSION, Listener, Request as Listening};
 use consort_hotrod::ops::map;
-use consort_hotrod::{Expiration, Incoming, ProtocolVersion, RequestBody, Span, Status, TimeUnit};
+use consort_hotrod::{Expiration, Incoming, MediaType, ProtocolVersion, RequestBody, Span, Status, TimeUnit};
 use consort_server::bounds::LISTENERS_MAX;
 use consort_server::{KEY_PREFIX, VALUE_PREFIX};
 
-use crate::client::{Client, Running, get, put, request};
+use crate::client::{Client, Running, error, get, put, request};
 
 fn listener(id: &'static str) -> Listener {
     Listener {
@@ -148,6 +148,68 @@ async fn a_near_cache_is_told_of_the_keys_that_it_may_have() {
     other.ask("c", put("near", "3")).await;
     remove(&mut other, "last").await;
     assert_eq!(event(&mut client).await, (EventKind::Removed, "last".into(), 0));
+}
+
+/// What the next event has of its key, its value and the value before it.
+async fn with_previous(client: &mut Client) -> (EventKind, String) {
+    match converted(client).await {
+        (kind, 0, EventData::Custom(data)) => (kind, String::from_utf8_lossy(&data).into_owned()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_converter_tells_the_value_before_in_the_format_that_its_client_has() {
+    const NAME: &str = "key-value-with-previous-converter-factory";
+    let (server, mut writer) = Running::with_cache("previous", "c").await;
+    let message = |message: &str| {
+        format!("\u{82}\x01\x32org.infinispan.global.commons.KeyValueWithPrevious\u{8a}\x01{message}")
+    };
+    let unwritten = |text: &str| text.replace(['\u{82}', '\u{8a}'], "\u{fffd}");
+    let json = |value: &str, previous: &str| {
+        format!(
+            r#"{{"_type":"org.infinispan.global.commons.KeyValueWithPrevious","key":"k","prev":{previous},"value":{value}}}"#
+        )
+    };
+    let text = |value: &str, previous: &str| {
+        format!("KeyValueWithPrevious{{key=k, value={value}, prev={previous}}}")
+    };
+    for (media_type, created, modified, removed) in [
+        (
+            MediaType::PROTOSTREAM,
+            message("\x08\n\x01k\x12\x011\x1a\0"),
+            message("\x09\n\x01k\x12\x012\x1a\x011"),
+            message("\x08\n\x01k\x12\0\x1a\x012"),
+        ),
+        (MediaType::named("application/json"), json("1", "null"), json("2", "1"), json("null", "2")),
+        (MediaType::TEXT, text("1", "null"), text("2", "1"), text("null", "2")),
+    ] {
+        let mut client = server.client().await;
+        let converter = Some(Factory { name: NAME.into(), params: Vec::new() });
+        let add = Listening::Add(Listener { converter, ..listener("l") });
+        let mut add = request(1, "c", RequestBody::Listener(add));
+        (add.header.key_type, add.header.value_type) = (media_type.clone(), media_type);
+        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        writer.ask("c", put("k", "1")).await;
+        writer.ask("c", put("k", "2")).await;
+        remove(&mut writer, "k").await;
+        for (kind, expected) in
+            [(EventKind::Created, created), (EventKind::Modified, modified), (EventKind::Removed, removed)]
+        {
+            assert_eq!(with_previous(&mut client).await, (kind, unwritten(&expected)));
+        }
+        // What is over is told as the value, as Infinispan does it.
+        let moment = Span::Of(1, TimeUnit::Milliseconds);
+        let expiration = Expiration { lifespan: moment, max_idle: Span::Infinite };
+        let brief = map::Assignment { key: "k".into(), expiration, value: "3".into() };
+        writer.ask("c", RequestBody::Map(map::Request::Put(brief))).await;
+        let (_, created) = with_previous(&mut client).await;
+        assert_eq!(with_previous(&mut client).await, (EventKind::Expired, created));
+    }
+    let converter = Some(Factory { name: NAME.into(), params: Vec::new() });
+    let add = RequestBody::Listener(Listening::Add(Listener { converter, ..listener("none") }));
+    let refused = writer.ask("c", add).await;
+    assert!(error(&refused).contains("needs to know what values are to the client"), "{refused:?}");
 }
 
 fn converting(id: &'static str, params: &[&'static str]) -> Listener {

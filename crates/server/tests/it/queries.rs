@@ -1,6 +1,7 @@
 //! Queries in both forms, of one server and of three.
 
 use bytes::Bytes;
+use consort_hotrod::ops::iteration::{Request as Iteration, Response as Walked, Start};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener};
 use consort_hotrod::ops::{bulk, listener, task};
 use consort_hotrod::{MediaType, Request, RequestBody, Response, ResponseBody, Status};
@@ -158,6 +159,68 @@ async fn what_cannot_be_queried_is_refused_with_its_reason() {
             interests: Interests::ALL,
         };
         let refused = client.ask("books", RequestBody::Listener(listener::Request::Add(listener))).await;
+        assert!(error(&refused).contains(why), "{refused:?}");
+    }
+}
+
+/// A text as Java's clients wrap it.
+fn wrapped(text: &str) -> Bytes {
+    consort_protostream::Wrapped::Text(text.to_owned()).write()
+}
+
+fn walk(params: &[Bytes], with_metadata: bool) -> RequestBody {
+    let filter = Factory { name: "iteration-filter-converter-factory".into(), params: params.to_vec() };
+    RequestBody::Iteration(Iteration::Start(Start {
+        segments: None,
+        filter: Some(filter),
+        batch: 7,
+        with_metadata,
+    }))
+}
+
+/// Keys with what there is of their values, in order.
+async fn walked(client: &mut Client, params: &[Bytes], with_metadata: bool) -> Vec<(Bytes, Vec<Bytes>)> {
+    let begun = client.ask("books", walk(params, with_metadata)).await;
+    let ResponseBody::Iteration(Walked::Started(id)) = begun.body else { panic!("{begun:?}") };
+    let mut all = Vec::new();
+    loop {
+        let next = client.ask("books", RequestBody::Iteration(Iteration::Next(id.clone()))).await;
+        let ResponseBody::Iteration(Walked::Batch(batch)) = next.body else { panic!("{next:?}") };
+        if batch.entries.is_empty() {
+            all.sort();
+            return all;
+        }
+        for entry in batch.entries {
+            assert_eq!(entry.values.len(), batch.projections as usize);
+            assert_eq!(entry.metadata.is_some_and(|metadata| metadata.version != 0), with_metadata);
+            all.push((entry.key, entry.values.into_vec()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_walk_gives_what_a_query_finds_or_selects_once_from_all_servers() {
+    let servers = Running::three("queries-walked").await;
+    let mut client = servers[1].client().await;
+    with_books(&mut client, 100).await;
+    for with_metadata in [false, true] {
+        let named = ["FROM shop.Book b WHERE b.pages > :p", "p"].map(wrapped);
+        let [query, name] = named;
+        let whole = walked(&mut client, &[query, name, "\x28\x3b".into()], with_metadata).await;
+        let keys: Vec<Bytes> = whole.iter().map(|(key, _)| key.clone()).collect();
+        assert_eq!(keys, (60..100).map(|at| wrapped(&format!("book-{at}"))).collect::<Vec<_>>());
+        assert!(whole.iter().all(|(_, values)| values[0].windows(9).any(|name| name == b"shop.Book")));
+        let selected = wrapped("SELECT title, pages FROM shop.Book WHERE title = 'b007'");
+        let fields = walked(&mut client, &[selected], with_metadata).await;
+        let expected = ["J\x04b007", "\x28\x07"].map(Bytes::from).to_vec();
+        assert_eq!(fields, [(wrapped("book-7"), expected)]);
+    }
+    for (params, why) in [
+        (vec![wrapped("DELETE FROM shop.Book")], "takes nothing away"),
+        (vec![wrapped("SELECT COUNT(*) FROM shop.Book")], "cannot use grouping or aggregations"),
+        (vec![], "'iteration-filter-converter-factory' has the query as its first parameter"),
+    ] {
+        let refused = client.ask("books", walk(&params, false)).await;
         assert!(error(&refused).contains(why), "{refused:?}");
     }
 }

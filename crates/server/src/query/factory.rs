@@ -1,0 +1,49 @@
+//! Queries that are named as a factory, with the text and its parameters as that factory's.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use consort_hotrod::ops::listener::Factory;
+use consort_protostream::Wrapped;
+use consort_query::{Compiled, Statement};
+
+use crate::answer::Refusal;
+use crate::caches::Caches;
+use crate::served::Served;
+
+/// The query that is meant, which is held against one entity after the other.
+pub(super) async fn compiled(
+    caches: &Caches,
+    served: &Served,
+    factory: &Factory,
+) -> Result<Compiled, Refusal> {
+    super::check(served)?;
+    let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));
+    let text = |bytes: &Bytes| match wrapped(bytes) {
+        Some(Wrapped::Text(text)) => Ok(text),
+        _ => Err(Refusal::new(format!(
+            "'{}' has the query as its first parameter, and names and values after it",
+            factory.name.as_str()
+        ))),
+    };
+    let none = Bytes::new();
+    let (query, named) = factory.params.split_first().unwrap_or((&none, &[]));
+    let mut parameters = BTreeMap::new();
+    for pair in named.chunks(2) {
+        let [name, value] = pair else {
+            return Err(Refusal::new("a parameter has a name, and no value"));
+        };
+        let name = text(name)?;
+        let value = wrapped(value).ok_or_else(|| {
+            Refusal::new(format!("parameter '{name}' is no number, no text, and not true or false"))
+        })?;
+        parameters.insert(name, value);
+    }
+    let statement = Statement::parse(&text(query)?)?;
+    if statement.is_delete() {
+        return Err(Refusal::new(format!("'{}' takes nothing away", factory.name.as_str())));
+    }
+    let compiled = statement.compile(&*caches.types().await, &parameters)?;
+    compiled.of_each()?;
+    Ok(compiled)
+}
