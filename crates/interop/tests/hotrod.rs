@@ -12,6 +12,8 @@ use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+#[path = "hotrod/administration.rs"]
+mod administration;
 #[path = "../../client/tests/it/certificates.rs"]
 mod certificates;
 #[path = "hotrod/node.rs"]

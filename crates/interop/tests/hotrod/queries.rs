@@ -15,7 +15,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// What a program of ours says to its end.
-async fn said(program: &'static str, arguments: &[&str]) -> String {
+pub(super) async fn said(program: &'static str, arguments: &[&str]) -> String {
     let mut command = command(program, arguments.iter().map(|one| (*one).to_owned()).collect()).await;
     command.stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || command.output());
@@ -37,8 +37,18 @@ async fn watched(at: &str, cache: &str) -> String {
     said("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
 }
 
+/// What the program says that walks over what queries find.
+async fn found(at: &str, intelligence: &str, version: &str, cache: &str) -> String {
+    said("Found", &[at, intelligence, version, cache]).await
+}
+
+/// What the program says whose listener is told the values before, too.
+async fn previous(at: &str) -> String {
+    said("Before", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await
+}
+
 /// The first thing that is not the same, with the query that it is of.
-fn assert_same(ours: &str, theirs: &str) {
+pub(super) fn assert_same(ours: &str, theirs: &str) {
     let mut query = "";
     for (our, their) in ours.lines().zip(theirs.lines()) {
         if !our.starts_with(' ') {
@@ -65,6 +75,10 @@ fn java_is_answered_as_by_infinispan() {
         assert_same(&ours, &theirs);
         let theirs = watched("127.0.0.1:21222", "watched").await;
         assert_same(&watched(&server.at, "watched").await, &theirs);
+        let theirs = found("127.0.0.1:21222", "BASIC", version, "found").await;
+        assert_same(&found(&server.at, "BASIC", version, "found").await, &theirs);
+        let theirs = previous("127.0.0.1:21222").await;
+        assert_same(&previous(&server.at).await, &theirs);
         let servers = Running::three("queries-watched").await;
         assert_same(&watched(&servers[1].at, "watched").await, &theirs);
         for server in servers.into_iter().chain([server]) {
@@ -77,12 +91,15 @@ fn java_is_answered_as_by_infinispan() {
 async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks() {
     let (server, servers) = (Running::start("queries-one", "A").await, Running::three("queries-three").await);
     let one = answers(&server.at, "BASIC", "PROTOCOL_VERSION_30", "queries.txt", "items").await;
+    let one_found = found(&server.at, "BASIC", "PROTOCOL_VERSION_30", "found").await;
     let all = "HASH_DISTRIBUTION_AWARE";
     for (version, server) in
         [("PROTOCOL_VERSION_31", 0), ("PROTOCOL_VERSION_40", 1), ("PROTOCOL_VERSION_41", 2)]
     {
         let three = answers(&servers[server].at, all, version, "queries.txt", version).await;
         assert_same(&three, &one);
+        let three = found(&servers[server].at, all, version, version).await;
+        assert_same(&three, &one_found);
     }
     server.end().await;
     for server in servers {
