@@ -37,9 +37,11 @@ async fn watched(at: &str, cache: &str) -> String {
     said("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
 }
 
-/// What the program says that walks over what queries find.
-async fn found(at: &str, intelligence: &str, version: &str, cache: &str) -> String {
-    said("Found", &[at, intelligence, version, cache]).await
+/// What the program says that walks over what queries find, wrong ones among them on demand: of several servers' refusals the
+/// client throws all but one at nobody.
+async fn found(at: &str, intelligence: &str, version: &str, cache: &str, wrong: Option<&str>) -> String {
+    let arguments: Vec<&str> = [at, intelligence, version, cache].into_iter().chain(wrong).collect();
+    said("Found", &arguments).await
 }
 
 /// What the program says whose listener is told the values before, too.
@@ -73,12 +75,13 @@ fn java_is_answered_as_by_infinispan() {
         let theirs = answers("127.0.0.1:21222", "BASIC", version, "queries.txt", "items").await;
         let ours = answers(&server.at, "BASIC", version, "queries.txt", "items").await;
         assert_same(&ours, &theirs);
-        let theirs = watched("127.0.0.1:21222", "watched").await;
-        assert_same(&watched(&server.at, "watched").await, &theirs);
-        let theirs = found("127.0.0.1:21222", "BASIC", version, "found").await;
-        assert_same(&found(&server.at, "BASIC", version, "found").await, &theirs);
+        let wrong = Some("wrong");
+        let theirs = found("127.0.0.1:21222", "BASIC", version, "found", wrong).await;
+        assert_same(&found(&server.at, "BASIC", version, "found", wrong).await, &theirs);
         let theirs = previous("127.0.0.1:21222").await;
         assert_same(&previous(&server.at).await, &theirs);
+        let theirs = watched("127.0.0.1:21222", "watched").await;
+        assert_same(&watched(&server.at, "watched").await, &theirs);
         let servers = Running::three("queries-watched").await;
         assert_same(&watched(&servers[1].at, "watched").await, &theirs);
         for server in servers.into_iter().chain([server]) {
@@ -91,14 +94,14 @@ fn java_is_answered_as_by_infinispan() {
 async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks() {
     let (server, servers) = (Running::start("queries-one", "A").await, Running::three("queries-three").await);
     let one = answers(&server.at, "BASIC", "PROTOCOL_VERSION_30", "queries.txt", "items").await;
-    let one_found = found(&server.at, "BASIC", "PROTOCOL_VERSION_30", "found").await;
+    let one_found = found(&server.at, "BASIC", "PROTOCOL_VERSION_30", "found", None).await;
     let all = "HASH_DISTRIBUTION_AWARE";
     for (version, server) in
         [("PROTOCOL_VERSION_31", 0), ("PROTOCOL_VERSION_40", 1), ("PROTOCOL_VERSION_41", 2)]
     {
         let three = answers(&servers[server].at, all, version, "queries.txt", version).await;
         assert_same(&three, &one);
-        let three = found(&servers[server].at, all, version, version).await;
+        let three = found(&servers[server].at, all, version, version, None).await;
         assert_same(&three, &one_found);
     }
     server.end().await;

@@ -19,7 +19,7 @@ import org.infinispan.commons.marshall.ProtoStreamMarshaller;
 import org.infinispan.commons.util.CloseableIterator;
 import org.infinispan.protostream.schema.Schema;
 
-/** Tells what a walk gives over what queries find: SERVERS INTELLIGENCE VERSION CACHE. */
+/** Tells what a walk gives over what queries find: SERVERS INTELLIGENCE VERSION CACHE. With one argument more also of wrong ones. */
 public final class Found {
     private static final List<String> QUERIES = List.of(
         "FROM shop.Item",
@@ -31,7 +31,9 @@ public final class Found {
         "SELECT i.name, i.price, i.maker.name, i.kind, i.available FROM shop.Item i",
         "SELECT name, price FROM shop.Item ORDER BY price DESC",
         "FROM shop.Item ORDER BY price",
-        "FROM shop.Item WHERE price = 4711",
+        "FROM shop.Item WHERE price = 4711");
+
+    private static final List<String> WRONG = List.of(
         "SELECT COUNT(name) FROM shop.Item",
         "SELECT kind, COUNT(name) FROM shop.Item GROUP BY kind",
         "FROM shop.Item WHERE nothing = 1",
@@ -49,6 +51,11 @@ public final class Found {
             Queries.fill(cache);
             for (String text : QUERIES) {
                 say(cache, text, cache.query(text), 3);
+            }
+            if (args.length > 4) {
+                for (String text : WRONG) {
+                    say(cache, text, cache.query(text), 3);
+                }
             }
             Query<Object> named = cache.query("SELECT name FROM shop.Item WHERE price >= :low AND price <= :high");
             named.setParameter("low", 7).setParameter("high", 12);
