@@ -129,7 +129,10 @@ impl Counters {
     async fn create(&self, name: Bytes, config: CounterConfig) -> Result<Answer, Refusal> {
         let refused = |text: String| Err(Refusal::new(text));
         let Some(counter) = Counter::new(config) else {
-            return refused(format!("counter {}: invalid configuration", String::from_utf8_lossy(&name)));
+            let name = String::from_utf8_lossy(&name);
+            return refused(format!(
+                "counter {name}: its bounds have to be lower and upper, with its initial value between them"
+            ));
         };
         if config.is_persistent && !self.can_keep {
             return refused(

@@ -173,7 +173,15 @@ const WITHIN: &[&str] = &[
 ];
 
 fn read(cache: &str, element: &Element) -> Result<Definition> {
-    let mode = mode_of(&element.name).ok_or_else(|| DefinitionError::Unsupported(element.name.clone()))?;
+    let Some(mode) = mode_of(&element.name) else {
+        return Err(match &element.children[..] {
+            [of] if mode_of(&of.name).is_some() => {
+                let text = format!("it is of a cache '{}', and not of '{cache}'", element.written);
+                DefinitionError::Unreadable(text)
+            }
+            _ => DefinitionError::Unsupported(element.name.clone()),
+        });
+    };
     let template = element.attributes.iter().find(|(attribute, _)| attribute == "configuration");
     let mut definition = match template {
         None => of_kind(cache, mode),
@@ -368,6 +376,8 @@ pub(in crate::definition) mod tests {
                      <encoding media-type="application/x-protostream"/></distributed-cache></cache-container></infinispan>"#;
         assert_eq!(mode(xml), Ok((CacheMode::Distributed { owners: 3 }, 256)));
         assert_eq!(mode("<local-cache/>"), Ok((CacheMode::Local, 256)));
+        let other = mode(r#"{"d": {"replicated-cache": {}}}"#).unwrap_err().to_string();
+        assert!(other.ends_with("it is of a cache 'd', and not of 'c'"), "{other}");
     }
 
     /// Those of docs/server.md.

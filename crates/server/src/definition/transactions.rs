@@ -34,7 +34,10 @@ pub(super) fn read_locking(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
-            "isolation" if value != "REPEATABLE_READ" => return Err(element.invalid(attribute, value)),
+            // What is read is committed in any case.
+            "isolation" if !matches!(&value[..], "REPEATABLE_READ" | "READ_COMMITTED") => {
+                return Err(element.invalid(attribute, value));
+            }
             "isolation" | "concurrency-level" | "acquire-timeout" | "striping" => {}
             other => return Err(element.unknown(other)),
         }
@@ -53,7 +56,7 @@ mod tests {
                        "transaction": {"mode": "NON_XA", "locking": "PESSIMISTIC"}}}"#;
         assert_eq!(is_transactional(json), Ok(true));
         let xml = r#"<infinispan><cache-container><replicated-cache name="c">
-                     <locking isolation="REPEATABLE_READ"/><transaction mode="FULL_XA" locking="OPTIMISTIC"/>
+                     <locking isolation="READ_COMMITTED"/><transaction mode="FULL_XA" locking="OPTIMISTIC"/>
                      </replicated-cache></cache-container></infinispan>"#;
         assert_eq!(is_transactional(xml), Ok(true));
         assert_eq!(
@@ -64,7 +67,7 @@ mod tests {
             r#"{"distributed-cache": {"transaction": {"mode": "BATCH"}}}"#,
             r#"{"local-cache": {"transaction": {"mode": "NON_XA"}}}"#,
             r#"{"distributed-cache": {"mode": "ASYNC", "transaction": {"mode": "NON_XA"}}}"#,
-            r#"{"distributed-cache": {"locking": {"isolation": "READ_COMMITTED"}}}"#,
+            r#"{"distributed-cache": {"locking": {"isolation": "SERIALIZABLE"}}}"#,
             r#"{"distributed-cache": {"transaction": {"mode": "NON_XA", "mine": "1"}}}"#,
             r#"<distributed-cache><locking striping="true" mine="1"/></distributed-cache>"#,
         ] {

@@ -32,12 +32,26 @@ pub(super) fn one_of<V: Clone>(
 
 /// A number and its unit, if it has one.
 fn parts(value: &str) -> (&str, &str) {
-    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
     (number, unit.trim_start())
 }
 
-/// A span of time: milliseconds, or `10s`, `5m`, `1h`, `7d`. 0 and what is negative are for ever.
+/// As many as a number says, `1.5` or `.5` also, of something that is so many; what is less than one of them is left out.
+fn times(number: &str, factor: u64) -> Option<u64> {
+    let (whole, part) = match number.split_once('.') {
+        Some(("", part)) => ("0", part),
+        Some(parts) => parts,
+        None => (number, "0"),
+    };
+    let whole: u64 = whole.parse().ok()?;
+    // With more digits there is nothing that is that many.
+    let scale = 10_u128.pow(u32::try_from(part.len()).ok().filter(|digits| *digits <= 18)?);
+    let part = u128::from(part.parse::<u64>().ok()?) * u128::from(factor) / scale;
+    whole.checked_mul(factor)?.checked_add(u64::try_from(part).ok()?)
+}
+
+/// A span of time: milliseconds, or `10s`, `5m`, `1.5h`, `7d`. 0 and what is negative are for ever.
 pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
     let invalid = || element.invalid(attribute, value);
     let value = value.trim();
@@ -53,12 +67,11 @@ pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Op
         "d" => 86_400_000,
         _ => return Err(invalid()),
     };
-    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    let millis = millis.filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
+    let millis = times(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
-/// An amount of memory: bytes, or `500MB`, `1GiB`. KB is 1,000 and KiB 1,024 bytes.
+/// An amount of memory: bytes, or `500MB`, `1.5GiB`. KB is 1,000 and KiB 1,024 bytes.
 pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
     let invalid = || element.invalid(attribute, value);
     let (number, unit) = parts(value.trim());
@@ -74,8 +87,7 @@ pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u
         "t" => 4,
         _ => return Err(invalid()),
     };
-    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(base.pow(power)));
-    number.filter(|bytes| *bytes > 0).ok_or_else(invalid)
+    times(number, base.pow(power)).filter(|bytes| *bytes > 0).ok_or_else(invalid)
 }
 
 #[cfg(test)]
@@ -93,7 +105,9 @@ mod tests {
         assert_eq!((of("-1"), of("0"), of("0s")), (Ok(None), Ok(None), Ok(None)));
         assert_eq!((of("1500"), of("1500ms"), of(" 10s ")), (millis(1_500), millis(1_500), millis(10_000)));
         assert_eq!((of("5 m"), of("2h"), of("1d")), (millis(300_000), millis(7_200_000), millis(86_400_000)));
-        for wrong in ["", "s", "1.5s", "10 weeks", "-1s", "1M", "99999999999999999999", "99999999999999999d"]
+        assert_eq!((of("1.5s"), of(".5 m"), of("0.0001s")), (millis(1_500), millis(30_000), Ok(None)));
+        for wrong in
+            ["", "s", "1.", "1.5.5s", "10 weeks", "-1s", "1M", "99999999999999999999", "99999999999999999d"]
         {
             assert!(of(wrong).is_err(), "{wrong}");
         }
@@ -108,7 +122,20 @@ mod tests {
             (Ok(500_000_000), Ok(1_000_000_000), Ok(2_000_000_000_000))
         );
         assert_eq!((of("1KiB"), of("3MiB"), of("1GiB")), (Ok(1 << 10), Ok(3 << 20), Ok(1 << 30)));
-        for wrong in ["", "0", "-1", "MB", "1XB", "1iB", "1.5GB", "99999999999TB"] {
+        assert_eq!((of("1.5GB"), of(".5 GiB"), of("0.1KB")), (Ok(1_500_000_000), Ok(1 << 29), Ok(100)));
+        for wrong in [
+            "",
+            "0",
+            "-1",
+            "MB",
+            "1XB",
+            "1iB",
+            "1.GB",
+            "0.1",
+            "1.5.5GB",
+            "99999999999TB",
+            "1.9999999999999999999GB",
+        ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
         let error = of("1XB").unwrap_err().to_string();

@@ -12,6 +12,9 @@ use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::role::{Permission, Permissions};
 use crate::security::roll::Admitted;
 
+/// Characters of a task's name in a refusal; those of the server's own have fewer.
+const TASK_NAME_TOLD: usize = 64;
+
 /// Who has shown who it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct User {
@@ -52,7 +55,13 @@ impl Access {
             Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,
             needed => needed,
         };
-        self.refusal_of(needed, body.opcode().name())
+        match body {
+            RequestBody::Task(task::Request::Exec(task, _)) if self.user.get().is_some() => {
+                let task: String = task.as_str().chars().take(TASK_NAME_TOLD).collect();
+                self.refusal_of(needed, &format!("EXEC of {task}"))
+            }
+            body => self.refusal_of(needed, body.opcode().name()),
+        }
     }
 
     /// Why an operation is not done that needs this, if it is not.

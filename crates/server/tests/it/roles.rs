@@ -219,7 +219,11 @@ async fn known_as(server: &Running, role: Role) -> Client {
 
 /// Asks for it, and looks whether it is done or denied as it should be.
 async fn try_one(client: &mut Client, role: Role, body: RequestBody) {
-    let (operation, needed) = (body.opcode().name(), needed(&body));
+    let operation = match &body {
+        RequestBody::Task(task::Request::Exec(name, _)) => format!("EXEC of {}", name.as_str()),
+        body => body.opcode().name().to_owned(),
+    };
+    let needed = needed(&body);
     let response = client.ask("c", body).await;
     let text = match &response.body {
         ResponseBody::Error(text) => text.as_str(),
