@@ -21,8 +21,8 @@ use crate::reader::complain;
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
-    consort cache alias stock shop-2027   stock is another name of shop-2027\n  \
-    consort cache make-available      when servers have crashed for good")]
+    consort cache alias stock shop-2027   stock means shop-2027\n  \
+    consort cache make-available          servers have crashed for good")]
 pub(crate) struct Cache {
     /// One of the servers. With a user, or TLS, hotrods://USER:PASSWORD@HOST:PORT, where what is no letter or digit of
     /// user and password is percent-encoded.

@@ -30,8 +30,10 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem \\\n    \
     --tls-key key.pem\n\n\
     With --data, definitions of caches, schemas and persistent counters are there\n\
-    again when all servers have ended; what caches have is in memory. Servers of a\n\
-    cluster that have all ended wait for those that were there to the last.\n\n\
+    again when all servers have ended, and what caches have that have a store\n\
+    (persistence in their configuration); all other entries are in memory only.\n\
+    Servers of a cluster that have all ended wait for those that were there to the\n\
+    last.\n\n\
     With --caches a server does not serve before it has the caches of the file. They\n\
     are made on all servers, and stay when they are no more in the file. If one is\n\
     there and is different, the server does not start and says which.\n\n\

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use consort_tls::{Identity, Roots, TlsError};
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -58,6 +59,10 @@ pub(crate) struct Connector {
     server_name: Option<ServerName<'static>>,
 }
 
+/// How rustls tells of a certificate that vouches for itself and may for others: `openssl req -x509` makes such unless it is told
+/// otherwise.
+const AUTHORITY: &str = "CaUsedAsEndEntity";
+
 impl Connector {
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, ConnectionError> {
         let name = match &self.server_name {
@@ -71,6 +76,15 @@ impl Connector {
                 // What comes is no record of TLS: as a rule the server speaks without.
                 Some(rustls::Error::InvalidMessage(_)) => {
                     ConnectionError::Tls("the server's answer is not TLS: it may speak without".to_owned())
+                }
+                Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+                    if other.to_string().contains(AUTHORITY) =>
+                {
+                    ConnectionError::Tls(
+                        "the server's certificate is that of an authority (CA:TRUE), and not a server's: let the authority \
+                         sign one, or make one with basicConstraints=CA:FALSE"
+                            .to_owned(),
+                    )
                 }
                 _ => error.into(),
             }
