@@ -90,6 +90,16 @@ async function listeners(client) {
   await client.removeListener(id);
   await client.put('heard', '3');
   check(told.length, 3, 'no event after the removal');
+  // Before, it does not say what values are.
+  if (speaks(2.9)) {
+    const both = [];
+    const converterFactory = { name: 'key-value-with-previous-converter-factory' };
+    const other = await client.addListener('modify', (data) => both.push(data), { converterFactory });
+    await client.put('heard', '4');
+    await until('an event with both values', () => both.length === 1);
+    check(both, ['KeyValueWithPrevious{key=heard, value=4, prev=3}'], 'an event with both values');
+    await client.removeListener(other);
+  }
 }
 
 async function near(client, cacheName) {
