@@ -21,6 +21,9 @@ use crate::routing::Routing;
 use crate::server::Server;
 use crate::slots::Failure;
 
+/// The end of what is said of a write of which nobody knows.
+const MAY_BE_DONE: &str = "; the write may have been done";
+
 /// What is asked of a cache.
 pub(crate) struct Ask {
     pub(crate) body: RequestBody,
@@ -359,7 +362,8 @@ impl Operation<'_> {
             Status::NodeSuspected if self.is_repeatable => Next::Elsewhere(Some(error())),
             Status::NodeSuspected => Next::Failed(ClientError::Uncertain {
                 server: server.to_string(),
-                cause: ConnectionError::Suspected(text.to_owned()),
+                // Our own servers say that, too.
+                cause: ConnectionError::Suspected(text.trim_end_matches(MAY_BE_DONE).to_owned()),
             }),
             _ => Next::Failed(error()),
         }
