@@ -44,7 +44,7 @@ struct Walking {
 /// What a walk gives of entries.
 enum What {
     Entries(Wanted),
-    Rows(Rows),
+    Rows(Box<Rows>),
 }
 
 impl What {
@@ -162,7 +162,7 @@ impl Iterations {
         rows: Option<Rows>,
     ) -> Answer {
         let wanted = match rows {
-            Some(rows) => Ok(What::Rows(rows)),
+            Some(rows) => Ok(What::Rows(Box::new(rows))),
             None => Wanted::of(start.filter.as_ref(), start.with_metadata).map(What::Entries),
         };
         let wanted = match wanted {
