@@ -227,7 +227,7 @@ impl GridHandler {
         let Some(node) = &mut state.node else {
             return Poll::Ready(Err(OperationError::Closed.into()));
         };
-        let events = node.take_events(self.clock.now(), cache, id);
+        let events = node.take_events(self.now(), cache, id);
         let is_pending = events.as_ref().is_ok_and(Vec::is_empty);
         if is_pending {
             self.readers().insert(id, cx.waker().clone());
