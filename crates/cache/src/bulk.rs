@@ -124,7 +124,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// The first operation's that failed. What the others were to do goes on.
+    /// That of the first key that failed, in their order. What it says of changes it says of that key: those before it are done,
+    /// and what the others were to do goes on.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
