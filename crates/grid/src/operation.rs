@@ -135,6 +135,11 @@ impl Stored {
         }
     }
 
+    /// Whether its lifespan is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lifetime.lifespan.is_some_and(|lifespan| lifespan <= self.age)
+    }
+
     /// The entry, by the clock of a member that has got it now.
     pub fn into_entry(self, now: Time) -> Entry {
         Entry {

@@ -77,6 +77,12 @@ pub enum Planted {
     /// Listeners are told of no gap when owners are lost whose changes of owners were not over. Several have to be lost within
     /// moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
+    /// Entries of a chunk are as young as if they had been written when it comes.
+    AgeForgotten,
+    /// Members acknowledge that everything is cleared, and keep what they have.
+    ClearIgnored,
+    /// What has expired is taken out by the primary alone, and nobody is told.
+    ExpiredUntold,
     /// A listener is ready before all primaries have said that they tell its member.
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
@@ -111,6 +117,10 @@ impl Planted {
         Self::GivenUpIsFinished,
         Self::UndoneUntold,
     ];
+
+    /// Those that the simulator finds where clients do what they do in some runs only.
+    #[cfg(feature = "planted")]
+    pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
 
     /// Those that the simulator finds where members have stores: those about stores, and one that it rarely finds without.
     #[cfg(feature = "planted")]

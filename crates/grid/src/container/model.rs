@@ -357,6 +357,11 @@ impl World {
         for taken in taken {
             assert!(taken.entry.is_expired(now));
             self.take(&taken);
+            let model = self.segment(taken.segment.0);
+            if model.is_receiving {
+                let known = model.removals.entry(taken.key[0]).or_default();
+                *known = taken.entry.version.max(*known);
+            }
         }
         if self.containers[0].next_expiry().is_none_or(|next| next > now) {
             let mut entries = self.segments.iter().flat_map(|model| model.entries.values());

@@ -431,7 +431,12 @@ impl Table {
             contents.timers.set(slot, mortal.deadline);
             if mortal.deadline <= now {
                 let hash = hash_of(stored.item.key());
-                expired.taken.push(contents.take(hash, slot).expect("it was there").into_taken(segment));
+                let taken = contents.take(hash, slot).expect("it was there").into_taken(segment);
+                // What was before it may still come.
+                if self.state == SegmentState::Receiving {
+                    contents.remember_removal(&taken.key, taken.entry.version);
+                }
+                expired.taken.push(taken);
             }
         }
         looks

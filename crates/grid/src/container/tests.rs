@@ -548,3 +548,15 @@ fn walks_beside_the_writer_give_what_is_there_throughout_once() {
         }
     });
 }
+
+#[test]
+fn what_expires_while_its_segment_is_received_hides_what_was_before() {
+    let container = container(1);
+    container.drop_segment(SEG);
+    container.receive(SEG);
+    let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
+    put(&container, b"k", entry("new", 2).with_lifetime(lifetime));
+    assert_eq!(container.expire(NOW + S, usize::MAX).taken.len(), 1);
+    assert!(!put_if_newer(&container, b"k", entry("old", 1)));
+    assert!(put_if_newer(&container, b"k", entry("newest", 3)));
+}

@@ -67,6 +67,14 @@ impl Cache {
         Ok(put.previous)
     }
 
+    /// Keeps that another owner has had something whose time is over, and which nobody has told yet. Nobody needs its value, and
+    /// no store.
+    pub(super) fn put_over(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
+        cx.note_mortal(cx.now);
+        // What is left of it always fits.
+        let _ = self.container.put_if_newer(segment, key, stored.into_entry(cx.now).passivated(), cx.now);
+    }
+
     /// Writes what another owner has, unless something as new is known.
     pub(super) fn put_copy(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         let now = cx.now;

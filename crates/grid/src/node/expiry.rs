@@ -4,15 +4,23 @@
 //! write, and the other owners wait for that: so it is told once, and also if the primary is lost before. So it does,
 //! always, with what nobody has used for too long (`idle`).
 
+use std::time::Duration;
+
 use consort_group::Time;
 
-use super::cache::Cache;
+use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::{Did, Record};
 use crate::command::OperationId;
 use crate::container::{Expired, Taken};
 use crate::event::EventKind;
+use crate::operation::ago;
+use crate::planted::Planted;
 use crate::{Entry, Segment, Stored};
+
+/// How long another owner keeps what has expired and the primary does not take out: by then it is lost, and another one told
+/// of it, or it has never had it.
+const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 impl Cache {
     /// Whether this member may write in a segment as its primary.
@@ -27,12 +35,13 @@ impl Cache {
         !self.has_listening() || self.orders(cx, segment)
     }
 
-    /// When there may be something to take out.
-    pub(crate) fn next_expiry(&self, cx: &Cx) -> Option<Time> {
-        match self.has_listening() {
+    /// Whether there is something left to take out here by itself.
+    pub(crate) fn may_expire(&self, cx: &Cx) -> bool {
+        let next = match self.has_listening() {
             true => self.container.next_expiry_in(|segment| self.expires_here(cx, segment)),
             false => self.container.next_expiry(),
-        }
+        };
+        next.is_some_and(|at| at <= cx.now)
     }
 
     /// Takes out what has expired.
@@ -46,19 +55,53 @@ impl Cache {
         }
         if !self.is_listened() {
             let Expired { taken, idle } = self.container.expire(cx.now, looks_max);
-            self.note_expired(cx, taken);
+            self.note_taken(cx, taken);
             return self.ask_for_idle(cx, idle);
+        }
+        if self.has_listening() {
+            let late = ago(cx.now, UNTOLD_FOR);
+            let others: Vec<bool> =
+                self.config.all_segments().map(|one| !self.expires_here(cx, one)).collect();
+            self.expire_untold(cx, |one| others[usize::from(one.0)], late);
         }
         let looks = looks_max.min(cx.calls.room() / 2);
         let Expired { taken, idle } =
             self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
         self.ask_for_idle(cx, idle);
-        self.note_expired(cx, taken.clone());
+        self.note_taken(cx, taken.clone());
         for Taken { segment, key, entry } in taken {
-            if self.orders(cx, segment) {
+            if self.orders(cx, segment) && !cx.has(Planted::ExpiredUntold) {
                 self.remove_expired(cx, segment, key, Some(entry));
             }
         }
+    }
+
+    /// A segment is about to be pulled. What has expired in the store before that, its primary does not have and takes out of no
+    /// memory, and nobody who listens has ever heard of it.
+    pub(super) fn expire_loaded(&mut self, cx: &mut Cx, segment: Segment) {
+        if self.is_backed() {
+            self.expire_untold(cx, |one| one == segment, cx.now);
+        }
+    }
+
+    /// Somebody begins to listen, who has heard of nothing that has expired. Until now primaries have handed that on to nobody,
+    /// so theirs may lack it.
+    pub(super) fn expire_unheard(&mut self, cx: &mut Cx, before: Option<&Installed>) {
+        if self.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
+            let others: Vec<bool> = self.config.all_segments().map(|one| !self.orders(cx, one)).collect();
+            self.expire_untold(cx, |one| others[usize::from(one.0)], cx.now);
+        }
+    }
+
+    pub(super) fn expire_untold(&mut self, cx: &mut Cx, is_wanted: impl Fn(Segment) -> bool, now: Time) {
+        let Expired { taken, .. } = self.container.expire_in(is_wanted, now, usize::MAX);
+        self.note_taken(cx, taken);
+    }
+
+    fn note_taken(&mut self, cx: &mut Cx, taken: Vec<Taken>) {
+        // Where others have parted, what was before it must not come back from them.
+        taken.iter().for_each(|one| self.note_removal(one.segment, &one.key, one.entry.version));
+        self.note_expired(cx, taken);
     }
 
     /// A key is about to be written: if it has an entry whose time is over, that has expired before.

@@ -52,10 +52,7 @@ impl Cache {
         let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
         let before = self.installed.replace(installed);
-        // Who takes out what has expired may be another one now.
-        if let Some(next) = self.next_expiry(cx) {
-            cx.note_mortal(next);
-        }
+        self.expire_unheard(cx, before.as_ref());
         self.note_listening(cx, before.as_ref());
         self.note_callers(cx, before.as_ref());
         if cx.has(Planted::RecordsDropped) {

@@ -16,6 +16,7 @@ use super::cx::Cx;
 use crate::command::Effect;
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::operation::{Action, Change, OperationError, Write};
+use crate::planted::Planted;
 use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};
 
 impl Cache {
@@ -64,7 +65,7 @@ impl Cache {
                     self.tell_gone(cx, EventKind::Removed, Bytes::copy_from_slice(key), entry);
                 }
             }
-            Effect::InvalidateAll => self.clear_here(cx),
+            Effect::InvalidateAll if !cx.has(Planted::ClearIgnored) => self.clear_here(cx),
             _ => {}
         }
     }

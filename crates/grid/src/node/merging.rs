@@ -95,7 +95,8 @@ impl Cache {
         if !self.merges() {
             return;
         }
-        let is_parted = self.topology().is_some_and(|topology| topology.partings.len() > 1);
+        let is_parted =
+            self.frozen.is_some() || self.topology().is_some_and(|topology| topology.partings.len() > 1);
         let past = &mut self.state(segment).past;
         if is_parted {
             past.note_removal(key, version);
@@ -438,7 +439,12 @@ impl Cache {
         let past = &self.segments[usize::from(segment.0)].past;
         let own = match self.kept(cx.now, segment, key) {
             Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
-            None => past.removals.get(key).map_or(Standing::Nothing, |version| Standing::Removed(*version)),
+            // What has expired is as good as removed by who put it: what was before it must not come back.
+            None => {
+                let expired = self.container.peek(segment, key).map(|entry| entry.version);
+                let gone = past.removals.get(key).copied().max(expired);
+                gone.map_or(Standing::Nothing, Standing::Removed)
+            }
         };
         let written = match &own {
             Standing::Entry(stored) => stored.version.topology(),

@@ -253,6 +253,9 @@ impl Node {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
+        if let Some(end) = cache.container.next_expiry() {
+            self.cx.note_mortal(end);
+        }
         self.caches.insert(id, cache);
         self.work();
         Ok(())
@@ -421,14 +424,14 @@ impl Node {
         let mut is_all = true;
         for cache in self.caches.values_mut() {
             cache.expire(&mut self.cx, EXPIRE_LOOKS);
-            is_all &= cache.next_expiry(&self.cx).is_none_or(|at| at > now);
+            is_all &= !cache.may_expire(&self.cx);
         }
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
     }
 
-    /// When there may be something to take out.
+    /// When there may be something to take out; also of what others take out as long as they are primaries.
     fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.next_expiry(&self.cx)).min()?;
+        let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 

@@ -171,6 +171,7 @@ impl Cache {
             // By turns, so that givers share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
+        self.expire_loaded(cx, segment);
         let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
@@ -252,12 +253,19 @@ impl Cache {
         // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
         let tells_expired = side.is_none() && self.is_listened();
         let alive_at = if tells_expired { Time::ZERO } else { cx.now };
+        if !tells_expired {
+            // So that who pulls hears that it is gone, if others have parted.
+            self.expire_untold(cx, |one| one == segment, cx.now);
+        }
         let found = loop {
             let Ok(mut found) = self.container.chunk(segment, start, limits, alive_at) else {
                 return self.refuse(cx, from, pull);
             };
             let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
-            found.entries.retain(|(_, entry)| !(entry.is_passive() && is_over(entry)));
+            found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
+            // Nobody needs its value any more.
+            let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
+            over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
             let missing = self.fill(segment, &mut found.entries, &loaded);
             match missing.first() {
                 None => break found,
@@ -337,9 +345,16 @@ impl Cache {
                 (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
             }
         }
-        for (key, stored) in entries {
+        for (key, mut stored) in entries {
+            if cx.has(Planted::AgeForgotten) {
+                stored.age = Duration::ZERO;
+            }
             if cx.has(Planted::ChunkOverwrites) {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
+                continue;
+            }
+            if self.is_backed() && stored.is_over() {
+                self.put_over(cx, segment, &key, stored);
                 continue;
             }
             self.put_copy(cx, segment, &key, stored);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Outcome, ReadFrom, Write};
+use consort_grid::{
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Outcome, PartitionHandling, ReadFrom, Write,
+};
 
 use crate::cluster::Cluster;
 use crate::seeds::every_seed;
@@ -311,4 +313,28 @@ fn all_found(cluster: &mut Cluster, n: usize, keys: &[Bytes]) -> bool {
 fn is_held(cluster: &Cluster, n: usize, key: &[u8]) -> bool {
     let segment = cluster.config.segment_of(key);
     cluster.members[n].as_ref().is_some_and(|one| one.container.peek(segment, key).is_some())
+}
+
+/// What a side has put and what has expired there is not undone by what another side still has from before it.
+#[test]
+fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
+    let partitions = PartitionHandling::AllowReadWrites;
+    for (writer, seconds) in [(0, 1), (0, 4), (2, 1), (2, 4)] {
+        let mode = CacheMode::Replicated;
+        let config = CacheConfig { mode, partitions, ..CacheConfig::new("parted") };
+        let mut cluster = Cluster::settled(7, config, 3);
+        cluster.submit(0, Bytes::from_static(b"k"), put(Lifetime::default(), Condition::Always), TIMEOUT);
+        cluster.run(Duration::from_secs(1));
+        cluster.cut(vec![0, 0, 1]);
+        cluster.run(Duration::from_secs(3));
+        let at = cluster.submit(writer, Bytes::from_static(b"k"), put_for(1), TIMEOUT);
+        cluster.run(Duration::from_millis(1_050 * seconds));
+        assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
+        cluster.heal();
+        cluster.run(Duration::from_secs(4));
+        for n in 0..3 {
+            assert!(!found(&mut cluster, n, b"k"), "member {n}, written by {writer}, after {seconds} s");
+        }
+        assert_eq!(held(&cluster), 0);
+    }
 }
