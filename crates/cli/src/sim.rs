@@ -68,6 +68,9 @@ struct Swarm {
     /// With --grid: nobody has a store, whatever the seed draws.
     #[arg(long, requires = "grid")]
     without_stores: bool,
+    /// With --grid: clients read and write what lives for ever, whatever the seed draws.
+    #[arg(long, requires = "grid")]
+    without_habits: bool,
     /// With --grid and --seed: tells every operation, too.
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
@@ -258,6 +261,9 @@ impl Swarm {
         if self.without_stores {
             plan = plan.without_stores();
         }
+        if self.without_habits {
+            plan = plan.with_habits(grid::Habits::NONE);
+        }
         match self.seed {
             Some(seed) => {
                 let (result, story) = grid::replay(&plan, seed);
@@ -332,6 +338,7 @@ impl Swarm {
             (self.grid, " --grid"),
             (self.without_listeners, " --without-listeners"),
             (self.without_stores, " --without-stores"),
+            (self.without_habits, " --without-habits"),
         ];
         let grid: String = said.into_iter().filter_map(|(is_said, what)| is_said.then_some(what)).collect();
         format!("consort sim{grid} --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)

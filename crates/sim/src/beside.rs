@@ -99,6 +99,8 @@ struct Waiting {
     cache: CacheId,
     request: StoreRequest,
     is_refused: bool,
+    /// When it was asked for: what is to be written says how old it was then.
+    asked: Time,
 }
 
 /// What has come of a request.
@@ -256,7 +258,7 @@ impl Beside {
                 StoreRequest::Write { number, .. } if self.is_behind => Some(*number),
                 _ => None,
             };
-            self.waiting.push_back(Waiting { cache, request, is_refused });
+            self.waiting.push_back(Waiting { cache, request, is_refused, asked: now.world });
             if let Some(number) = taken {
                 node.handle_stored(now.own, cache, number, Ok(()));
             }
@@ -266,9 +268,9 @@ impl Beside {
 
     /// Carries out the next request and tells the member what came of it.
     pub fn carry_out(&mut self, node: &mut Node, now: Clocks) {
-        let Some(Waiting { cache, request, is_refused }) = self.waiting.pop_front() else { return };
+        let Some(Waiting { cache, request, is_refused, asked }) = self.waiting.pop_front() else { return };
         let is_told = self.is_behind && matches!(request, StoreRequest::Write { .. });
-        let answer = if is_refused { refusal(&request) } else { self.perform(now.world, request) };
+        let answer = if is_refused { refusal(&request) } else { self.perform(now.world, asked, request) };
         match answer {
             Answer::Stored(..) if is_told => {}
             Answer::Stored(number, result) => node.handle_stored(now.own, cache, number, result),
@@ -279,8 +281,8 @@ impl Beside {
     /// The member dies while the next request is carried out: what is done of it is done, and nobody is told. Everything else
     /// that waits is lost.
     pub fn interrupt(mut self, now: Time) {
-        if let Some(Waiting { request, is_refused: false, .. }) = self.waiting.pop_front() {
-            self.perform(now, request);
+        if let Some(Waiting { request, asked, is_refused: false, .. }) = self.waiting.pop_front() {
+            self.perform(now, asked, request);
         }
     }
 
@@ -291,20 +293,20 @@ impl Beside {
     /// The first request that the store refuses. All others were made, and it is closed.
     pub fn close(mut self, now: Time) -> Result<(), StoreFailure> {
         let mut all = Ok(());
-        while let Some(Waiting { request, .. }) = self.waiting.pop_front() {
-            if let Answer::Stored(_, result) = self.perform(now, request) {
+        while let Some(Waiting { request, asked, .. }) = self.waiting.pop_front() {
+            if let Answer::Stored(_, result) = self.perform(now, asked, request) {
                 all = all.and(result);
             }
         }
         all.and(self.store.close().map_err(|error| error.to_string().into()))
     }
 
-    fn perform(&mut self, now: Time, request: StoreRequest) -> Answer {
+    fn perform(&mut self, now: Time, asked: Time, request: StoreRequest) -> Answer {
         let told = |result: Result<(), StoreError>| result.map_err(|error| error.to_string().into());
         let answer = match request {
             StoreRequest::Write { number, segment, key, entry } => {
                 let change = match entry {
-                    Some(stored) => Change::Put(kept(now, segment, key, stored)),
+                    Some(stored) => Change::Put(kept(asked, segment, key, stored)),
                     None => Change::Remove { segment: segment.0, key },
                 };
                 Answer::Stored(number, told(self.store.store(&[change])))

@@ -7,6 +7,10 @@ use consort_group::Time;
 use crate::network::Weather;
 use crate::world::World;
 
+/// How fast the slowest clock runs, and the fastest.
+pub(crate) const SLOWEST: f64 = 0.97;
+pub(crate) const FASTEST: f64 = 1.03;
+
 /// Which faults a run may have. Each is drawn or not, per seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
@@ -192,7 +196,7 @@ impl Faults {
 
     /// A member's clock from now on, if clocks are off.
     pub(crate) fn clock_rate(&self, world: &mut World) -> f64 {
-        if self.mix.clocks { 0.97 + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
+        if self.mix.clocks { SLOWEST + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
     }
 
     /// Cuts off a random part of the members, in one direction or both.

@@ -50,6 +50,8 @@ pub(crate) struct Node {
     /// How fast its clock runs, and what it showed when the node started.
     pub(crate) rate: f64,
     pub(crate) born: Time,
+    /// What the clock of the grid's member above it showed by then.
+    pub(crate) beginning: Duration,
     /// Stopped: everything waits until it goes on.
     pub(crate) is_paused: bool,
     /// From when until when it was stopped.
@@ -126,6 +128,7 @@ impl Node {
             log: Log::default(),
             rate: 1.0,
             born: now,
+            beginning: Duration::ZERO,
             is_paused: false,
             pauses: Vec::new(),
             waiting: Vec::new(),
@@ -141,6 +144,11 @@ impl Node {
     /// What its clock shows at a time of the world.
     pub(crate) fn clock(&self, now: Time) -> Time {
         Time((now.since(self.born).as_nanos() as f64 * self.rate) as u64)
+    }
+
+    /// The same of the clock of the grid's member above its stack.
+    pub(crate) fn member_clock(&self, now: Time) -> Time {
+        self.clock(now) + self.beginning
     }
 
     /// When its clock will show a time.

@@ -67,6 +67,10 @@ enum Happening {
     Store {
         node: usize,
     },
+    /// A clear of a cache goes on.
+    Clear {
+        several: usize,
+    },
     Fault,
 }
 
@@ -161,6 +165,11 @@ impl World {
     /// Lets a member's store go on.
     pub(crate) fn store_at(&mut self, at: Time, node: usize) {
         self.at(at, Happening::Store { node });
+    }
+
+    /// Lets a clear go on.
+    pub(crate) fn clear_at(&mut self, at: Time, several: usize) {
+        self.at(at, Happening::Clear { several });
     }
 
     /// Wakes the caller up for a fault.
@@ -315,6 +324,7 @@ impl World {
             Happening::Walk { walker } => self.walk(walker),
             Happening::Hear { hearer } => self.hear(hearer),
             Happening::Store { node } => self.store_ready(node),
+            Happening::Clear { several } => self.clear(several),
             Happening::Fault => self.is_fault_due = true,
         }
         true
@@ -343,11 +353,11 @@ impl World {
         if one.is_paused {
             return;
         }
-        let own = one.clock(self.now);
+        let (own, above) = (one.clock(self.now), one.member_clock(self.now));
         if let Some(stack) = &mut one.stack {
             stack.handle_timeout(own);
             if let Some(member) = &mut one.member {
-                member.node.handle_timeout(own);
+                member.node.handle_timeout(above);
             }
             self.work(node);
         }
@@ -500,6 +510,7 @@ impl World {
         let one = &mut self.nodes[node];
         let Some(stack) = &one.stack else { return };
         let above = one.member.as_ref().and_then(|member| member.node.poll_timeout());
+        let above = above.map(|above| Time::ZERO + above.since(Time::ZERO + one.beginning));
         let Some(own) = stack.poll_timeout().into_iter().chain(above).min() else { return };
         let at = one.world_time(own).max(self.now);
         if one.wakes_at.is_none_or(|planned| at < planned) {

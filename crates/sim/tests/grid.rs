@@ -1,7 +1,12 @@
 //! Simulated grids: some seeds in every test run; `consort sim --grid` runs as many as you like.
 
 use consort_sim::Mix;
-use consort_sim::grid::{Plan, run};
+use consort_sim::grid::{Habits, Plan, run};
+
+/// Members whose clients do nothing but what they did when a seed broke a rule.
+fn plain(members: usize) -> Plan {
+    Plan::new("tcp.xml", members).with_habits(Habits::NONE)
+}
 
 #[test]
 fn grids_keep_their_guarantees() {
@@ -31,7 +36,7 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
     for (members, seed) in
         [(4, 1_010), (3, 4_058), (4, 30_164), (3, 568), (4, 1_780), (5, 70_430), (2, 70_639)]
     {
-        run(&Plan::new("tcp.xml", members).without_listeners().without_stores(), seed)
+        run(&plain(members).without_listeners().without_stores(), seed)
             .unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
@@ -42,7 +47,7 @@ fn grids_keep_their_guarantees_where_they_once_did_not() {
 #[test]
 fn sides_that_come_together_in_any_order_keep_their_guarantees() {
     for (members, seed) in [(3, 401), (3, 80_276), (4, 3_350), (6, 80_188), (6, 80_005), (4, 80_817)] {
-        run(&Plan::new("tcp.xml", members).without_listeners().without_stores(), seed)
+        run(&plain(members).without_listeners().without_stores(), seed)
             .unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
@@ -52,7 +57,7 @@ fn sides_that_come_together_in_any_order_keep_their_guarantees() {
 #[test]
 fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     for (members, seed) in [(4, 1_271), (3, 2_196), (3, 3_188), (6, 3_447), (5, 3_460), (6, 7_128)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -61,8 +66,7 @@ fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
 #[test]
 fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     for seed in [110_196, 110_348] {
-        run(&Plan::new("tcp.xml", 5).without_stores(), seed)
-            .unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(5).without_stores(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -70,8 +74,7 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
 #[test]
 fn who_has_not_heard_that_it_is_a_member_becomes_one() {
     for seed in [1_576, 1_650, 6_010, 6_595] {
-        run(&Plan::new("tcp.xml", 3).without_stores(), seed)
-            .unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(3).without_stores(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -79,13 +82,13 @@ fn who_has_not_heard_that_it_is_a_member_becomes_one() {
 /// under a topology of the same number.
 #[test]
 fn what_is_written_before_a_rebalance_is_known_is_not_lost_in_it() {
-    run(&Plan::new("tcp.xml", 3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
+    run(&plain(3).without_stores(), 130_183).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 /// The same: who had pulled a segment had an entry and no record of the write, and as the next primary carried it out again.
 #[test]
 fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
-    run(&Plan::new("tcp.xml", 4), 820_372).unwrap_or_else(|violation| panic!("{violation}"));
+    run(&plain(4), 820_372).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 /// Seeds in which the checkers asked for more than is promised: of two counters with the same value after a merge, of members
@@ -94,17 +97,31 @@ fn what_is_sent_again_is_done_once_by_who_has_just_been_given_its_segment() {
 #[test]
 fn what_is_not_promised_is_not_asked_for() {
     for (members, seed) in [(6, 190), (6, 505), (4, 80_008), (6, 80_003), (6, 80_540), (5, 80_336)] {
-        run(&Plan::new("tcp.xml", members).without_listeners().without_stores(), seed)
+        run(&plain(members).without_listeners().without_stores(), seed)
             .unwrap_or_else(|violation| panic!("{violation}"));
     }
     for (members, seed) in [(2, 99), (5, 3_175)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+/// Entries whose time was over and which stayed in memory or in a store while somebody listened, because the primary had never
+/// had them; what they had replaced, which came back at a merge, or with a segment that was on its way; and listeners that were not
+/// told of the end of what only a store had.
+#[test]
+fn entries_end_where_they_once_did_not() {
+    let habits = Habits { lifespans: true, ..Habits::NONE };
+    for (members, seed) in
+        [(3, 830_006), (2, 830_033), (4, 830_050), (3, 830_019), (3, 830_035), (4, 830_055), (4, 830_071)]
+    {
+        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
 }
 
 #[test]
 fn without_faults_everything_succeeds() {
-    let plan = Plan::new("tcp.xml", 4).with_faults(Mix::NONE);
+    let plan = plain(4).with_faults(Mix::NONE);
     for seed in 0..3 {
         let report = run(&plan, seed).unwrap_or_else(|violation| panic!("{violation}"));
         assert_eq!(report.succeeded, report.operations, "seed {seed}");
@@ -114,7 +131,7 @@ fn without_faults_everything_succeeds() {
 
 #[test]
 fn with_half_of_the_seeds_somebody_walks_through_everything() {
-    let quiet = Plan::new("tcp.xml", 3).with_faults(Mix::NONE).without_stores();
+    let quiet = plain(3).with_faults(Mix::NONE).without_stores();
     let (mut walking, mut walks) = (0, 0);
     for seed in 0..8 {
         let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
@@ -127,7 +144,7 @@ fn with_half_of_the_seeds_somebody_walks_through_everything() {
 
 #[test]
 fn with_two_of_five_seeds_somebody_listens() {
-    let quiet = Plan::new("tcp.xml", 3).with_faults(Mix::NONE);
+    let quiet = plain(3).with_faults(Mix::NONE);
     let (mut listening, mut events) = (0, 0);
     for seed in 0..10 {
         let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
@@ -143,7 +160,7 @@ fn with_two_of_five_seeds_somebody_listens() {
 
 #[test]
 fn with_two_of_five_seeds_members_have_stores() {
-    let quiet = Plan::new("tcp.xml", 3).with_faults(Mix::NONE);
+    let quiet = plain(3).with_faults(Mix::NONE);
     let (mut kept, mut beginnings, mut loads) = (0, 0, 0);
     for seed in 0..15 {
         let report = run(&quiet, seed).unwrap_or_else(|violation| panic!("{violation}"));
@@ -167,7 +184,7 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
     for (members, seed) in
         [(5, 28), (4, 28), (4, 21), (3, 1_016), (4, 1_274), (6, 2_000), (5, 1_622), (6, 510_119)]
     {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -175,9 +192,9 @@ fn stores_keep_what_is_promised_where_they_once_did_not() {
 /// another topology.
 #[test]
 fn nothing_is_kept_of_callers_that_have_gone() {
-    run(&Plan::new("tcp.xml", 4).without_stores(), 510_062).unwrap_or_else(|violation| panic!("{violation}"));
+    run(&plain(4).without_stores(), 510_062).unwrap_or_else(|violation| panic!("{violation}"));
     for (members, seed) in [(4, 700_013), (5, 700_013), (6, 700_033)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -187,17 +204,16 @@ fn nothing_is_kept_of_callers_that_have_gone() {
 #[test]
 fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     for (members, seed) in [(6, 90_028), (5, 700_104)] {
-        run(&Plan::new("tcp.xml", members).without_stores(), seed)
-            .unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members).without_stores(), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
     for (members, seed) in [(3, 6_572), (6, 131_061)] {
-        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let plan = Plan::new("tcp.xml", 3);
+    let plan = plain(3);
     let first = run(&plan, 7).unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(Ok(first.clone()), run(&plan, 7));
     let other = run(&plan, 8).unwrap_or_else(|violation| panic!("{violation}"));

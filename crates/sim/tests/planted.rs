@@ -1,5 +1,6 @@
 //! The checkers can fail: every planted bug is found. With `--nocapture` the table of docs/planted.md.
 
+use consort_sim::grid::Habits;
 use consort_sim::{GridPlanted, Plan, Planted, run};
 
 /// Seeds after which a bug counts as not found: of the rarest, for which a member has to be left out and taken in again with
@@ -45,12 +46,21 @@ fn every_planted_bug_is_found() {
 
 #[test]
 fn every_bug_planted_in_the_grid_is_found() {
-    is_found(&GridPlanted::ALL, &consort_sim::grid::Plan::new("tcp.xml", 4).without_stores());
+    is_found(&GridPlanted::ALL, &grid(Habits::NONE).without_stores());
 }
 
 #[test]
 fn every_bug_planted_about_stores_is_found() {
-    is_found(&GridPlanted::STORES, &consort_sim::grid::Plan::new("tcp.xml", 4).with_stores());
+    is_found(&GridPlanted::STORES, &grid(Habits::NONE).with_stores());
+}
+
+#[test]
+fn every_bug_planted_about_habits_of_clients_is_found() {
+    is_found(&GridPlanted::HABITS, &grid(Habits::ALL).without_stores());
+}
+
+fn grid(habits: Habits) -> consort_sim::grid::Plan {
+    consort_sim::grid::Plan::new("tcp.xml", 4).with_habits(habits)
 }
 
 fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {

@@ -10,6 +10,7 @@ use consort_group::{Address, Message};
 
 use super::Member;
 use super::history::Operation;
+use super::member::BEGINNING;
 use crate::node::Node;
 use crate::world::World;
 
@@ -41,6 +42,9 @@ impl World {
             2 => Capacity::from_thousandths(2_000),
             _ => Capacity::default(),
         };
+        if grid.habits.lifespans {
+            self.nodes[node].beginning = BEGINNING;
+        }
         let place = self.nodes[node].place;
         let capacity = match &mut grid.stores {
             Some(stores) => stores.capacity(place, capacity),
@@ -58,7 +62,7 @@ impl World {
         grid.indices.insert(address, node);
         self.nodes[node].member = Some(member);
         let opens = is_first || self.opens_alone(node);
-        let own = self.nodes[node].clock(self.now);
+        let own = self.nodes[node].member_clock(self.now);
         if let (Some(grid), Some(member)) = (&self.grid, &mut self.nodes[node].member)
             && opens
         {
@@ -68,7 +72,7 @@ impl World {
 
     /// The stack has a new view.
     pub(crate) fn view_above(&mut self, node: usize) {
-        let own = self.nodes[node].clock(self.now);
+        let own = self.nodes[node].member_clock(self.now);
         let Some(view) = self.nodes[node].view().cloned() else { return };
         let knows = |address: &Address| {
             let other = self.grid.as_ref().and_then(|grid| grid.indices.get(address));
@@ -86,8 +90,14 @@ impl World {
 
     /// A message has come for the member.
     pub(crate) fn frame_above(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
-        let own = self.nodes[node].clock(self.now);
+        let own = self.nodes[node].member_clock(self.now);
         self.note(&[self.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
+        let now = self.now;
+        if let (Some(frame), Some(transit)) =
+            (&payload, self.grid.as_mut().and_then(|grid| grid.transit.as_mut()))
+        {
+            transit.note_arrived(src, &self.nodes[node].address, frame, now);
+        }
         let Some(member) = &mut self.nodes[node].member else { return };
         let result = payload.map(|payload| member.node.handle_frame(own, src, payload));
         if !matches!(result, Some(Ok(())))
@@ -109,6 +119,9 @@ impl World {
             has_sent = true;
             if let Some(grid) = &mut self.grid {
                 grid.frames += 1;
+                if let Some(transit) = &mut grid.transit {
+                    transit.note_sent(&one.address, &frame.dest, &frame.bytes, self.now);
+                }
             }
             stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
         }
@@ -155,6 +168,7 @@ impl World {
             }
             NodeEvent::Fetched { iteration, .. } => {
                 self.fetched(node, iteration);
+                self.fetched_for_clear(node, iteration);
                 false
             }
             NodeEvent::Told { listener, .. } => {
@@ -212,6 +226,7 @@ impl World {
         self.note_left_out();
         self.judge_running();
         self.judge_walks();
+        self.judge_clears();
         if is_first {
             self.add_clients(node);
             self.add_walkers(node);
@@ -307,7 +322,7 @@ impl World {
 
     /// Begins to leave the cache; the channel follows. Returns false if there is no cache to leave.
     pub(crate) fn leave_above(&mut self, node: usize) -> bool {
-        let own = self.nodes[node].clock(self.now);
+        let own = self.nodes[node].member_clock(self.now);
         let name = self.nodes[node].name.clone();
         let Some(member) =
             self.nodes[node].member.as_mut().filter(|member| member.is_open && !member.is_left)
@@ -328,7 +343,7 @@ impl World {
     /// Begins an operation. Returns its place in the history.
     pub(crate) fn submit(&mut self, node: usize, client: Option<usize>, key: Bytes, action: Action) -> usize {
         let now = self.now;
-        let own = self.nodes[node].clock(now);
+        let own = self.nodes[node].member_clock(now);
         let (Some(grid), Some(member)) = (&mut self.grid, &mut self.nodes[node].member) else {
             return usize::MAX;
         };
@@ -392,8 +407,9 @@ impl World {
         }
         let client = operation.client;
         self.note(&[now.0, at as u64]);
-        if let Some(client) = client {
-            self.turn_over(client, at);
+        match client {
+            Some(client) => self.turn_over(client, at),
+            None => self.ended_of_several(at),
         }
     }
 }

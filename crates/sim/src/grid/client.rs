@@ -8,6 +8,7 @@ use consort_grid::{
     Action, Change, Condition, Lifetime, Outcome, PartitionHandling, ReadFrom, Stored, Write,
 };
 
+use super::habits::lifetime;
 use super::keys::{Keys, Kind, private};
 use crate::world::World;
 
@@ -33,8 +34,11 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn put(value: Bytes, condition: Condition, wants_previous: bool) -> Action {
-    let change = Change::Put { value, lifetime: Lifetime::FOREVER };
-    Action::Write(Write { condition, change, wants_previous })
+    put_for(Lifetime::FOREVER, value, condition, wants_previous)
+}
+
+fn put_for(lifetime: Lifetime, value: Bytes, condition: Condition, wants_previous: bool) -> Action {
+    Action::Write(Write { condition, change: Change::Put { value, lifetime }, wants_previous })
 }
 
 impl World {
@@ -50,7 +54,7 @@ impl World {
         }
     }
 
-    fn think(&mut self, client: usize) {
+    pub(super) fn think(&mut self, client: usize) {
         let after = self.rng.duration(Duration::ZERO, THINK * 2);
         self.turn_at(self.now + after, client);
     }
@@ -73,6 +77,9 @@ impl World {
         }
         if one.is_paused {
             return self.turn_at(self.now + PAUSE, client);
+        }
+        if decided.is_none() && self.begin_several(client) {
+            return;
         }
         let (key, action) = match decided {
             Some(decided) => decided,
@@ -98,8 +105,9 @@ impl World {
         let read = match Kind::of(&key) {
             Kind::Counter => return (key, Action::Read(ReadFrom::Primary)),
             Kind::Atom => ReadFrom::Primary,
+            Kind::Mortal if rng.chance(0.4) => ReadFrom::Primary,
             Kind::Register | Kind::Private | Kind::Steady if rng.chance(0.2) => ReadFrom::Primary,
-            Kind::Register | Kind::Private | Kind::Steady => ReadFrom::Nearest,
+            Kind::Register | Kind::Private | Kind::Steady | Kind::Mortal => ReadFrom::Nearest,
         };
         // Some need several packets.
         let size = if rng.chance(0.05) { 2_000 } else { 0 };
@@ -112,6 +120,9 @@ impl World {
                 put(value, Condition::Always, wants_previous)
             };
             return (key, action);
+        }
+        if Kind::of(&key) == Kind::Mortal {
+            return (key, self.decide_mortal(read, value, seen));
         }
         let remove = |condition| Action::Write(Write { condition, change: Change::Remove, wants_previous });
         let action = match (rng.below(20), seen) {
@@ -126,6 +137,24 @@ impl World {
             _ => remove(Condition::Always),
         };
         (key, action)
+    }
+
+    /// What lives for a while is read more than written: else it would be replaced before its time is over.
+    fn decide_mortal(&mut self, read: ReadFrom, value: Bytes, seen: Option<Stored>) -> Action {
+        let Some(grid) = &mut self.grid else { return Action::Read(read) };
+        let lifetime = lifetime(&mut grid.own);
+        let rng = &mut self.rng;
+        let wants_previous = rng.chance(0.5);
+        match (rng.below(20), seen) {
+            (0..15, _) => Action::Read(read),
+            (15 | 16, _) => put_for(lifetime, value, Condition::Always, wants_previous),
+            (17, _) => put_for(lifetime, value, Condition::Absent, wants_previous),
+            (18, Some(seen)) => put_for(lifetime, value, Condition::Version(seen.version), wants_previous),
+            (_, seen) => {
+                let condition = seen.map_or(Condition::Always, |seen| Condition::Value(seen.value));
+                Action::Write(Write { condition, change: Change::Remove, wants_previous })
+            }
+        }
     }
 
     /// A client's operation has ended.

@@ -56,8 +56,10 @@ const STEP: Duration = Duration::from_millis(10);
 pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, String> {
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
-    let mut grid =
-        Grid::new(CacheConfig::new("growth"), Keys { registers: 1, atoms: 1, counters: 1, steady: 0 });
+    let mut grid = Grid::new(
+        CacheConfig::new("growth"),
+        Keys { registers: 1, atoms: 1, counters: 1, steady: 0, mortals: 0 },
+    );
     grid.is_busy = false;
     world.grid = Some(grid);
     let now = world.now;
@@ -103,7 +105,7 @@ fn walk(world: &mut World) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);
     loop {
-        let own = world.nodes[0].clock(world.now);
+        let own = world.nodes[0].member_clock(world.now);
         let member = world.nodes[0].member.as_mut().ok_or("no member")?;
         let (node, cache) = (&mut member.node, member.cache);
         let id = match begun {

@@ -130,7 +130,7 @@ impl World {
         let Hearer { node, id, options, failed, .. } = &hearers.all[hearer];
         let (node, id, options, failed) = (*node, *id, options.clone(), failed.is_some());
         let one = &mut self.nodes[node];
-        let (own, name) = (one.clock(now), one.name.clone());
+        let (own, name) = (one.member_clock(now), one.name.clone());
         if !one.is_alive() || failed {
             return;
         }

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
     Action, Change, OperationError, Outcome, Parting, ReadFrom, Stored, Version, Write, Written,
 };
 use consort_group::Time;
+
+use super::checks::expiry::ROUNDED;
+use crate::faults::FASTEST;
 
 /// An operation as a client saw it.
 #[derive(Clone, Debug)]
@@ -74,6 +78,29 @@ impl Operation {
             Change::Put { value, .. } => Some(value),
             Change::Remove | Change::Clear => None,
         }
+    }
+
+    /// How long what it puts lives, if not for ever.
+    pub(crate) fn lifespan(&self) -> Option<Duration> {
+        match &self.write()?.change {
+            Change::Put { lifetime, .. } => lifetime.lifespan,
+            Change::Remove | Change::Clear => None,
+        }
+    }
+
+    /// From when on its key may have been absent because of it: a removal from its beginning, a put when what it put has
+    /// expired by the fastest clock.
+    pub(crate) fn absent_from(&self) -> Option<Time> {
+        if self.is_removal() {
+            return Some(self.began);
+        }
+        let least = self.lifespan()?.div_f64(FASTEST).saturating_sub(ROUNDED);
+        Some(self.began + least)
+    }
+
+    /// Whether its key may have been absent by then because of it.
+    pub(crate) fn may_be_absent(&self, by: Time) -> bool {
+        self.absent_from().is_some_and(|from| from <= by)
     }
 
     /// Whether it is a write that may have been done, or may still be done, and nobody was told.

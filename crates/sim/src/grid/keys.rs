@@ -14,6 +14,8 @@ pub(crate) struct Keys {
     pub(crate) counters: u64,
     /// Put and never removed, so that walks have something to go through.
     pub(crate) steady: u64,
+    /// Of entries that live for a while.
+    pub(crate) mortals: u64,
 }
 
 /// What a key is for.
@@ -26,6 +28,8 @@ pub(crate) enum Kind {
     Private,
     /// Put again and again, and never removed.
     Steady,
+    /// Some of what it has lives for a while.
+    Mortal,
 }
 
 impl Kind {
@@ -35,6 +39,7 @@ impl Kind {
             Some(b'c') => Self::Counter,
             Some(b'p') => Self::Private,
             Some(b'w') => Self::Steady,
+            Some(b'm') => Self::Mortal,
             _ => Self::Register,
         }
     }
@@ -57,11 +62,15 @@ impl Keys {
             atoms: rng.between(1, 6),
             counters: rng.between(1, 3),
             steady: 0,
+            mortals: 0,
         }
     }
 
     /// Some key.
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
+        if self.mortals > 0 && rng.chance(0.4) {
+            return Bytes::from(format!("m{}", rng.below(self.mortals)));
+        }
         if self.steady > 0 && rng.chance(0.1) {
             return steady(rng.below(self.steady));
         }
@@ -79,6 +88,7 @@ impl Keys {
             .chain(of('a', self.atoms))
             .chain(of('c', self.counters))
             .chain(of('w', self.steady))
+            .chain(of('m', self.mortals))
             .collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
@@ -13,14 +14,20 @@ use consort_group::{Address, Time};
 use super::stores::Opened;
 use crate::beside::Beside;
 
+/// What a member's clock shows when it begins, as in a program, where entries end: they may be older than the member.
+pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+
 /// A custom merge policy.
 pub(super) const GREATEST: &str = "greatest";
 
-/// The greatest value there is.
+/// The greatest value there is, for the rest of its life.
 fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
     let entries = others.iter().copied().chain([preferred]).flatten();
     entries
-        .map(|stored| (stored.value.clone(), stored.lifetime))
+        .map(|stored| {
+            let lifespan = stored.lifetime.lifespan.map(|lifespan| lifespan.saturating_sub(stored.age));
+            (stored.value.clone(), Lifetime { lifespan, ..stored.lifetime })
+        })
         .max_by(|(one, _), (other, _)| one.cmp(other))
 }
 

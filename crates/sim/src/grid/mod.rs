@@ -14,22 +14,26 @@ mod checks;
 mod client;
 mod growth;
 mod guards;
+mod habits;
 mod hearer;
 mod history;
 mod keys;
 mod lives;
 mod member;
 mod settle;
+mod several;
 mod stores;
 mod swarm;
+mod transit;
 mod walker;
 
 use std::collections::BTreeMap;
 
 use consort_grid::{CacheConfig, Topology};
-use consort_group::{Address, Time};
+use consort_group::{Address, Rng, Time};
 
 pub use growth::{Growth, grow};
+pub use habits::Habits;
 pub use swarm::{Plan, Report, replay, run};
 
 pub(crate) use member::Member;
@@ -38,7 +42,9 @@ use client::Client;
 use hearer::Hearers;
 use history::Operation;
 use keys::Keys;
+use several::Several;
 use stores::Stores;
+use transit::Transit;
 use walker::Walkers;
 
 /// What the world knows of the cache.
@@ -57,6 +63,13 @@ pub(crate) struct Grid {
     pub(crate) hearers: Option<Hearers>,
     /// The stores of members, if they have some.
     pub(crate) stores: Option<Stores>,
+    /// What clients do besides, and what they draw for that.
+    pub(crate) habits: Habits,
+    pub(crate) own: Rng,
+    /// What clients have done with several keys at once.
+    pub(crate) several: Vec<Several>,
+    /// How long frames were under way, if somebody has to know.
+    pub(crate) transit: Option<Transit>,
     /// Places in the history that have no end yet.
     running: Vec<usize>,
     /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
@@ -97,6 +110,10 @@ impl Grid {
             walkers: None,
             hearers: None,
             stores: None,
+            habits: Habits::NONE,
+            own: Rng::new(0),
+            several: Vec::new(),
+            transit: None,
             running: Vec::new(),
             newest: Vec::new(),
             parted: BTreeMap::new(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use consort_grid::{Action, CacheMode, Condition, ReadFrom, Segment, segment_of};
 use consort_group::Time;
 
-use super::checks::{agreement, bounds, listeners, walks};
+use super::checks::{agreement, bounds, expiry, listeners, walks};
 use super::client::{TIMEOUT, put};
 use super::keys::{private, steady};
 use crate::calm::go_on;
@@ -16,6 +16,9 @@ use crate::world::World;
 
 /// How long the first members may take, one after the other.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long owners keep what has expired, while somebody listens, if nobody tells them to take it out.
+const UNTOLD_FOR: Duration = Duration::from_secs(65);
 
 /// Waits until a member has the cache.
 pub(super) fn wait_for(world: &mut World, node: usize) -> Result<(), Broken> {
@@ -122,7 +125,13 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
 
 /// Everybody reads everything.
 pub(super) fn look(world: &mut World) -> Result<(), Broken> {
+    let has_hearers = world.grid.as_ref().is_some_and(|grid| grid.habits.lifespans && grid.hearers.is_some());
+    if has_hearers {
+        // Other owners wait for the primary to tell them, which it does not of what it never had.
+        go_on(world, UNTOLD_FOR);
+    }
     read(world)?;
+    expiry::nothing_left(world)?;
     checks::credits(world)
 }
 

@@ -269,7 +269,7 @@ impl World {
     }
 
     fn clocks(&self, node: usize) -> Clocks {
-        Clocks { own: self.nodes[node].clock(self.now), world: self.now }
+        Clocks { own: self.nodes[node].member_clock(self.now), world: self.now }
     }
 
     /// Takes what a member asks of its store. Returns whether there was something.

@@ -5,10 +5,12 @@ use std::time::Duration;
 use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 use consort_group::Rng;
 
+use super::habits::{self, Habits};
 use super::hearer::Hearers;
 use super::keys::Keys;
 use super::member::GREATEST;
 use super::stores::{self, Stores};
+use super::transit::Transit;
 use super::walker::Walkers;
 use super::{Grid, checks, lives, settle};
 use crate::calm::go_on;
@@ -26,6 +28,8 @@ pub struct Plan {
     has_listeners: bool,
     /// Whether members have stores, if not the seed says so.
     has_stores: Option<bool>,
+    /// What clients do besides, if not the seed says so.
+    habits: Option<Habits>,
     /// Whether the story tells operations, too.
     pub tells_all: bool,
     /// How long faults strike.
@@ -85,6 +89,7 @@ impl Plan {
             mix: Mix::ALL,
             has_listeners: true,
             has_stores: None,
+            habits: None,
             tells_all: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
@@ -120,6 +125,14 @@ impl Plan {
     #[must_use]
     pub fn with_stores(mut self) -> Self {
         self.has_stores = Some(true);
+        self
+    }
+
+    /// The same where clients do this besides, whatever the seed says: without, a seed that has drawn something of it is the run
+    /// that it was before there was such a thing.
+    #[must_use]
+    pub fn with_habits(mut self, habits: Habits) -> Self {
+        self.habits = Some(habits);
         self
     }
 
@@ -160,6 +173,12 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     if plan.has_stores.unwrap_or(is_drawn) && grid.config.mode != CacheMode::Invalidation {
         grid.stores = Some(Stores::draw(seed));
     }
+    let mut own = Rng::new(seed ^ habits::SEED);
+    let drawn = Habits::draw(&mut own);
+    grid.habits = plan.habits.unwrap_or(drawn);
+    grid.keys.mortals = grid.habits.mortals(&mut own);
+    grid.transit = grid.habits.lifespans.then(Transit::default);
+    grid.own = own;
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
     {
@@ -175,7 +194,10 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
         [
             (grid.is_weighted, ", weighted"),
             (grid.walkers.is_some(), ", walks"),
-            (grid.hearers.is_some(), ", listeners")
+            (grid.hearers.is_some(), ", listeners"),
+            (grid.habits.lifespans, ", lifespans"),
+            (grid.habits.clears, ", clears"),
+            (grid.habits.many, ", many keys at once")
         ]
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))

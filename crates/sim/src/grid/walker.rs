@@ -180,7 +180,7 @@ impl World {
         let Some(walkers) = &mut grid.walkers else { return };
         let Walker { node, current } = walkers.all[walker];
         let one = &mut self.nodes[node];
-        let own = one.clock(self.now);
+        let own = one.member_clock(self.now);
         if !one.is_alive() {
             walkers.all[walker].current = None;
             return;

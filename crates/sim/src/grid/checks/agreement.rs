@@ -2,6 +2,7 @@
 //! has exactly what its member's memory has, or what memory had no room for.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{CacheMode, ChunkLimits, Container, Cursor, Entry, Segment, SegmentState, Version};
@@ -9,6 +10,7 @@ use consort_group::Time;
 use consort_store::{Part, StoreError};
 
 use super::super::Member;
+use super::super::habits::SHORT_MAX;
 use crate::checks::Broken;
 use crate::world::World;
 
@@ -26,7 +28,12 @@ struct Stored {
 
 impl Stored {
     /// If the member has a store.
-    fn of(member: &Member, segment: Segment, passivation: bool) -> Result<Option<Self>, String> {
+    fn of(
+        member: &Member,
+        segment: Segment,
+        passivation: bool,
+        is_judged: impl Fn(Option<Duration>) -> bool,
+    ) -> Result<Option<Self>, String> {
         let Some(beside) = &member.beside else { return Ok(None) };
         if beside.owes_writes() {
             return Err("something waits for the store".to_owned());
@@ -35,6 +42,8 @@ impl Stored {
         let entry = |entry: Result<consort_store::Entry, StoreError>| {
             entry.map(|entry| (entry.key, (Version(entry.version), entry.value)))
         };
+        let lifespan = |entry: &consort_store::Entry| entry.times.lifespan.map(Duration::from_millis);
+        let all = all.filter(|entry| entry.as_ref().map_or(true, |entry| is_judged(lifespan(entry))));
         let entries = all.map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         Ok(Some(Self { entries, passivation }))
     }
@@ -74,6 +83,10 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     }
     let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
     let passivation = stores.is_some_and(|stores| stores.kind.passivation);
+    // While clients go on, owners take out one after the other what has expired.
+    let is_busy = world.grid.as_ref().is_some_and(|grid| grid.is_busy);
+    let is_judged =
+        |lifespan: Option<Duration>| !is_busy || lifespan.is_none_or(|lifespan| lifespan > SHORT_MAX);
     for segment in topology.current.segments() {
         let mut known: Option<(&str, Whole)> = None;
         for node in &alive {
@@ -85,10 +98,10 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
                 let what = format!("{}: segment {segment} is {state:?}, not {wanted:?}", node.name);
                 return Err(("only owners have a segment", what));
             }
-            let stored =
-                Stored::of(member, segment, passivation).map_err(|why| ("stores can be read", why))?;
+            let stored = Stored::of(member, segment, passivation, is_judged)
+                .map_err(|why| ("stores can be read", why))?;
             let own = if is_owner {
-                contents(&member.container, segment, node.clock(world.now))
+                judged(&member.container, segment, node.member_clock(world.now), is_judged)
             } else {
                 BTreeMap::new()
             };
@@ -133,7 +146,7 @@ pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
     for (topology, node) in first.into_iter().flat_map(|topology| alive().map(move |node| (topology, node))) {
         let Some(member) = &node.member else { continue };
         for segment in topology.current.segments_of(&node.address) {
-            let own = contents(&member.container, segment, node.clock(world.now));
+            let own = contents(&member.container, segment, node.member_clock(world.now));
             all.extend(own.into_iter().map(|(key, (version, _))| (key, version)));
         }
     }
@@ -141,8 +154,18 @@ pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
 }
 
 pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
+    judged(container, segment, now, |_| true)
+}
+
+fn judged(
+    container: &Container,
+    segment: Segment,
+    now: Time,
+    is_judged: impl Fn(Option<Duration>) -> bool,
+) -> Contents {
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };
     let value = |entry: &Entry| (!entry.is_passive()).then(|| entry.value.clone());
-    chunk.entries.into_iter().map(|(key, entry)| (key, (entry.version, value(&entry)))).collect()
+    let entries = chunk.entries.into_iter().filter(|(_, entry)| is_judged(entry.lifetime.lifespan));
+    entries.map(|(key, entry)| (key, (entry.version, value(&entry)))).collect()
 }

@@ -41,8 +41,8 @@ pub(crate) fn one_holder(world: &World) -> Result<(), Broken> {
     for node in world.nodes.iter().filter(|node| node.is_alive()) {
         let Some(member) = &node.member else { continue };
         for segment in (0..member.container.segment_count()).map(consort_grid::Segment) {
-            for key in
-                super::agreement::contents(&member.container, segment, node.clock(world.now)).into_keys()
+            for key in super::agreement::contents(&member.container, segment, node.member_clock(world.now))
+                .into_keys()
             {
                 if let Some(other) = holders.insert(key.clone(), &node.name) {
                     return Err(("one member has a key", format!("{key:?}: {other} and {}", node.name)));

@@ -81,10 +81,10 @@ fn place(of_key: &OfKey<'_>, operation: &Operation) -> Option<Place> {
 /// The first place from `passed` on where the key may have been absent for an operation that ended then.
 fn absent_from(of_key: &OfKey<'_>, passed: Version, end: Time) -> Option<Version> {
     let standing = of_key.done.range(..=passed).next_back();
-    if standing.is_none_or(|(_, done)| done.is_removal) || of_key.may_be_removed(end) {
+    let is_absent = standing.is_none_or(|(_, done)| done.is_removal || done.may_be_absent(end));
+    if is_absent || of_key.may_be_absent(end) {
         return Some(passed);
     }
-    let began = |operation: Option<&Operation>| operation.is_some_and(|one| one.began <= end);
-    let removals = of_key.done.range(passed..).filter(|(_, done)| done.is_removal && began(done.operation));
-    removals.map(|(version, _)| *version).next()
+    let later = of_key.done.range(passed..).filter(|(_, done)| done.may_be_absent(end));
+    later.map(|(version, _)| *version).next()
 }

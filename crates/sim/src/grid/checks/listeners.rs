@@ -73,7 +73,7 @@ fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
 fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
     // There, what others have taken away comes with the version that it had.
     let is_taken = |event: &EntryEvent| {
-        event.kind == EventKind::Removed
+        matches!(event.kind, EventKind::Removed | EventKind::Expired)
             && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
     };
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
@@ -92,7 +92,7 @@ fn in_order(world: &World, hearer: &Hearer) -> Result<(), Broken> {
         let is_absent = |kind| matches!(kind, EventKind::Removed | EventKind::Expired);
         let Some(before) = last.insert(&event.key, event) else { continue };
         let tell = || format!("{event:?} comes after {before:?} at {}", tell(world, hearer));
-        let is_again = before.kind != EventKind::Removed && is_taken(event);
+        let is_again = !is_absent(before.kind) && is_taken(event);
         if event.version < before.version || event.version == before.version && !is_again {
             return Err(("listeners are told in order, and once", tell()));
         }
@@ -120,9 +120,11 @@ fn has_previous(world: &World, hearer: &Hearer, before: &EntryEvent, event: &Ent
     if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
         return true;
     }
+    let may_be_stored = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
     let was_there = !matches!(before.kind, EventKind::Removed | EventKind::Expired);
     match &event.previous {
-        None => !was_there,
+        // What only the store has is not loaded for its end.
+        None => !was_there || event.kind == EventKind::Expired && may_be_stored,
         Some(previous) => {
             let is_known = |value: &Bytes| *value == previous.value;
             was_there && previous.version == before.version && before.value.as_ref().is_none_or(is_known)
@@ -143,9 +145,10 @@ fn is_asked_for(
     let is_invalidation = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation);
     let is_free =
         is_removal && (is_invalidation || merges::has_parted(world)) || !is_removal && event.value.is_none();
-    let is_it = |write: &&&Operation| {
-        let is_same = if is_removal { write.is_removal() } else { write.value() == event.value.as_ref() };
-        is_same && write.began <= at
+    let is_it = |write: &&&Operation| match event.kind {
+        EventKind::Expired => write.lifespan().is_some() && write.may_be_absent(at),
+        EventKind::Removed => write.is_removal() && write.began <= at,
+        _ => write.value() == event.value.as_ref() && write.began <= at,
     };
     if is_free || operations.iter().find(is_it).is_some() {
         return Ok(());

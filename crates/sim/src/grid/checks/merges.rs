@@ -45,8 +45,14 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     // What everybody has in the end, if it was looked at.
     let Some((last, _)) = last.and_then(|read| read.read()) else { return Ok(()) };
     merged.nothing_comes_back(last)?;
-    if Kind::of(key) == Kind::Private {
-        merged.one_writer(last)?;
+    match Kind::of(key) {
+        // Who clears removes it.
+        Kind::Private if world.grid.as_ref().is_none_or(|grid| !grid.habits.clears) => {
+            merged.one_writer(last)?;
+        }
+        // What has expired on one side is no change of it.
+        Kind::Mortal => return Ok(()),
+        _ => {}
     }
     merged.policy(last)
 }

@@ -11,6 +11,8 @@
 //! | where every member has its own entries, nobody reads what an acknowledged write has replaced | [`invalidation`] |
 //! | walks give what is there all the time as often as they promise, or say that owners are away | [`walks`] |
 //! | listeners are told of what is acknowledged once, in order, and of nothing else | [`listeners`] |
+//! | what was there before a clear is gone after it | [`cleared`] |
+//! | nobody is given what has expired, and nothing is left of it | [`expiry`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
 //! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
@@ -18,7 +20,9 @@
 
 pub(super) mod agreement;
 pub(super) mod bounds;
+mod cleared;
 mod counters;
+pub(super) mod expiry;
 pub(super) mod invalidation;
 mod linear;
 pub(super) mod listeners;
@@ -52,6 +56,10 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     let has_parted = merges::has_parted(world);
     for (key, operations) in by_key {
         listeners::check(world, key, &operations)?;
+        cleared::check(world, key, &operations)?;
+        if Kind::of(key) == Kind::Mortal {
+            expiry::check(world, key, &operations)?;
+        }
         if grid.config.mode == CacheMode::Invalidation {
             invalidation::check(world, key, &operations)?;
             continue;
@@ -64,14 +72,22 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         writes::check(&of_key)?;
         register::check(&of_key)?;
         walks::check(&of_key)?;
-        if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private) {
+        if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private | Kind::Mortal) {
             linear::check(&of_key)?;
         }
-        if Kind::of(key) == Kind::Counter {
+        if Kind::of(key) == Kind::Counter && !grid.habits.clears {
             counters::check(&of_key)?;
         }
     }
     Ok(())
+}
+
+impl Done<'_> {
+    /// Whether the key may have been absent by then because of it.
+    pub(super) fn may_be_absent(&self, by: Time) -> bool {
+        self.is_removal && self.operation.is_none()
+            || self.operation.is_some_and(|write| write.may_be_absent(by))
+    }
 }
 
 /// A write that was done for certain.
@@ -177,9 +193,9 @@ impl<'a> OfKey<'a> {
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// Whether a removal of which nobody was told may have been done by then.
-    pub(super) fn may_be_removed(&self, by: Time) -> bool {
-        self.operations.iter().any(|other| other.is_uncertain() && other.is_removal() && other.began <= by)
+    /// Whether a removal of which nobody was told may have been done by then, or what such a put has put may have expired.
+    pub(super) fn may_be_absent(&self, by: Time) -> bool {
+        self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }
 
     /// Whether a put of which nobody was told, and that nobody has seen, may have been done by then.

@@ -33,18 +33,15 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
             Some(stored) => stored.version >= last,
             None => {
                 let standing = of_key.done.get(&last);
-                let removals = of_key.done.range(last..).filter(|(_, done)| done.is_removal);
-                let mut removers = removals.filter_map(|(_, done)| done.operation);
+                let mut later = of_key.done.range(last..).map(|(_, done)| done);
                 // One that was under way may have been done at a primary, and undone with it, whatever it says in the end.
                 let is_under_way = |other: &&&Operation| {
-                    other.is_removal()
-                        && other.began <= ended
-                        && other.ended.is_none_or(|at| at >= read.began)
+                    other.may_be_absent(ended) && other.ended.is_none_or(|at| at >= read.began)
                 };
                 standing.is_none_or(|done| done.is_removal)
-                    || removers.any(|removal| removal.began <= ended)
+                    || later.any(|done| done.may_be_absent(ended))
                     || of_key.operations.iter().find(is_under_way).is_some()
-                    || of_key.may_be_removed(ended)
+                    || of_key.may_be_absent(ended)
             }
         };
         if !is_fresh {

@@ -69,7 +69,7 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
         return Ok(());
     }
     let segment = segment_of(of_key.key, grid.config.segments);
-    let is_steady = Kind::of(of_key.key) == Kind::Steady;
+    let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.habits.clears;
     for walk in walks(world).iter().filter(|walk| walk.publication.what != What::Count) {
         let mut times = 0;
         for (_, version, value) in walk.found.iter().filter(|(key, ..)| key == of_key.key) {
@@ -108,11 +108,11 @@ fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
 /// have been done at its primary, and undone with it, whatever it says in the end.
 fn is_there(of_key: &OfKey<'_>, walk: &Walk, ended: Time) -> bool {
     let last = of_key.acknowledged_before(walk.began);
-    let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal);
+    let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal && !done.may_be_absent(ended));
     let may_remove = |other: &&&super::Operation| {
         let is_older = other.acknowledged().is_some_and(|(version, _)| version < last);
         let is_over = other.ended.is_some_and(|at| at < walk.began) && !other.is_uncertain();
-        other.is_removal() && other.began <= ended && !is_older && !is_over
+        other.may_be_absent(ended) && !is_older && !is_over
     };
     is_put && of_key.operations.iter().find(may_remove).is_none()
 }

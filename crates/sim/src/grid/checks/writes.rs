@@ -25,9 +25,10 @@ fn saw_the_one_before(of_key: &OfKey<'_>, write: &Operation, version: Version) -
     let (Some((written, ended)), Some(asked)) = (write.written(), write.write()) else { return Ok(()) };
     let before = of_key.done.range(..version).next_back();
     let standing = before.filter(|(_, done)| !done.is_removal).map(|(version, _)| *version);
+    let may_have_expired = before.is_some_and(|(_, done)| done.may_be_absent(ended));
     let is_right = match (standing, written.was_present) {
         (None, true) => of_key.may_be_put(ended),
-        (Some(_), false) => of_key.may_be_removed(ended),
+        (Some(_), false) => may_have_expired || of_key.may_be_absent(ended),
         _ => true,
     };
     let saw = written.previous.as_ref().map(|previous| previous.version);

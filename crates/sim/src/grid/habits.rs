@@ -1,0 +1,63 @@
+//! What clients do in some runs besides reading and writing what lives for ever, one key at a time.
+//!
+//! What is drawn for that comes from randomness of its own, so that a seed without any of it is the run that it would be if
+//! there were no habits.
+
+use std::time::Duration;
+
+use consort_grid::Lifetime;
+use consort_group::Rng;
+
+/// Turns a seed into the one of what is drawn for habits.
+pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
+
+/// Keys whose entries live for a while, at most: so many that some are left alone until their time is over.
+const MORTALS_MAX: u64 = 200;
+
+/// The longest that one of them lives which is to end within the run.
+pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
+
+/// How long the others live: a run is over before.
+const LONG: Duration = Duration::from_secs(60 * 60);
+
+/// What clients do besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Habits {
+    /// Some of what they put lives for a while.
+    pub lifespans: bool,
+    /// They clear the cache now and then.
+    pub clears: bool,
+    /// They read, put and remove many keys at once.
+    pub many: bool,
+}
+
+impl Habits {
+    /// Everything.
+    pub const ALL: Self = Self { lifespans: true, clears: true, many: true };
+
+    /// Nothing.
+    pub const NONE: Self = Self { lifespans: false, clears: false, many: false };
+
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let lifespans = rng.chance(0.3);
+        // Of what was added later, so that the rest is drawn as before.
+        let mut later = Rng::new(rng.clone().next_u64());
+        Self { lifespans, clears: later.chance(0.2), many: later.chance(0.3) }
+    }
+
+    /// How many keys there are whose entries live for a while.
+    pub(super) fn mortals(self, rng: &mut Rng) -> u64 {
+        let count = rng.between(20, MORTALS_MAX);
+        if self.lifespans { count } else { 0 }
+    }
+}
+
+/// How long an entry of such a key lives. In whole milliseconds, as stores keep it.
+pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
+    let lifespan = match rng.below(10) {
+        0..7 => Some(Duration::from_millis(rng.between(200, SHORT_MAX.as_millis() as u64))),
+        7 => Some(LONG),
+        _ => None,
+    };
+    Lifetime { lifespan, max_idle: None }
+}

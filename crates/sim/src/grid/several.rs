@@ -1,0 +1,214 @@
+//! What clients do with several keys at once: reading, putting or removing many of them, and clearing the cache, as `cache`
+//! does it: many operations that are under way together, and for a clear a walk through all keys and their removals.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheMode, Change, Condition, IterationId, Next, Outcome, Publication, ReadFrom, What, Write,
+};
+use consort_group::Time;
+
+use super::client::put;
+use super::keys::Kind;
+use crate::world::World;
+
+/// How likely a client's next turn is one with many keys, and how many they are at most.
+const MANY: f64 = 0.03;
+const MANY_MAX: u64 = 20;
+
+/// How likely it is a clear.
+const CLEAR: f64 = 0.004;
+
+/// Keys that a clear fetches at a time.
+const CLEAR_AT_ONCE: usize = 16;
+
+/// How often somebody who clears looks whether its member goes on.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Something with several keys.
+pub(crate) struct Several {
+    client: usize,
+    pub(crate) node: usize,
+    pub(crate) began: Time,
+    /// When it was acknowledged, if it was.
+    pub(crate) ended: Option<Time>,
+    pub(crate) is_clear: bool,
+    /// The rest of the keys, if it is a clear.
+    walk: Option<IterationId>,
+    /// Places of its operations in the history that have no end yet.
+    left: BTreeSet<usize>,
+    is_over: bool,
+    is_failed: bool,
+    /// Whether somebody may have given it keys who was left out and did not know it.
+    pub(crate) is_excused: bool,
+}
+
+impl World {
+    /// It is a client's turn: perhaps it does something with several keys.
+    pub(super) fn begin_several(&mut self, client: usize) -> bool {
+        let Some(grid) = &mut self.grid else { return false };
+        let is_clear = grid.habits.clears && grid.own.chance(CLEAR);
+        if !is_clear && !(grid.habits.many && grid.own.chance(MANY)) {
+            return false;
+        }
+        let node = grid.clients[client].node;
+        let nth = grid.several.len();
+        grid.several.push(Several {
+            client,
+            node,
+            began: self.now,
+            ended: None,
+            is_clear,
+            walk: None,
+            left: BTreeSet::new(),
+            is_over: false,
+            is_failed: false,
+            is_excused: false,
+        });
+        if is_clear {
+            self.begin_clear(nth);
+        } else {
+            self.begin_many(nth);
+        }
+        true
+    }
+
+    fn begin_many(&mut self, nth: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let (keys, rng) = (grid.keys, &mut grid.own);
+        let (count, what) = (rng.between(2, MANY_MAX), rng.below(4));
+        let all: Vec<Bytes> = (0..count).map(|_| keys.any(rng)).collect();
+        // Others have a writer of their own, or are counted.
+        let free = |key: &Bytes| matches!(Kind::of(key), Kind::Register | Kind::Atom | Kind::Mortal);
+        for key in all.into_iter().filter(free) {
+            let value = self.grid.as_ref().map_or(0, |grid| grid.history.len());
+            let action = match what {
+                0 => remove(),
+                1 | 2 => put(Bytes::from(format!("v{value}")), Condition::Always, false),
+                _ => Action::Read(ReadFrom::Primary),
+            };
+            self.submit_of(nth, key, action);
+        }
+        self.go_on_several(nth);
+    }
+
+    fn begin_clear(&mut self, nth: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let node = grid.several[nth].node;
+        if grid.config.mode == CacheMode::Invalidation {
+            let (condition, change) = (Condition::Always, Change::Clear);
+            self.submit_of(
+                nth,
+                Bytes::new(),
+                Action::Write(Write { condition, change, wants_previous: false }),
+            );
+            return self.go_on_several(nth);
+        }
+        let keys = Publication { what: What::Keys, batch: CLEAR_AT_ONCE, ..Publication::default() };
+        let member = self.nodes[node].member.as_mut();
+        let walk = member.and_then(|member| member.node.iterate(member.cache, keys).ok());
+        let several = &mut grid.several[nth];
+        several.is_failed = walk.is_none();
+        several.walk = walk;
+        self.judge_several(nth);
+        self.clear_at(self.now, nth);
+    }
+
+    /// Something has come for a clear that waits.
+    pub(super) fn fetched_for_clear(&mut self, node: usize, iteration: IterationId) {
+        let several = self.grid.iter().flat_map(|grid| &grid.several);
+        let found = several.enumerate().find(|(_, one)| one.node == node && one.walk == Some(iteration));
+        if let Some((nth, _)) = found {
+            self.clear_at(self.now, nth);
+        }
+    }
+
+    /// A clear goes on.
+    pub(crate) fn clear(&mut self, nth: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let several = &mut grid.several[nth];
+        let one = &mut self.nodes[several.node];
+        if one.is_paused {
+            return self.clear_at(self.now + PAUSE, nth);
+        }
+        let own = one.member_clock(self.now);
+        let Some(member) = one.member.as_mut().filter(|_| one.stack.is_some()) else { return };
+        if let (Some(walk), true) = (several.walk, several.left.is_empty()) {
+            match member.node.take(own, member.cache, walk) {
+                Ok(Next::Items(items)) => {
+                    let keys: Vec<Bytes> = items.into_iter().map(|item| item.key).collect();
+                    keys.into_iter().for_each(|key| self.submit_of(nth, key, remove()));
+                    self.clear_at(self.now, nth);
+                }
+                Ok(Next::Nothing) => {}
+                Ok(Next::End { .. }) => several.walk = None,
+                Err(_) => (several.walk, several.is_failed) = (None, true),
+            }
+        }
+        self.judge_several(nth);
+        self.go_on_several(nth);
+        let node = self.grid.as_ref().map_or(0, |grid| grid.several[nth].node);
+        self.work(node);
+    }
+
+    fn submit_of(&mut self, nth: usize, key: Bytes, action: Action) {
+        let Some(node) = self.grid.as_ref().map(|grid| grid.several[nth].node) else { return };
+        let at = self.submit(node, None, key, action);
+        let Some(grid) = &mut self.grid else { return };
+        match grid.history.get(at).map(|operation| operation.result.as_ref()) {
+            Some(None) => drop(grid.several[nth].left.insert(at)),
+            Some(Some(Err(_))) => grid.several[nth].is_failed = true,
+            _ => {}
+        }
+    }
+
+    /// An operation has ended that is perhaps one of several.
+    pub(super) fn ended_of_several(&mut self, at: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let Some(nth) = grid.several.iter().rposition(|one| one.left.contains(&at)) else { return };
+        let is_done = matches!(&grid.history[at].result, Some(Ok(Outcome::Read(_) | Outcome::Written(_))));
+        let several = &mut grid.several[nth];
+        several.left.remove(&at);
+        several.is_failed |= !is_done;
+        if several.walk.is_some() && several.left.is_empty() {
+            return self.clear_at(self.now, nth);
+        }
+        self.go_on_several(nth);
+    }
+
+    fn go_on_several(&mut self, nth: usize) {
+        let Some(grid) = &mut self.grid else { return };
+        let several = &mut grid.several[nth];
+        if several.is_over || several.walk.is_some() || !several.left.is_empty() {
+            return;
+        }
+        several.is_over = true;
+        several.ended = (!several.is_failed).then_some(self.now);
+        let client = several.client;
+        self.judge_several(nth);
+        self.think(client);
+    }
+
+    /// Looks which clears under way may be given keys by somebody who was left out.
+    pub(super) fn judge_clears(&mut self) {
+        let several = self.grid.iter().flat_map(|grid| grid.several.iter().enumerate());
+        let open: Vec<usize> =
+            several.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();
+        open.into_iter().for_each(|nth| self.judge_several(nth));
+    }
+
+    fn judge_several(&mut self, nth: usize) {
+        let Some(node) = self.grid.as_ref().map(|grid| grid.several[nth].node) else { return };
+        let givers = self.givers(node);
+        let Some(grid) = &mut self.grid else { return };
+        let is_excused = givers.iter().any(|giver| grid.left_out.contains_key(giver));
+        grid.several[nth].is_excused |= is_excused;
+    }
+}
+
+fn remove() -> Action {
+    let (condition, change) = (Condition::Always, Change::Remove);
+    Action::Write(Write { condition, change, wants_previous: false })
+}
