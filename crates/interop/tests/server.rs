@@ -49,6 +49,8 @@ fn caches_are_made_and_filled_by_hand() {
         assert_eq!(done(&["alter", "shop", "expiration.lifespan", "-1"]), nothing(0));
         let (_, complaint, code) = cache(&["alter", "shop", "owners", "3"]);
         assert!(code == 2 && complaint.contains("owners: it cannot be changed while"), "{code}: {complaint}");
+        assert_eq!(done(&["alias", "stock", "shop"]), nothing(0));
+        assert_eq!(done(&["get", "stock", "apples"]), ("3".to_owned(), 0));
         assert_eq!(done(&["clear", "shop"]), nothing(0));
         assert_eq!(done(&["size", "shop"]), ("0\n".to_owned(), 0));
         assert_eq!(done(&["drop", "shop"]), nothing(0));

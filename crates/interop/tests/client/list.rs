@@ -124,6 +124,16 @@ async fn administration(client: &Client) {
     for (attribute, value) in [("clustering.owners", "3"), ("mine", "3"), ("expiration.lifespan", "soon")] {
         assert!(admin.set_attribute(CACHE, attribute, value).await.is_err(), "{attribute}");
     }
+    admin.set_attribute(CACHE, "aliases", "its-alias").await.unwrap();
+    admin.assign_alias("its-alias", CACHE).await.unwrap();
+    client.raw("its-alias").ping().await.unwrap();
+    assert!(admin.assign_alias("its-alias", "no-cache").await.is_err(), "there is none");
+    admin.create_template("mine", DISTRIBUTED).await.unwrap();
+    admin.create_from("made", "mine").await.unwrap();
+    client.raw("made").ping().await.unwrap();
+    admin.remove_template("mine").await.unwrap();
+    assert!(admin.create_from("another", "mine").await.is_err(), "the template is gone");
+    admin.remove("made").await.unwrap();
 }
 
 async fn one_key(cache: &RawCache) {
