@@ -50,7 +50,7 @@ impl World {
     pub(super) fn begin_several(&mut self, client: usize) -> bool {
         let Some(grid) = &mut self.grid else { return false };
         let is_clear = grid.habits.clears && grid.own.chance(CLEAR);
-        if !is_clear && !(grid.habits.many && grid.own.chance(MANY)) {
+        if !(is_clear || grid.habits.many && grid.own.chance(MANY)) {
             return false;
         }
         let node = grid.clients[client].node;
