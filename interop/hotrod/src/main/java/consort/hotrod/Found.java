@@ -14,10 +14,8 @@ import org.infinispan.client.hotrod.configuration.ConfigurationBuilder;
 import org.infinispan.client.hotrod.exceptions.HotRodClientException;
 import org.infinispan.client.hotrod.filter.Filters;
 import org.infinispan.commons.api.query.Query;
-import org.infinispan.commons.configuration.StringConfiguration;
 import org.infinispan.commons.marshall.ProtoStreamMarshaller;
 import org.infinispan.commons.util.CloseableIterator;
-import org.infinispan.protostream.schema.Schema;
 
 /** Tells what a walk gives over what queries find: SERVERS INTELLIGENCE VERSION CACHE. With one argument more also of wrong ones. */
 public final class Found {
@@ -45,9 +43,7 @@ public final class Found {
         Items.register(marshaller.getSerializationContext());
         ConfigurationBuilder settings = Application.settings(args[0], args[1], args[2]);
         try (RemoteCacheManager manager = new RemoteCacheManager(settings.marshaller(marshaller).build())) {
-            manager.administration().schemas().createOrUpdate(Schema.buildFromStringContent(Items.NAME, Items.SCHEMA));
-            RemoteCache<Object, Object> cache =
-                manager.administration().getOrCreateCache(args[3], new StringConfiguration(Queries.definition(args[3])));
+            RemoteCache<Object, Object> cache = Queries.opened(manager, args[3]);
             Queries.fill(cache);
             for (String text : QUERIES) {
                 say(cache, text, cache.query(text), 3);

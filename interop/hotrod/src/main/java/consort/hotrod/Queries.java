@@ -28,9 +28,7 @@ public final class Queries {
         Items.register(marshaller.getSerializationContext());
         ConfigurationBuilder settings = Application.settings(args[0], args[1], args[2]);
         try (RemoteCacheManager manager = new RemoteCacheManager(settings.marshaller(marshaller).build())) {
-            manager.administration().schemas().createOrUpdate(Schema.buildFromStringContent(Items.NAME, Items.SCHEMA));
-            RemoteCache<Object, Object> cache =
-                manager.administration().getOrCreateCache(args[4], new StringConfiguration(definition(args[4])));
+            RemoteCache<Object, Object> cache = opened(manager, args[4]);
             fill(cache);
             for (String line : Files.readAllLines(Path.of(args[3]))) {
                 if (line.isBlank() || line.startsWith("//") || line.startsWith(" ")) {
@@ -50,9 +48,12 @@ public final class Queries {
     }
 
     /** A cache of entities. */
-    static String definition(String name) {
-        return "<distributed-cache name=\"" + name + "\"><encoding media-type=\"application/x-protostream\"/>"
+    /** A cache of items, made if it is not there, with their schema. */
+    static RemoteCache<Object, Object> opened(RemoteCacheManager manager, String name) {
+        manager.administration().schemas().createOrUpdate(Schema.buildFromStringContent(Items.NAME, Items.SCHEMA));
+        String definition = "<distributed-cache name=\"" + name + "\"><encoding media-type=\"application/x-protostream\"/>"
             + "</distributed-cache>";
+        return manager.administration().getOrCreateCache(name, new StringConfiguration(definition));
     }
 
     static void fill(RemoteCache<Object, Object> cache) {

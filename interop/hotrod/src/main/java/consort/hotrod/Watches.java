@@ -18,11 +18,9 @@ import org.infinispan.client.hotrod.exceptions.HotRodClientException;
 import org.infinispan.client.hotrod.filter.Filters;
 import org.infinispan.commons.api.query.ContinuousQuery;
 import org.infinispan.commons.api.query.ContinuousQueryListener;
-import org.infinispan.commons.configuration.StringConfiguration;
 import org.infinispan.commons.marshall.ProtoStreamMarshaller;
 import org.infinispan.protostream.ProtobufUtil;
 import org.infinispan.protostream.SerializationContext;
-import org.infinispan.protostream.schema.Schema;
 import org.infinispan.query.remote.client.FilterResult;
 
 /** Tells what queries tell that go on: SERVERS INTELLIGENCE VERSION CACHE. */
@@ -37,9 +35,7 @@ public final class Watches {
         Items.register(context);
         ConfigurationBuilder settings = Application.settings(args[0], args[1], args[2]);
         try (RemoteCacheManager manager = new RemoteCacheManager(settings.marshaller(marshaller).build())) {
-            manager.administration().schemas().createOrUpdate(Schema.buildFromStringContent(Items.NAME, Items.SCHEMA));
-            RemoteCache<Object, Object> cache =
-                manager.administration().getOrCreateCache(args[3], new StringConfiguration(Queries.definition(args[3])));
+            RemoteCache<Object, Object> cache = Queries.opened(manager, args[3]);
             continuous(cache);
             filtered(cache);
         }
