@@ -119,6 +119,14 @@ fn entries_end_where_they_once_did_not() {
     }
 }
 
+/// What had been written before everybody was killed, had not come to all owners, and was over when they came back: one owner
+/// took what it had replaced for gone, and another one had it.
+#[test]
+fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
+    run(&Plan::new("tcp.xml", 6).with_habits(Habits::ALL), 833_040)
+        .unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 #[test]
 fn without_faults_everything_succeeds() {
     let plan = plain(4).with_faults(Mix::NONE);

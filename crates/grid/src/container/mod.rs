@@ -404,6 +404,11 @@ impl Container {
         expired
     }
 
+    /// Forgets that a key was removed, or has expired, while its segment was received: others may have what was before.
+    pub(crate) fn forget_removal(&self, segment: Segment, key: &[u8]) {
+        self.update(segment, |table| table.forget_removal(key));
+    }
+
     /// No entry expires before this; none if no entry has a lifetime. It costs a load per segment.
     pub fn next_expiry(&self) -> Option<Time> {
         self.next_expiry_in(|_| true)

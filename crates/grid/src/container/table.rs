@@ -406,6 +406,10 @@ impl Table {
         stored.filter(|stored| !stored.is_expired(now)).map(|stored| stored.entry())
     }
 
+    pub(super) fn forget_removal(&mut self, key: &[u8]) {
+        self.contents.forget_removal(key);
+    }
+
     /// Takes what has expired, looking at no more than `looks` deadlines, of which it tells how many are left.
     pub(super) fn expire(
         &mut self,

@@ -16,6 +16,7 @@ use crate::container::{Expired, Taken};
 use crate::event::EventKind;
 use crate::operation::ago;
 use crate::planted::Planted;
+use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
 /// How long another owner keeps what has expired and the primary does not take out: by then it is lost, and another one told
@@ -99,6 +100,10 @@ impl Cache {
     }
 
     fn note_taken(&mut self, cx: &mut Cx, taken: Vec<Taken>) {
+        // Of another life, and perhaps never acknowledged: who has no more than what was before it must not differ.
+        if self.topology().is_none_or(|topology| topology.phase == Phase::Restoring) {
+            taken.iter().for_each(|one| self.container.forget_removal(one.segment, &one.key));
+        }
         // Where others have parted, what was before it must not come back from them.
         taken.iter().for_each(|one| self.note_removal(one.segment, &one.key, one.entry.version));
         self.note_expired(cx, taken);

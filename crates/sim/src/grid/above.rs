@@ -351,6 +351,7 @@ impl World {
         grid.history.push(Operation {
             node,
             client,
+            is_of_several: false,
             key: key.clone(),
             action: action.clone(),
             began: now,

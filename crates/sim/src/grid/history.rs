@@ -19,6 +19,8 @@ pub(crate) struct Operation {
     pub(crate) node: usize,
     /// Who waits for it, if somebody does.
     pub(crate) client: Option<usize>,
+    /// Whether it is one of several of a client, who waits for all of them.
+    pub(crate) is_of_several: bool,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) began: Time,
@@ -59,6 +61,11 @@ impl Operation {
             (Some(Ok(Outcome::Written(written))), Some(ended)) => Some((written, ended)),
             _ => None,
         }
+    }
+
+    /// Whether nobody has asked for it but who looks what there is in a quiet cluster.
+    pub(crate) fn is_look(&self) -> bool {
+        self.client.is_none() && !self.is_of_several
     }
 
     /// The version of what a write has changed, if it was acknowledged and has changed something.

@@ -157,6 +157,9 @@ impl World {
         let Some(node) = self.grid.as_ref().map(|grid| grid.several[nth].node) else { return };
         let at = self.submit(node, None, key, action);
         let Some(grid) = &mut self.grid else { return };
+        if let Some(operation) = grid.history.get_mut(at) {
+            operation.is_of_several = true;
+        }
         match grid.history.get(at).map(|operation| operation.result.as_ref()) {
             Some(None) => drop(grid.several[nth].left.insert(at)),
             Some(Some(Err(_))) => grid.several[nth].is_failed = true,

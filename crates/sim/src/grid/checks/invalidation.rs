@@ -24,7 +24,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let Some(writer) = writers.find(|write| write.began <= ended) else {
             return Err(("what is read was written", tell(world, key, read)));
         };
-        let is_judged = if has_parted { read.client.is_none() } else { !read.is_excused };
+        let is_judged = if has_parted { read.is_look() } else { !read.is_excused };
         let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
         let mut newer = acknowledged.iter().filter(|other| other.began > written);
         if let Some(newer) = newer.find(|other| other.ended.is_some_and(|at| at < read.began)) {

@@ -39,7 +39,7 @@ struct Merged<'a> {
 }
 
 pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
-    let last = operations.iter().rev().find(|one| one.client.is_none() && one.read().is_some());
+    let last = operations.iter().rev().find(|one| one.is_look() && one.read().is_some());
     let merged = Merged { world, key, operations };
     merged.is_written()?;
     // What everybody has in the end, if it was looked at.
