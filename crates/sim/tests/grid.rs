@@ -70,6 +70,12 @@ fn topologies_of_one_number_and_merges_under_way_keep_their_guarantees() {
     }
 }
 
+/// The same: of two topologies of one number, the primary's was without a member with listeners that it had found deaf.
+#[test]
+fn who_is_told_by_another_owner_is_waited_for_though_the_primary_has_given_it_up() {
+    run(&plain(3), 841_036).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// The same: a member that had never heard that it is one counted as one that had lost what it was told.
 #[test]
 fn who_has_not_heard_that_it_is_a_member_becomes_one() {

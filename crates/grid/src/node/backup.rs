@@ -11,7 +11,7 @@ use crate::{Segment, Version};
 
 impl Cache {
     /// The primary of the topology `topology` has written something.
-    pub(super) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, backup: Backup) {
+    pub(super) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut backup: Backup) {
         let segment = backup.segment;
         let Some(installed) = &self.installed else { return };
         let epoch = installed.topology.epoch(segment);
@@ -24,7 +24,7 @@ impl Cache {
             return;
         }
         if self.is_listened() {
-            self.pass_on(cx, &backup);
+            self.pass_on(cx, &mut backup);
         }
         let Backup { mut operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
             backup;

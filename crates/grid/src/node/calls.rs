@@ -43,6 +43,8 @@ pub(crate) struct InFlight {
 #[derive(Default)]
 struct Acks {
     epoch: u32,
+    /// The most that anybody has said there are to be.
+    needed: u16,
     from: SmallVec<[Address; 2]>,
     outcome: Option<Outcome>,
 }
@@ -141,7 +143,8 @@ impl InFlight {
         if ack.outcome.is_some() {
             acks.outcome = ack.outcome;
         }
-        if acks.from.len() >= usize::from(ack.acks) { acks.outcome.take() } else { None }
+        acks.needed = acks.needed.max(ack.acks);
+        if acks.from.len() >= usize::from(acks.needed) { acks.outcome.take() } else { None }
     }
 }
 
@@ -279,6 +282,17 @@ mod tests {
 
     fn ack(number: u64, epoch: u32, outcome: Option<Outcome>) -> Ack {
         Ack { number, epoch, acks: 2, outcome }
+    }
+
+    #[test]
+    fn as_many_are_waited_for_as_anybody_has_said() {
+        let mut calls = Calls::default();
+        let number = calls.open(call());
+        calls.ack(&member(1), Ack { acks: 3, ..ack(number, 1, Some(Outcome::Read(None))) });
+        calls.ack(&member(2), ack(number, 1, None));
+        assert_eq!(calls.finished.len(), 0);
+        calls.ack(&member(3), ack(number, 1, None));
+        assert_eq!(calls.finished.len(), 1);
     }
 
     #[test]

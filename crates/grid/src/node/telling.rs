@@ -154,8 +154,9 @@ impl Cache {
         }
     }
 
-    /// As a write owner that has been told by the primary.
-    pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &Backup) {
+    /// As a write owner that has been told by the primary. The caller waits for all who are told here: the primary may have
+    /// counted fewer, under a topology of the same number that it has made apart, without a member that it found deaf.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &mut Backup) {
         // What a merge brings has versions of another side; when it is over, listeners are told of a gap.
         if matches!(backup.effect, Effect::Nothing | Effect::Copy(_)) {
             return;
@@ -165,8 +166,11 @@ impl Cache {
             self.tell_here(cx, tell);
         }
         if self.teller(backup.segment) == Some(&cx.local) {
+            let apart = self.listening_apart(backup.segment);
+            let owners = self.write_owners(backup.segment).count() - usize::from(!self.is_backed());
+            backup.acks = backup.acks.max((owners + apart.len()) as u16);
             let silent = Backup { tells: false, ..backup.clone() };
-            self.tell_others(cx, &silent, &self.listening_apart(backup.segment));
+            self.tell_others(cx, &silent, &apart);
         }
     }
 
