@@ -139,7 +139,12 @@ enum Verb {
     ///
     /// Who uses the name goes on with the other cache, on all servers within moments, and does not miss it meanwhile. With users, it
     /// is for the roles deployer and admin.
-    Alias { alias: String, cache: String },
+    Alias {
+        /// The other name.
+        alias: String,
+        /// The cache's name.
+        cache: String,
+    },
     /// Goes on without servers that have crashed, where too many did at once.
     ///
     /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on

@@ -48,7 +48,8 @@ impl Compiled {
         Some((told_of, order))
     }
 
-    /// What a walk tells of a row of [`Plan::row`]: what is selected, each wrapped, or the entity; nothing if it is no such row.
+    /// What a walk tells of a row of [`Plan::row`](crate::Plan::row): what is selected, each wrapped, or the entity; nothing if it
+    /// is no such row.
     pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Option<C> {
         let Answer::Rows { told, .. } = &self.answer else { return None };
         let cells = cells(row, self.plan.columns.len())?;
