@@ -19,6 +19,7 @@
 //! is left.
 
 mod ahead;
+mod arrivals;
 mod bound;
 mod cursor;
 mod entry;

@@ -107,6 +107,26 @@ impl Cache {
         }
     }
 
+    /// Writes what an owner has of a segment, each unless something as new is known.
+    pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: Vec<(Bytes, Stored)>) {
+        let now = cx.now;
+        if self.is_backed() || self.container.bound().is_some() {
+            for (key, stored) in copies {
+                if self.is_backed() && stored.is_over() {
+                    self.put_over(cx, segment, &key, stored);
+                } else {
+                    self.put_copy(cx, segment, &key, stored);
+                }
+            }
+            return;
+        }
+        for (_, stored) in &copies {
+            self.note_lifetime(cx, stored.lifetime, stored.age, stored.idle);
+        }
+        let entries = copies.into_iter().map(|(key, stored)| (key, stored.into_entry(now)));
+        self.container.put_arrivals(segment, entries, now);
+    }
+
     /// Removes, unless something as new is known.
     pub(super) fn erase(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], version: Version) {
         let was_passive = self.is_backed() && self.is_passive(segment, key);

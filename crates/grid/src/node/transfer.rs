@@ -325,7 +325,7 @@ impl Cache {
         if let Some(side) = chunk.side {
             return self.handle_collected(cx, from, side, chunk);
         }
-        let Chunk { rebalance, segment, entries, next, past, is_refused, segment_bytes, .. } = chunk;
+        let Chunk { rebalance, segment, mut entries, next, past, is_refused, segment_bytes, .. } = chunk;
         let transfer = &mut self.transfer;
         if rebalance != transfer.rebalance
             || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
@@ -345,19 +345,15 @@ impl Cache {
                 (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
             }
         }
-        for (key, mut stored) in entries {
-            if cx.has(Planted::AgeForgotten) {
-                stored.age = Duration::ZERO;
-            }
-            if cx.has(Planted::ChunkOverwrites) {
+        if cx.has(Planted::AgeForgotten) {
+            entries.iter_mut().for_each(|(_, stored)| stored.age = Duration::ZERO);
+        }
+        if cx.has(Planted::ChunkOverwrites) {
+            for (key, stored) in entries {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
-                continue;
             }
-            if self.is_backed() && stored.is_over() {
-                self.put_over(cx, segment, &key, stored);
-                continue;
-            }
-            self.put_copy(cx, segment, &key, stored);
+        } else {
+            self.put_copies(cx, segment, entries);
         }
         if let Some(past) = past {
             self.state(segment).past.learn(past);
