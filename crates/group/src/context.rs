@@ -76,7 +76,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Counts of what was discarded, per layer and reason; a warning at most once a minute for each.
+/// Counts of what was discarded, per layer and reason; a warning at most once a minute for each, of duplicates for who debugs.
 #[derive(Default, Debug)]
 pub struct Drops {
     counts: BTreeMap<(&'static str, DropReason), (u64, Option<Time>)>,
@@ -98,7 +98,12 @@ impl Drops {
         *count += 1;
         if warned.is_none_or(|at| now.since(at) >= Self::WARN_INTERVAL) {
             *warned = Some(now);
-            tracing::warn!(layer, %why, count, "discarded: {}", detail());
+            // What was sent again because its acknowledgement was late is no trouble of anybody's.
+            if why == DropReason::Duplicate {
+                tracing::debug!(layer, %why, count, "discarded: {}", detail());
+            } else {
+                tracing::warn!(layer, %why, count, "discarded: {}", detail());
+            }
         }
     }
 
