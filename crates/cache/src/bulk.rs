@@ -10,7 +10,7 @@ use bytes::Bytes;
 use consort_grid::{AHEAD_MAX, Action, Change, Condition, Lookup, OperationError, Outcome, Write};
 
 use crate::cache::Cache;
-use crate::error::CacheError;
+use crate::error::{CacheError, KeyError};
 use crate::operation::Operation;
 use consort_encoding::{Decode, Encode, Encoded};
 
@@ -51,7 +51,8 @@ impl<'a, I> Future for Together<'a, I>
 where
     I: Iterator<Item = Operation<'a>> + Unpin,
 {
-    type Output = Result<Vec<Outcome>, OperationError>;
+    /// Or the place of the first one that has failed.
+    type Output = Result<Vec<Outcome>, (usize, OperationError)>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -68,7 +69,9 @@ where
         loop {
             while let Some(Place::Done(_)) = this.running.front() {
                 if let Some(Place::Done(result)) = this.running.pop_front() {
-                    this.ended.push(result?);
+                    // Those before it have ended, so there are as many.
+                    let place = this.ended.len();
+                    this.ended.push(result.map_err(|error| (place, error))?);
                 }
             }
             if this.running.len() >= WINDOW {
@@ -84,13 +87,13 @@ where
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, CacheError> {
+    async fn together(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
         Ok(Together::new(operations).await?)
     }
 
     /// What these keys have here, and the places of those that have to be read elsewhere.
-    fn get_all_here<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<Here<V>, CacheError>
+    fn get_all_here<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<Here<V>, KeyError>
     where
         Q: ?Sized + 'q,
         KE: Encode<Q>,
@@ -99,7 +102,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         let (mut values, mut elsewhere) = (Vec::new(), Vec::new());
         let mut keys = keys.into_iter();
         loop {
-            let together = keys.by_ref().take(AHEAD_MAX).map(|key| self.key(key));
+            let together = keys.by_ref().take(AHEAD_MAX).enumerate();
+            let together = together.map(|(nth, key)| self.key(key).map_err(at(values.len() + nth)));
             let together: Vec<Encoded<'_>> = together.collect::<Result<_, _>>()?;
             if together.is_empty() {
                 return Ok((values, elsewhere));
@@ -107,7 +111,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             self.opened.look_ahead(together.iter().map(Encoded::as_slice));
             for key in together {
                 let value = match self.value_here(key.as_slice()) {
-                    Lookup::Hit(value) => Some(self.decoded(value)?),
+                    Lookup::Hit(value) => Some(self.decoded(value).map_err(at(values.len()))?),
                     Lookup::Miss => None,
                     Lookup::Elsewhere => {
                         let read = Action::Read(self.options().read_from);
@@ -124,12 +128,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// That of the first key that failed, in their order. What it says of changes it says of that key: those before it are done,
-    /// and what the others were to do goes on.
+    /// That of the first key that failed, in their order, and which one that is; but what is here is read first. What it says of
+    /// changes it says of that key: those before it are done, and what the others were to do goes on.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<Option<V>>, CacheError>
+    ) -> Result<Vec<Option<V>>, KeyError>
     where
         K: Borrow<Q>,
         Q: ?Sized + 'q,
@@ -138,9 +142,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     {
         let (mut values, elsewhere) = self.get_all_here(keys)?;
         let (places, actions): (Vec<usize>, Vec<_>) = elsewhere.into_iter().unzip();
-        for (place, outcome) in places.into_iter().zip(self.together(actions).await?) {
+        let read =
+            self.together(actions).await.map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
+        for (place, outcome) in places.iter().copied().zip(read?) {
             if let Outcome::Read(Some(stored)) = outcome {
-                values[place] = Some(self.decoded(stored.value)?);
+                values[place] = Some(self.decoded(stored.value).map_err(at(place))?);
             }
         }
         Ok(values)
@@ -150,11 +156,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// As [`Cache::get_all`].
+    /// As for [`Cache::get_all`]. If a key or value cannot be encoded, nothing was begun.
     pub async fn put_all<'q, Q, W>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
-    ) -> Result<(), CacheError>
+    ) -> Result<(), KeyError>
     where
         K: Borrow<Q>,
         V: Borrow<W>,
@@ -164,8 +170,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         VE: Encode<W>,
     {
         let mut actions = Vec::new();
-        for (key, value) in entries {
-            actions.push((self.key(key)?.into_bytes(), always(self.putting(value)?)));
+        for (nth, (key, value)) in entries.into_iter().enumerate() {
+            let key = self.key(key).map_err(at(nth))?.into_bytes();
+            actions.push((key, always(self.putting(value).map_err(at(nth))?)));
         }
         self.together(actions).await.map(drop)
     }
@@ -174,24 +181,29 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// As [`Cache::get_all`].
+    /// As for [`Cache::put_all`].
     pub async fn remove_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<bool>, CacheError>
+    ) -> Result<Vec<bool>, KeyError>
     where
         K: Borrow<Q>,
         Q: ?Sized + 'q,
         KE: Encode<Q>,
     {
         let mut actions = Vec::new();
-        for key in keys {
-            actions.push((self.key(key)?.into_bytes(), always(Change::Remove)));
+        for (nth, key) in keys.into_iter().enumerate() {
+            actions.push((self.key(key).map_err(at(nth))?.into_bytes(), always(Change::Remove)));
         }
         let outcomes = self.together(actions).await?;
         let was_present = |outcome| matches!(outcome, Outcome::Written(written) if written.was_present);
         Ok(outcomes.into_iter().map(was_present).collect())
     }
+}
+
+/// What makes an error that of this key.
+fn at(nth: usize) -> impl FnOnce(CacheError) -> KeyError {
+    move |error| KeyError { nth, error }
 }
 
 fn always(change: Change) -> Action {
@@ -202,6 +214,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Removes keys as they are stored.
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
         let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
-        self.together(removals).await.map(drop)
+        Ok(self.together(removals).await.map(drop)?)
     }
 }

@@ -46,6 +46,30 @@ impl From<OperationError> for CacheError {
     }
 }
 
+/// One of several keys has failed ([`crate::Cache::get_all`], [`crate::Cache::put_all`], [`crate::Cache::remove_all`]).
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("of the keys, that at {nth}: {error}")]
+pub struct KeyError {
+    /// Its place among those that were given, from 0 on: the first that has failed, in their order.
+    pub nth: usize,
+    /// Why, and what may have been changed of this key.
+    #[source]
+    pub error: CacheError,
+}
+
+impl From<(usize, OperationError)> for KeyError {
+    fn from((nth, error): (usize, OperationError)) -> Self {
+        Self { nth, error: error.into() }
+    }
+}
+
+impl From<KeyError> for CacheError {
+    /// Whichever key it was.
+    fn from(failed: KeyError) -> Self {
+        failed.error
+    }
+}
+
 /// A cache could not be opened here.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

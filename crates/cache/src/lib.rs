@@ -99,7 +99,7 @@ pub use consort_store as store;
 pub use consort_store::{
     Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
 };
-pub use error::{CacheError, ManagerError, NotHandedOver, OpenError, StoreFault};
+pub use error::{CacheError, KeyError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
 pub use iteration::{Batch, Walk};

@@ -189,6 +189,39 @@ async fn many_keys_at_once_come_back_in_order() {
 }
 
 #[tokio::test]
+async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
+    let managers = Cluster::loopback("which").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    let long = vec![1; KEY_BYTES_MAX + 1];
+    let mut keys: Vec<Vec<u8>> = (0..3_000).map(|at| key(0, at)).collect();
+    keys[2_017].clone_from(&long);
+    keys[2_500] = long;
+    let entries = keys.iter().map(|key| (&key[..], &b"v"[..]));
+    let put = soon("put_all", caches[0].put_all(entries)).await;
+    let removed = soon("remove_all", caches[0].remove_all(keys[2_000..].iter().map(|key| &key[..]))).await;
+    for (result, at) in [(put, 2_017), (removed.map(drop), 17)] {
+        let failed = result.unwrap_err();
+        assert_eq!(failed.nth, at);
+        assert!(matches!(failed.error, CacheError::Operation(OperationError::TooLarge { .. })), "{failed}");
+        assert_eq!(
+            failed.to_string(),
+            format!("of the keys, that at {at}: key has 65537 bytes, 65536 are allowed")
+        );
+        assert_eq!(CacheError::from(failed.clone()), failed.error);
+    }
+    let before = soon("get_all", caches[1].get_all(keys[..2_000].iter().map(|key| &key[..]))).await;
+    assert!(before.expect("got").iter().all(Option::is_some), "those before it are done");
+    let numbers = soon("open", managers[0].cache::<u64, u64>("d")).await.expect("opened");
+    let texts = soon("open", managers[0].cache::<u64, String>("d")).await.expect("opened");
+    soon("put", texts.put(&1, "one")).await.expect("put");
+    soon("put", numbers.put(&2, &u64::MAX)).await.expect("put");
+    let failed = soon("get_all", texts.get_all(&[1, 3, 2])).await.unwrap_err();
+    assert_eq!(failed.nth, 2);
+    assert!(matches!(failed.error, CacheError::Encoding(_)), "{failed}");
+    close(managers).await;
+}
+
+#[tokio::test]
 async fn an_owners_get_sends_nothing() {
     let managers = Cluster::loopback("owners").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;

@@ -36,7 +36,7 @@ macro_rules! targets {
             }
 
             async fn write_all(&self, entries: &[([u8; 4], Bytes)]) -> Result<(), $error> {
-                self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await
+                Ok(self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await?)
             }
 
             fn is_uncertain(error: &$error) -> bool {
