@@ -526,7 +526,57 @@ impl UpHandler for GridHandler {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use consort_grid::{
+        Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Listen, Write,
+    };
+    use consort_group::{Address, Uuid, ViewId};
+
     use super::*;
+
+    /// What was over before a listener asks what is there is not there.
+    #[test]
+    fn who_takes_events_is_of_the_same_time_as_all_others() {
+        let member = Address::Uuid(Uuid { most: 1, least: 1 });
+        let config = CacheConfig::new("c");
+        let id = config.id();
+        let settings = ContainerSettings {
+            segment_count: config.segments,
+            bound: None,
+            is_backed: false,
+            is_shared: true,
+        };
+        let mut node = Node::new(member.clone());
+        let before = Time::ZERO + BEGINNING / 2;
+        node.handle_view(before, &View::new(ViewId { creator: member.clone(), id: 1 }, vec![member.clone()]));
+        let container = Arc::new(Container::new(&settings, 1));
+        node.open(before, config, member.into(), container).expect("a good configuration");
+        for (key, lifespan) in [("for a while", Some(BEGINNING / 4)), ("for ever", None)] {
+            let lifetime = Lifetime { lifespan, max_idle: None };
+            let change = Change::Put { value: Bytes::from_static(b"v"), lifetime };
+            let write = Write { condition: Condition::Always, change, wants_previous: false };
+            let put = node.submit(before, id, Bytes::from(key), Action::Write(write), Duration::from_secs(1));
+            put.expect("alone");
+        }
+        let options = Listen { with_state: true, ..Listen::default() };
+        let listener = node.listen(before, id, options).expect("a listener");
+        let handler = GridHandler::new(1);
+        handler.state().node = Some(node);
+        let mut keys = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            let Poll::Ready(Ok(events)) = handler.poll_events(id, listener, &mut cx) else {
+                panic!("{keys:?}")
+            };
+            for event in events {
+                match event {
+                    Event::Entry(event) => keys.push(event.key),
+                    Event::Complete => return assert_eq!(keys, [&b"for ever"[..]]),
+                    Event::Gap => panic!("{keys:?}"),
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_member_with_caches_answers_probes_keys_for_calls() {
