@@ -77,11 +77,12 @@ impl Cache {
         }
     }
 
-    /// A segment is about to be pulled. What has expired in the store before that, its primary does not have and takes out of no
-    /// memory, and nobody who listens has ever heard of it.
-    pub(super) fn expire_loaded(&mut self, cx: &mut Cx, segment: Segment) {
+    /// Segments are about to be received. What is here is what the store had of them: what has expired in it, its primary does not
+    /// have and takes out of no memory, and nobody who listens has ever heard of it. Of what comes from now on, listeners have, and
+    /// this member may be the primary that tells them of its end.
+    pub(super) fn expire_loaded(&mut self, cx: &mut Cx, segments: &[Segment]) {
         if self.is_backed() {
-            self.expire_untold(cx, |one| one == segment, cx.now);
+            self.expire_untold(cx, |one| segments.contains(&one), cx.now);
         }
     }
 

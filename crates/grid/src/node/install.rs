@@ -132,7 +132,7 @@ impl Cache {
 
     fn move_segments(&mut self, cx: &mut Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
-        let mut dropped = Vec::new();
+        let (mut dropped, mut begun) = (Vec::new(), Vec::new());
         for segment in writes.segments() {
             let has = self.container.state(segment);
             let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
@@ -141,7 +141,10 @@ impl Cache {
                 (true, _, ContainerState::Owned) => {}
                 // Who is to be read has pulled everything, or there was nothing to be had.
                 (true, ..) => self.container.own(segment),
-                (false, true, ContainerState::Absent) => self.container.receive(segment),
+                (false, true, ContainerState::Absent) => {
+                    begun.push(segment);
+                    self.container.receive(segment);
+                }
                 (false, true, _) => {}
                 (false, false, ContainerState::Absent) => {}
                 // Kept for a merge.
@@ -159,6 +162,7 @@ impl Cache {
         for segment in dropped {
             self.note_dropped(cx, segment);
         }
+        self.expire_loaded(cx, &begun);
     }
 
     /// Callers that are no members any more. Those that are away come back with what they have under way, and find its

@@ -171,7 +171,6 @@ impl Cache {
             // By turns, so that givers share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
-        self.expire_loaded(cx, segment);
         let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);

@@ -13,6 +13,7 @@ use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::Cluster;
 use crate::faults::Faults;
 use crate::listening::{Reader, put, remove};
+use crate::persistence::{config, memory_stores, start};
 use crate::seeds::every_seed;
 
 fn key(n: u64) -> Bytes {
@@ -107,6 +108,37 @@ fn what_expires_while_its_segment_moves_is_told_once() {
         reader.check_order();
         let expired = reader.entries().filter(|event| event.kind == EventKind::Expired);
         assert_eq!(expired.count(), 20, "a member joins after {pause:?}");
+    }
+}
+
+/// What comes of a segment while it is pulled is not taken for something that only a store has had, when it has to be asked for
+/// again: who becomes its primary then tells of its end.
+#[test]
+fn what_expires_while_its_segment_is_asked_for_again_is_told_once() {
+    for seed in 0..4 {
+        let stores = memory_stores(4);
+        let mut cluster = Cluster::new(seed, config());
+        for store in &stores[..3] {
+            start(&mut cluster, store, None, false);
+            cluster.run(Duration::from_millis(50));
+        }
+        cluster.run(Duration::from_secs(2));
+        let mut reader = listen(&mut cluster, 0, Listen::default());
+        // Who joins asks two of the others in vain.
+        cluster.mute.extend([(3, 1), (3, 2)]);
+        start(&mut cluster, &stores[3], None, false);
+        cluster.run(Duration::from_millis(200));
+        for n in 0..60 {
+            let lifespan = Duration::from_millis(500 + 30 * n);
+            cluster.submit(0, key(n), put("mortal", Some(lifespan)), TIMEOUT);
+        }
+        cluster.run(Duration::from_millis(1_600));
+        cluster.mute.clear();
+        cluster.run(Duration::from_secs(8));
+        reader.poll(&mut cluster);
+        reader.check_order();
+        let expired = reader.entries().filter(|event| event.kind == EventKind::Expired);
+        assert_eq!((expired.count(), reader.gaps()), (60, 0), "seed {seed}");
     }
 }
 
