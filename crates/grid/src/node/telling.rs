@@ -161,6 +161,7 @@ impl Cache {
         if matches!(backup.effect, Effect::Nothing | Effect::Copy(_)) {
             return;
         }
+        self.add_previous(cx, backup);
         if !self.listeners.is_idle() {
             let tell = copied(&Tell::of(backup));
             self.tell_here(cx, tell);
@@ -171,6 +172,23 @@ impl Cache {
             backup.acks = backup.acks.max((owners + apart.len()) as u16);
             let silent = Backup { tells: false, ..backup.clone() };
             self.tell_others(cx, &silent, &apart);
+        }
+    }
+
+    /// Says what was there before a change for those who want to know, if its primary has not: its topology of the same number may
+    /// be without them. What came before has come here, too, so this member knows.
+    fn add_previous(&self, cx: &Cx, backup: &mut Backup) {
+        if !self.tells_previous() {
+            return;
+        }
+        let kind = kind_of(Did::of(&backup.effect), backup.outcome.as_ref());
+        let Some(Outcome::Written(Written { previous: previous @ None, .. })) = &mut backup.outcome else {
+            return;
+        };
+        if kind != EventKind::Created {
+            let is_before = |entry: &crate::Entry| entry.version < backup.version && !entry.is_passive();
+            let before = self.held(backup.segment, &backup.key).filter(is_before);
+            *previous = before.map(|entry| Stored::of(entry, cx.now));
         }
     }
 
@@ -277,4 +295,95 @@ const DEAF_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 /// What an expiry writes: nothing was there any more. `previous` is what listeners are told of it.
 pub(super) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use consort_group::Uuid;
+
+    use super::*;
+    use crate::wire::FrameReader;
+    use crate::{CacheConfig, ConsistentHash, Container, ContainerSettings, Lifetime, Topology};
+
+    const SEGMENT: Segment = Segment(0);
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// What a primary sends that does not know of anybody who wants to hear what was there before.
+    fn backup(count: u64, value: Option<&'static [u8]>, was_present: bool) -> Backup {
+        let version = Version::new(1, count);
+        let (age, idle) = Default::default();
+        let put = |value| Stored {
+            value: Bytes::from_static(value),
+            version,
+            lifetime: Lifetime::FOREVER,
+            age,
+            idle,
+        };
+        let written = Written { is_done: true, was_present, version, previous: None };
+        Backup {
+            segment: SEGMENT,
+            operation: OperationId { caller: member(4), number: count },
+            finished: 1,
+            key: Bytes::from_static(b"k"),
+            version,
+            effect: value.map_or(Effect::Remove, |value| Effect::Put(put(value))),
+            acks: 1,
+            tells: true,
+            outcome: Some(Outcome::Written(written)),
+            is_silent: false,
+        }
+    }
+
+    #[test]
+    fn who_passes_a_change_on_says_what_was_there_before_if_its_primary_has_not() {
+        let hash = ConsistentHash::new(vec![member(1).into(), member(2).into()], 2, 1);
+        let primary = hash.primary(SEGMENT).expect("a primary").clone();
+        let local = hash.owners(SEGMENT).find(|owner| **owner != primary).expect("another owner").clone();
+        let mut topology = Topology::first(1, member(1).into(), 2, 1);
+        topology.current = hash;
+        let members = (1..4).map(|n| crate::topology::Membership::new(member(n).into(), 1));
+        topology.members = members.collect();
+        topology.listen(&member(3), Interest::Previous);
+        let settings = ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
+        let config = CacheConfig { segments: 1, ..CacheConfig::new("heard") };
+        let mut cache = Cache::new(config, local.clone().into(), Arc::new(Container::new(&settings, 1)));
+        let mut cx = Cx::new(local);
+        cache.install(&mut cx, topology);
+        for (count, value, was_present) in [
+            (1, Some(&b"one"[..]), false),
+            (2, Some(b"two"), true),
+            (3, None, true),
+            (4, Some(b"three"), false),
+            (5, None, false),
+        ] {
+            cache.handle_backup(&mut cx, &primary, 1, backup(count, value, was_present));
+        }
+        let mut told = Vec::new();
+        while let Some(frame) = cx.next_frame() {
+            let mut reader = FrameReader::new(frame.bytes).expect("a frame");
+            while let Some(command) = reader.next().expect("a command") {
+                if let Body::Tell(tell) = command.body {
+                    assert_eq!(frame.dest, member(3));
+                    told.push((tell.kind, tell.previous.map(|one| (one.value, one.version))));
+                }
+            }
+        }
+        let before =
+            |value: &'static str, count| Some((Bytes::from_static(value.as_bytes()), Version::new(1, count)));
+        assert_eq!(
+            told,
+            [
+                (EventKind::Created, None),
+                (EventKind::Modified, before("one", 1)),
+                (EventKind::Removed, before("two", 2)),
+                (EventKind::Created, None),
+                (EventKind::Expired, before("three", 4)),
+            ]
+        );
+    }
 }
