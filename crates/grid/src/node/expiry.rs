@@ -124,6 +124,10 @@ impl Cache {
         key: bytes::Bytes,
         expired: Option<Entry>,
     ) {
+        // Where others have parted, what was before it must not come back from them.
+        if let Some(entry) = &expired {
+            self.note_removal(segment, &key, entry.version);
+        }
         let version = self.next_version(segment);
         self.erase(cx, segment, &key, version);
         let number = self.open_own(cx, segment, &key);

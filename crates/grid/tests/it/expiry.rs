@@ -319,7 +319,9 @@ fn is_held(cluster: &Cluster, n: usize, key: &[u8]) -> bool {
 #[test]
 fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
     let partitions = PartitionHandling::AllowReadWrites;
-    for (writer, seconds) in [(0, 1), (0, 4), (2, 1), (2, 4)] {
+    let all = [(0, 1), (0, 4), (2, 1), (2, 4)];
+    let brief = Some(Duration::from_secs(1));
+    for ((writer, seconds), is_idle) in all.into_iter().flat_map(|one| [(one, false), (one, true)]) {
         let mode = CacheMode::Replicated;
         let config = CacheConfig { mode, partitions, ..CacheConfig::new("parted") };
         let mut cluster = Cluster::settled(7, config, 3);
@@ -327,13 +329,20 @@ fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
         cluster.run(Duration::from_secs(1));
         cluster.cut(vec![0, 0, 1]);
         cluster.run(Duration::from_secs(3));
-        let at = cluster.submit(writer, Bytes::from_static(b"k"), put_for(1), TIMEOUT);
+        let lifetime = match is_idle {
+            true => Lifetime { lifespan: None, max_idle: brief },
+            false => Lifetime { lifespan: brief, max_idle: None },
+        };
+        let at = cluster.submit(writer, Bytes::from_static(b"k"), put(lifetime, Condition::Always), TIMEOUT);
         cluster.run(Duration::from_millis(1_050 * seconds));
         assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
         cluster.heal();
         cluster.run(Duration::from_secs(4));
         for n in 0..3 {
-            assert!(!found(&mut cluster, n, b"k"), "member {n}, written by {writer}, after {seconds} s");
+            assert!(
+                !found(&mut cluster, n, b"k"),
+                "member {n}, written by {writer}, idle: {is_idle}, after {seconds} s"
+            );
         }
         assert_eq!(held(&cluster), 0);
     }
