@@ -83,6 +83,12 @@ pub enum Planted {
     ClearIgnored,
     /// What has expired is taken out by the primary alone, and nobody is told.
     ExpiredUntold,
+    /// An owner that is asked whether it has used an entry says that it has not.
+    UseDenied,
+    /// An entry of which somebody says when it was used is used now.
+    UseRenewed,
+    /// Who gives a segment's entries no more keeps to itself when it gave them last.
+    UsesKept,
     /// A listener is ready before all primaries have said that they tell its member.
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
@@ -121,6 +127,10 @@ impl Planted {
     /// Those that the simulator finds where clients do what they do in some runs only.
     #[cfg(feature = "planted")]
     pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
+
+    /// The same where clients put what lives as long as it is used.
+    #[cfg(feature = "planted")]
+    pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
     /// Those that the simulator finds where members have stores: those about stores, and one that it rarely finds without.
     #[cfg(feature = "planted")]

@@ -387,6 +387,9 @@ impl World {
     pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
+        if let Some(grid) = &mut self.grid {
+            grid.lost.push((node, self.now));
+        }
         self.tell_story(format!("{} crashes", self.nodes[node].name));
         self.interrupt_store(node);
         let told = self.side.gone(node);

@@ -113,13 +113,25 @@ fn what_is_not_promised_is_not_asked_for() {
 
 /// Entries whose time was over and which stayed in memory or in a store while somebody listened, because the primary had never
 /// had them; what they had replaced, which came back at a merge, or with a segment that was on its way; and listeners that were not
-/// told of the end of what only a store had.
+/// told of the end of what only a store had, or of what expired while its segment had to be asked for again, or were told of it
+/// without the value before, because the primary's own topology of that number was without them.
 #[test]
 fn entries_end_where_they_once_did_not() {
     let habits = Habits { lifespans: true, ..Habits::NONE };
-    for (members, seed) in
-        [(3, 830_006), (2, 830_033), (4, 830_050), (3, 830_019), (3, 830_035), (4, 830_055), (4, 830_071)]
+    let before = [(3, 830_006), (2, 830_033), (4, 830_050), (3, 830_019), (3, 830_035)];
+    for (members, seed) in before.into_iter().chain([(4, 830_055), (4, 830_071), (3, 830_116), (4, 830_088)])
     {
+        let plan = Plan::new("tcp.xml", members).with_habits(habits);
+        run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
+    }
+}
+
+/// Entries that live as long as they are used; with the last ones, what they had replaced came back at a merge, as the primary that
+/// had taken them out did not remember that.
+#[test]
+fn what_is_used_lives_and_what_nobody_uses_ends() {
+    let habits = Habits { idle: true, ..Habits::NONE };
+    for (members, seed) in [(2, 0), (3, 1), (4, 2), (5, 3), (3, 860_107), (5, 860_107), (6, 860_114)] {
         let plan = Plan::new("tcp.xml", members).with_habits(habits);
         run(&plan, seed).unwrap_or_else(|violation| panic!("{members} members: {violation}"));
     }
@@ -129,7 +141,7 @@ fn entries_end_where_they_once_did_not() {
 /// took what it had replaced for gone, and another one had it.
 #[test]
 fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
-    run(&Plan::new("tcp.xml", 6).with_habits(Habits::ALL), 833_040)
+    run(&Plan::new("tcp.xml", 6).with_habits(Habits { idle: false, ..Habits::ALL }), 833_040)
         .unwrap_or_else(|violation| panic!("{violation}"));
 }
 

@@ -56,7 +56,12 @@ fn every_bug_planted_about_stores_is_found() {
 
 #[test]
 fn every_bug_planted_about_habits_of_clients_is_found() {
-    is_found(&GridPlanted::HABITS, &grid(Habits::ALL).without_stores());
+    is_found(&GridPlanted::HABITS, &grid(Habits { idle: false, ..Habits::ALL }).without_stores());
+}
+
+#[test]
+fn every_bug_planted_about_what_lives_as_long_as_it_is_used_is_found() {
+    is_found(&GridPlanted::IDLE, &grid(Habits { idle: true, ..Habits::NONE }).without_stores());
 }
 
 fn grid(habits: Habits) -> consort_sim::grid::Plan {

@@ -22,6 +22,7 @@ use super::persistence::Place;
 use crate::command::{Body, Call, Used};
 use crate::container::Idle;
 use crate::operation::{Action, ReadFrom, ago};
+use crate::planted::Planted;
 use crate::{Entry, Flags, Segment, Version};
 
 /// Entries that a member asks about at a time, for each cache. What does not fit is asked when its timer or its caller
@@ -189,7 +190,8 @@ impl Cache {
         number: u64,
     ) {
         let entry = self.container.peek(segment, &key).filter(|entry| entry.version == version);
-        let used = entry.as_ref().filter(|entry| !entry.is_expired(cx.now));
+        let is_told = !cx.has(Planted::UseDenied);
+        let used = entry.as_ref().filter(|entry| is_told && !entry.is_expired(cx.now));
         let idle = used.map(|entry| cx.now.since(entry.last_used));
         let is_doubtful = entry.is_some_and(|entry| entry.is_idle(cx.now));
         if !is_doubtful || !self.is_primary(&cx.local, segment) {
@@ -209,7 +211,8 @@ impl Cache {
         if let Some(idle) = idle
             && self.container.version_of(segment, &key) == version
         {
-            self.container.touch(segment, &key, ago(cx.now, idle));
+            let at = if cx.has(Planted::UseRenewed) { cx.now } else { ago(cx.now, idle) };
+            self.container.touch(segment, &key, at);
         }
         if self.questions.open.get(&place).is_none_or(|question| question.version != version) {
             return;

@@ -14,6 +14,7 @@ use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use crate::command::{Body, Used};
 use crate::container::{ChunkLimits, Cursor};
+use crate::planted::Planted;
 use crate::{Container, Segment, Version};
 
 /// Uses that a member tells at one change of owners, about as many as it tells in 16 MB. Later ones are not told: their entries
@@ -47,7 +48,8 @@ impl Cache {
         // Who has never had an entry with a `max_idle` has nothing to tell and nothing to judge. What was loaded from a store did
         // not come as a write.
         let may_have = self.is_shared() && (self.questions.may_arise || self.is_backed());
-        let Some(installed) = self.installed.as_ref().filter(|_| may_have) else { return };
+        let is_told = may_have && !cx.has(Planted::UsesKept);
+        let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
         let topology = &installed.topology;
         let mut room = USES_MAX;
         let mut told: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();

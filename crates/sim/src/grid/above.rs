@@ -42,7 +42,7 @@ impl World {
             2 => Capacity::from_thousandths(2_000),
             _ => Capacity::default(),
         };
-        if grid.habits.lifespans {
+        if grid.habits.has_ends() {
             self.nodes[node].beginning = BEGINNING;
         }
         let place = self.nodes[node].place;
@@ -286,7 +286,10 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         for (node, is_left_out) in is_left_out.into_iter().enumerate() {
             if is_left_out {
-                grid.left_out.entry(node).or_insert(self.now);
+                grid.left_out.entry(node).or_insert_with(|| {
+                    grid.lost.push((node, self.now));
+                    self.now
+                });
             } else {
                 grid.left_out.remove(&node);
             }
@@ -314,9 +317,14 @@ impl World {
         let more = self.readers(operation.node, &operation.key);
         let is_excused =
             operation.readers.iter().chain(&more).any(|&node| self.is_left_out(node, &operation.key));
+        let is_degraded = operation.readers.iter().chain(&more).any(|&node| {
+            let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
+            topology.is_some_and(|topology| !topology.away().is_empty())
+        });
         if let Some(operation) = self.grid.as_mut().and_then(|grid| grid.history.get_mut(at)) {
             operation.readers.extend(more);
             operation.is_excused |= is_excused;
+            operation.is_degraded |= is_degraded;
         }
     }
 
@@ -359,6 +367,7 @@ impl World {
             result: None,
             readers: BTreeSet::new(),
             partings: None,
+            is_degraded: false,
             is_excused: false,
         });
         grid.running.push(at);

@@ -8,7 +8,7 @@ use consort_grid::{
     Action, Change, Condition, Lifetime, Outcome, PartitionHandling, ReadFrom, Stored, Write,
 };
 
-use super::habits::lifetime;
+use super::habits::{idle_lifetime, lifetime};
 use super::keys::{Keys, Kind, private};
 use crate::world::World;
 
@@ -107,7 +107,8 @@ impl World {
             Kind::Atom => ReadFrom::Primary,
             Kind::Mortal if rng.chance(0.4) => ReadFrom::Primary,
             Kind::Register | Kind::Private | Kind::Steady if rng.chance(0.2) => ReadFrom::Primary,
-            Kind::Register | Kind::Private | Kind::Steady | Kind::Mortal => ReadFrom::Nearest,
+            Kind::Idle if rng.chance(0.2) => ReadFrom::Primary,
+            Kind::Register | Kind::Private | Kind::Steady | Kind::Mortal | Kind::Idle => ReadFrom::Nearest,
         };
         // Some need several packets.
         let size = if rng.chance(0.05) { 2_000 } else { 0 };
@@ -121,9 +122,15 @@ impl World {
             };
             return (key, action);
         }
-        if Kind::of(&key) == Kind::Mortal {
-            return (key, self.decide_mortal(read, value, seen));
+        let lifetime = match Kind::of(&key) {
+            Kind::Mortal => self.grid.as_mut().map(|grid| lifetime(&mut grid.own)),
+            Kind::Idle => self.grid.as_mut().map(|grid| idle_lifetime(&mut grid.idle)),
+            _ => None,
+        };
+        if let Some(lifetime) = lifetime {
+            return (key, self.decide_mortal(lifetime, read, value, seen));
         }
+        let rng = &mut self.rng;
         let remove = |condition| Action::Write(Write { condition, change: Change::Remove, wants_previous });
         let action = match (rng.below(20), seen) {
             (0..8, _) => Action::Read(read),
@@ -140,9 +147,13 @@ impl World {
     }
 
     /// What lives for a while is read more than written: else it would be replaced before its time is over.
-    fn decide_mortal(&mut self, read: ReadFrom, value: Bytes, seen: Option<Stored>) -> Action {
-        let Some(grid) = &mut self.grid else { return Action::Read(read) };
-        let lifetime = lifetime(&mut grid.own);
+    fn decide_mortal(
+        &mut self,
+        lifetime: Lifetime,
+        read: ReadFrom,
+        value: Bytes,
+        seen: Option<Stored>,
+    ) -> Action {
         let rng = &mut self.rng;
         let wants_previous = rng.chance(0.5);
         match (rng.below(20), seen) {

@@ -58,7 +58,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
     let mut grid = Grid::new(
         CacheConfig::new("growth"),
-        Keys { registers: 1, atoms: 1, counters: 1, steady: 0, mortals: 0 },
+        Keys { registers: 1, atoms: 1, counters: 1, steady: 0, mortals: 0, idlers: 0 },
     );
     grid.is_busy = false;
     world.grid = Some(grid);

@@ -11,8 +11,14 @@ use consort_group::Rng;
 /// Turns a seed into the one of what is drawn for habits.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
+/// The same of what is drawn for entries that live as long as they are used.
+pub(super) const IDLE_SEED: u64 = 0x4944_4c45_4944_4c45;
+
 /// Keys whose entries live for a while, at most: so many that some are left alone until their time is over.
 const MORTALS_MAX: u64 = 200;
+
+/// Keys whose entries live as long as they are used, at most: so many that some are left alone for longer than that.
+const IDLERS_MAX: u64 = 500;
 
 /// The longest that one of them lives which is to end within the run.
 pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
@@ -29,20 +35,33 @@ pub struct Habits {
     pub clears: bool,
     /// They read, put and remove many keys at once.
     pub many: bool,
+    /// Some of what they put lives as long as somebody uses it.
+    pub idle: bool,
 }
 
 impl Habits {
     /// Everything.
-    pub const ALL: Self = Self { lifespans: true, clears: true, many: true };
+    pub const ALL: Self = Self { lifespans: true, clears: true, many: true, idle: true };
 
     /// Nothing.
-    pub const NONE: Self = Self { lifespans: false, clears: false, many: false };
+    pub const NONE: Self = Self { lifespans: false, clears: false, many: false, idle: false };
 
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let lifespans = rng.chance(0.3);
         // Of what was added later, so that the rest is drawn as before.
         let mut later = Rng::new(rng.clone().next_u64());
-        Self { lifespans, clears: later.chance(0.2), many: later.chance(0.3) }
+        let (clears, many) = (later.chance(0.2), later.chance(0.3));
+        Self { lifespans, clears, many, idle: Rng::new(later.next_u64()).chance(0.25) }
+    }
+
+    /// Whether some entries come to an end.
+    pub(super) fn has_ends(self) -> bool {
+        self.lifespans || self.idle
+    }
+
+    /// How many keys there are whose entries live as long as they are used.
+    pub(super) fn idlers(self, rng: &mut Rng) -> u64 {
+        if self.idle { rng.between(20, IDLERS_MAX) } else { 0 }
     }
 
     /// How many keys there are whose entries live for a while.
@@ -60,4 +79,15 @@ pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
         _ => None,
     };
     Lifetime { lifespan, max_idle: None }
+}
+
+/// How long an entry of a key lives that is used.
+pub(super) fn idle_lifetime(rng: &mut Rng) -> Lifetime {
+    let short = |rng: &mut Rng| Duration::from_millis(rng.between(300, SHORT_MAX.as_millis() as u64));
+    match rng.below(12) {
+        0..9 => Lifetime { lifespan: None, max_idle: Some(short(rng)) },
+        9 => Lifetime { lifespan: Some(short(rng)), max_idle: Some(short(rng)) },
+        10 => Lifetime { lifespan: None, max_idle: Some(LONG) },
+        _ => Lifetime::FOREVER,
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Change, OperationError, Outcome, Parting, ReadFrom, Stored, Version, Write, Written,
+    Action, Change, Lifetime, OperationError, Outcome, Parting, ReadFrom, Stored, Version, Write, Written,
 };
 use consort_group::Time;
 
@@ -31,6 +31,8 @@ pub(crate) struct Operation {
     pub(crate) readers: BTreeSet<usize>,
     /// The history of the topology that its member had when it ended.
     pub(crate) partings: Option<Arc<[Parting]>>,
+    /// Whether one of them knew that owners were away: of what was not used there, nobody can tell then whether it lives.
+    pub(crate) is_degraded: bool,
     /// Whether one of them was left out meanwhile and did not know it: others may have written without it.
     pub(crate) is_excused: bool,
 }
@@ -87,12 +89,22 @@ impl Operation {
         }
     }
 
-    /// How long what it puts lives, if not for ever.
-    pub(crate) fn lifespan(&self) -> Option<Duration> {
+    /// How long what it puts lives.
+    pub(crate) fn lifetime(&self) -> Option<Lifetime> {
         match &self.write()?.change {
-            Change::Put { lifetime, .. } => lifetime.lifespan,
+            Change::Put { lifetime, .. } => Some(*lifetime),
             Change::Remove | Change::Clear => None,
         }
+    }
+
+    /// The same if its end is known.
+    pub(crate) fn lifespan(&self) -> Option<Duration> {
+        self.lifetime()?.lifespan
+    }
+
+    /// How long what it puts lives at least, if that is not for ever: perhaps nobody uses it.
+    pub(crate) fn least_life(&self) -> Option<Duration> {
+        self.lifetime().and_then(least)
     }
 
     /// From when on its key may have been absent because of it: a removal from its beginning, a put when what it put has
@@ -101,7 +113,7 @@ impl Operation {
         if self.is_removal() {
             return Some(self.began);
         }
-        let least = self.lifespan()?.div_f64(FASTEST).saturating_sub(ROUNDED);
+        let least = self.least_life()?.div_f64(FASTEST).saturating_sub(ROUNDED);
         Some(self.began + least)
     }
 
@@ -130,4 +142,9 @@ impl Operation {
     pub(crate) fn is_undone(&self) -> bool {
         self.write().is_some() && matches!(self.result, Some(Err(_))) && !self.is_uncertain()
     }
+}
+
+/// When an entry's time is over that nobody uses, if ever.
+pub(crate) fn least(lifetime: Lifetime) -> Option<Duration> {
+    lifetime.lifespan.into_iter().chain(lifetime.max_idle).min()
 }

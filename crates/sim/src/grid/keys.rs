@@ -16,6 +16,8 @@ pub(crate) struct Keys {
     pub(crate) steady: u64,
     /// Of entries that live for a while.
     pub(crate) mortals: u64,
+    /// Of entries that live as long as they are used.
+    pub(crate) idlers: u64,
 }
 
 /// What a key is for.
@@ -30,6 +32,8 @@ pub(crate) enum Kind {
     Steady,
     /// Some of what it has lives for a while.
     Mortal,
+    /// Some of what it has lives as long as somebody uses it.
+    Idle,
 }
 
 impl Kind {
@@ -40,6 +44,7 @@ impl Kind {
             Some(b'p') => Self::Private,
             Some(b'w') => Self::Steady,
             Some(b'm') => Self::Mortal,
+            Some(b'i') => Self::Idle,
             _ => Self::Register,
         }
     }
@@ -63,6 +68,7 @@ impl Keys {
             counters: rng.between(1, 3),
             steady: 0,
             mortals: 0,
+            idlers: 0,
         }
     }
 
@@ -70,6 +76,9 @@ impl Keys {
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
         if self.mortals > 0 && rng.chance(0.4) {
             return Bytes::from(format!("m{}", rng.below(self.mortals)));
+        }
+        if self.idlers > 0 && rng.chance(0.4) {
+            return Bytes::from(format!("i{}", rng.below(self.idlers)));
         }
         if self.steady > 0 && rng.chance(0.1) {
             return steady(rng.below(self.steady));
@@ -89,6 +98,7 @@ impl Keys {
             .chain(of('c', self.counters))
             .chain(of('w', self.steady))
             .chain(of('m', self.mortals))
+            .chain(of('i', self.idlers))
             .collect()
     }
 }

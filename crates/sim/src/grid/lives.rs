@@ -109,9 +109,12 @@ fn kill(world: &mut World) {
 
 /// What the members have known is worth nothing any more: another life begins with other topologies.
 fn forget(world: &mut World) {
+    let (count, now) = (world.nodes.len(), world.now);
     if let Some(grid) = &mut world.grid {
         grid.newest.clear();
         grid.left_out.clear();
+        // Stores do not know when an entry was used last.
+        grid.lost.extend((0..count).map(|node| (node, now)));
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Grid {
     /// What clients do besides, and what they draw for that.
     pub(crate) habits: Habits,
     pub(crate) own: Rng,
+    /// The same for entries that live as long as they are used.
+    pub(crate) idle: Rng,
     /// What clients have done with several keys at once.
     pub(crate) several: Vec<Several>,
     /// How long frames were under way, if somebody has to know.
@@ -79,6 +81,9 @@ pub(crate) struct Grid {
     parted: BTreeMap<(u32, Address), Time>,
     /// Members that a newer topology is without, or has taken in anew, and that do not know: since when.
     left_out: BTreeMap<usize, Time>,
+    /// Members that others went on without, and when: they have crashed, or were left out. What only they have used, nobody
+    /// knows.
+    pub(crate) lost: Vec<(usize, Time)>,
     /// Sides that were merged.
     sides: checks::merges::Sides,
     /// The last node that has an address.
@@ -112,12 +117,14 @@ impl Grid {
             stores: None,
             habits: Habits::NONE,
             own: Rng::new(0),
+            idle: Rng::new(0),
             several: Vec::new(),
             transit: None,
             running: Vec::new(),
             newest: Vec::new(),
             parted: BTreeMap::new(),
             left_out: BTreeMap::new(),
+            lost: Vec::new(),
             sides: BTreeMap::new(),
             indices: BTreeMap::new(),
             is_busy: true,

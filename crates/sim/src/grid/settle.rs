@@ -125,7 +125,8 @@ pub(super) fn speak(world: &mut World) -> Result<(), Broken> {
 
 /// Everybody reads everything.
 pub(super) fn look(world: &mut World) -> Result<(), Broken> {
-    let has_hearers = world.grid.as_ref().is_some_and(|grid| grid.habits.lifespans && grid.hearers.is_some());
+    let has_hearers =
+        world.grid.as_ref().is_some_and(|grid| grid.habits.has_ends() && grid.hearers.is_some());
     if has_hearers {
         // Other owners wait for the primary to tell them, which it does not of what it never had.
         go_on(world, UNTOLD_FOR);

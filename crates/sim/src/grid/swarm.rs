@@ -177,7 +177,10 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     let drawn = Habits::draw(&mut own);
     grid.habits = plan.habits.unwrap_or(drawn);
     grid.keys.mortals = grid.habits.mortals(&mut own);
-    grid.transit = grid.habits.lifespans.then(Transit::default);
+    let mut idle = Rng::new(seed ^ habits::IDLE_SEED);
+    grid.keys.idlers = grid.habits.idlers(&mut idle);
+    grid.idle = idle;
+    grid.transit = grid.habits.has_ends().then(Transit::default);
     grid.own = own;
     grid.tells_all = plan.tells_all;
     #[cfg(feature = "planted")]
@@ -197,7 +200,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
             (grid.hearers.is_some(), ", listeners"),
             (grid.habits.lifespans, ", lifespans"),
             (grid.habits.clears, ", clears"),
-            (grid.habits.many, ", many keys at once")
+            (grid.habits.many, ", many keys at once"),
+            (grid.habits.idle, ", max_idle")
         ]
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))

@@ -11,6 +11,7 @@ use consort_store::{Part, StoreError};
 
 use super::super::Member;
 use super::super::habits::SHORT_MAX;
+use super::super::history::least;
 use crate::checks::Broken;
 use crate::world::World;
 
@@ -42,8 +43,11 @@ impl Stored {
         let entry = |entry: Result<consort_store::Entry, StoreError>| {
             entry.map(|entry| (entry.key, (Version(entry.version), entry.value)))
         };
-        let lifespan = |entry: &consort_store::Entry| entry.times.lifespan.map(Duration::from_millis);
-        let all = all.filter(|entry| entry.as_ref().map_or(true, |entry| is_judged(lifespan(entry))));
+        let life = |entry: &consort_store::Entry| {
+            let times = &entry.times;
+            times.lifespan.into_iter().chain(times.max_idle).min().map(Duration::from_millis)
+        };
+        let all = all.filter(|entry| entry.as_ref().map_or(true, |entry| is_judged(life(entry))));
         let entries = all.map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         Ok(Some(Self { entries, passivation }))
     }
@@ -85,8 +89,7 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
     let passivation = stores.is_some_and(|stores| stores.kind.passivation);
     // While clients go on, owners take out one after the other what has expired.
     let is_busy = world.grid.as_ref().is_some_and(|grid| grid.is_busy);
-    let is_judged =
-        |lifespan: Option<Duration>| !is_busy || lifespan.is_none_or(|lifespan| lifespan > SHORT_MAX);
+    let is_judged = |life: Option<Duration>| !is_busy || life.is_none_or(|life| life > SHORT_MAX);
     for segment in topology.current.segments() {
         let mut known: Option<(&str, Whole)> = None;
         for node in &alive {
@@ -166,6 +169,6 @@ fn judged(
     let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
     let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };
     let value = |entry: &Entry| (!entry.is_passive()).then(|| entry.value.clone());
-    let entries = chunk.entries.into_iter().filter(|(_, entry)| is_judged(entry.lifetime.lifespan));
+    let entries = chunk.entries.into_iter().filter(|(_, entry)| is_judged(least(entry.lifetime)));
     entries.map(|(key, entry)| (key, (entry.version, value(&entry)))).collect()
 }

@@ -62,7 +62,7 @@ pub(super) fn late(world: &World, from: Time, to: Time) -> Duration {
 }
 
 /// What an operation was given of its key.
-fn given(operation: &Operation) -> Option<&Stored> {
+pub(super) fn given(operation: &Operation) -> Option<&Stored> {
     match operation.result.as_ref()?.as_ref().ok()? {
         Outcome::Read(found) => found.as_ref(),
         Outcome::Written(written) => written.previous.as_ref(),

@@ -146,7 +146,7 @@ fn is_asked_for(
     let is_free =
         is_removal && (is_invalidation || merges::has_parted(world)) || !is_removal && event.value.is_none();
     let is_it = |write: &&&Operation| match event.kind {
-        EventKind::Expired => write.lifespan().is_some() && write.may_be_absent(at),
+        EventKind::Expired => write.least_life().is_some() && write.may_be_absent(at),
         EventKind::Removed => write.is_removal() && write.began <= at,
         _ => write.value() == event.value.as_ref() && write.began <= at,
     };

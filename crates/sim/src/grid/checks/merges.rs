@@ -51,7 +51,7 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
             merged.one_writer(last)?;
         }
         // What has expired on one side is no change of it.
-        Kind::Mortal => return Ok(()),
+        Kind::Mortal | Kind::Idle => return Ok(()),
         _ => {}
     }
     merged.policy(last)

@@ -13,6 +13,7 @@
 //! | listeners are told of what is acknowledged once, in order, and of nothing else | [`listeners`] |
 //! | what was there before a clear is gone after it | [`cleared`] |
 //! | nobody is given what has expired, and nothing is left of it | [`expiry`] |
+//! | what somebody uses is found by all, and what nobody uses by nobody | [`idle`] |
 //! | operations end in time; what is remembered is forgotten | [`bounds`] |
 //!
 //! Where sides have gone on without each other, which `AllowReadWrites` allows, what the first four judge does not hold;
@@ -23,6 +24,7 @@ pub(super) mod bounds;
 mod cleared;
 mod counters;
 pub(super) mod expiry;
+mod idle;
 pub(super) mod invalidation;
 mod linear;
 pub(super) mod listeners;
@@ -57,7 +59,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
     for (key, operations) in by_key {
         listeners::check(world, key, &operations)?;
         cleared::check(world, key, &operations)?;
-        if Kind::of(key) == Kind::Mortal {
+        if matches!(Kind::of(key), Kind::Mortal | Kind::Idle) {
             expiry::check(world, key, &operations)?;
         }
         if grid.config.mode == CacheMode::Invalidation {
@@ -72,8 +74,11 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         writes::check(&of_key)?;
         register::check(&of_key)?;
         walks::check(&of_key)?;
-        if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private | Kind::Mortal) {
+        if matches!(Kind::of(key), Kind::Atom | Kind::Counter | Kind::Private | Kind::Mortal | Kind::Idle) {
             linear::check(&of_key)?;
+        }
+        if Kind::of(key) == Kind::Idle {
+            idle::check(&of_key)?;
         }
         if Kind::of(key) == Kind::Counter && !grid.habits.clears {
             counters::check(&of_key)?;
@@ -99,7 +104,7 @@ pub(super) struct Done<'a> {
 
 /// The history of a key.
 pub(super) struct OfKey<'a> {
-    world: &'a World,
+    pub(super) world: &'a World,
     pub(super) key: &'a Bytes,
     /// In the order in which they began.
     pub(super) operations: Vec<&'a Operation>,
