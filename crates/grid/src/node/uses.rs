@@ -1,4 +1,5 @@
-//! Last uses at a change of owners: who stops giving the entries of a segment tells its primary when it gave them last.
+//! Last uses at a change of owners: who stops giving the entries of a segment tells those who give them from now on when it
+//! gave them last. All of them, so that its primary is not the only one that knows.
 //!
 //! Only entries with a `max_idle` have a last use, and only who gave one knows it. The primary judges no entry of the segment
 //! before it has heard all who have stopped (`idle`), so nothing is idle because an owner has changed. They say it once, as
@@ -17,7 +18,7 @@ use crate::container::{ChunkLimits, Cursor};
 use crate::planted::Planted;
 use crate::{Container, Segment, Version};
 
-/// Uses that a member tells at one change of owners, about as many as it tells in 16 MB. Later ones are not told: their entries
+/// Uses that a member tells at one change of owners, about as many as it tells one of them in 16 MB. Later ones are not told: their entries
 /// are idle from the last use that the new owners know of.
 const USES_MAX: usize = 262_144;
 
@@ -65,8 +66,10 @@ impl Cache {
                 match installed.writes.primary(segment) {
                     Some(primary) if *owner == cx.local => {
                         told.entry(primary.clone()).or_default().push(segment);
-                        let known = uses_in(&self.container, segment, cx.now, &mut room);
-                        uses.extend(known.into_iter().map(|one| (primary.clone(), segment, one)));
+                        for one in uses_in(&self.container, segment, cx.now, &mut room) {
+                            let readers = topology.read_owners().owners(segment);
+                            uses.extend(readers.map(|reader| (reader.clone(), segment, one.clone())));
+                        }
                     }
                     Some(_) if is_primary && is_here(owner) && !awaited.owners.contains(owner) => {
                         awaited.owners.push(owner.clone());
@@ -76,9 +79,9 @@ impl Cache {
                 }
             }
         }
-        for (primary, segment, (key, version, idle)) in uses {
+        for (reader, segment, (key, version, idle)) in uses {
             let used = Used { segment, key, version, number: 0, idle: Some(idle) };
-            self.send(cx, &primary, Body::Used(used));
+            self.send(cx, &reader, Body::Used(used));
         }
         for (primary, segments) in told {
             self.send(cx, &primary, Body::UsesTold(segments));

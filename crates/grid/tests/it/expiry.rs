@@ -300,6 +300,27 @@ fn who_owns_an_entry_no_more_hands_its_last_use_on() {
     }
 }
 
+/// Whoever is lost that was told: it is not the only one.
+#[test]
+fn a_last_use_that_was_handed_on_outlives_one_of_those_who_know_it() {
+    for lost in [0, 1, 3] {
+        let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), 4);
+        let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
+        for key in &keys {
+            cluster.submit(0, key.clone(), put_idle(Condition::Always), TIMEOUT);
+        }
+        cluster.run(Duration::from_secs(4));
+        let owned: Vec<Bytes> = keys.into_iter().filter(|key| is_held(&cluster, 2, key)).collect();
+        assert!(owned.len() > 10 && all_found(&mut cluster, 2, &owned));
+        cluster.leave(2);
+        cluster.run(Duration::from_secs(1));
+        cluster.crash(lost);
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(2));
+        assert!(all_found(&mut cluster, (lost + 1) % 2, &owned), "member {lost} is lost");
+    }
+}
+
 /// Whether a member finds all of these keys.
 fn all_found(cluster: &mut Cluster, n: usize, keys: &[Bytes]) -> bool {
     let read = |key: &Bytes| cluster.submit(n, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
