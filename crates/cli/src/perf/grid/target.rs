@@ -36,7 +36,8 @@ macro_rules! targets {
             }
 
             async fn write_all(&self, entries: &[([u8; 4], Bytes)]) -> Result<(), $error> {
-                Ok(self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await?)
+                self.put_all(entries.iter().map(|(key, value)| (&key[..], value))).await?;
+                Ok(())
             }
 
             fn is_uncertain(error: &$error) -> bool {
