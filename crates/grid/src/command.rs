@@ -7,8 +7,9 @@ use consort_group::Address;
 
 use crate::event::{EventKind, Previous};
 use crate::items::Items;
-use crate::merge::{Past, SideId};
+use crate::merge::SideId;
 use crate::operation::{Action, OperationError, Outcome, Stored};
+use crate::past::Past;
 use crate::publication::{Transform, What};
 use crate::topology::Interest;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
@@ -71,8 +72,9 @@ pub(crate) enum Body {
     Used(Used),
     /// Who is read no more to primary: it has told all uses of entries of these segments that it knows of.
     UsesTold(Vec<Segment>),
-    /// Primary to write owners, when it has merged a segment: all up to this version is known here.
-    Known { segment: Segment, version: Version },
+    /// Primary to write owners, when it has merged a segment and with every topology in which lines begin or merges end: what
+    /// this side has seen.
+    Known { segment: Segment, past: Past },
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.
@@ -135,6 +137,8 @@ pub(crate) enum Effect {
     Copy(Stored),
     /// It is absent.
     Remove,
+    /// It is absent, which another side of a partition had brought about: no write of this one.
+    CopyRemoval,
     /// What it did was done and undone by later writes. It is remembered, and acknowledged.
     Superseded,
     /// What it put is not there any more, by no write: its time was over, or there was no room. What is older goes.
@@ -145,6 +149,13 @@ pub(crate) enum Effect {
     Invalidate,
     /// The same of all keys.
     InvalidateAll,
+}
+
+impl Effect {
+    /// Whether it is of another side, with a version of that side's.
+    pub(crate) fn is_copied(&self) -> bool {
+        matches!(self, Self::Copy(_) | Self::CopyRemoval)
+    }
 }
 
 /// Whether an entry lives that somebody has not used for too long.

@@ -18,6 +18,7 @@ mod member;
 mod merge;
 mod node;
 mod operation;
+mod past;
 mod persistence;
 mod placement;
 mod planted;
@@ -46,6 +47,7 @@ pub use member::{CacheMember, Capacity, Location};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
+pub use past::Line;
 pub use persistence::{Backing, Loaded, Remembered, StoreFailure, StoreOrder, StoreRequest, Unreadable};
 #[cfg(feature = "planted")]
 pub use planted::Planted;

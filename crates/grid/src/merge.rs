@@ -4,25 +4,19 @@
 //! Most keys need no decision: what only one side has changed since they parted stands as that side has it, be it a put
 //! or a removal. Where several sides have changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
 //!
-//! Which side has changed what since they parted follows from versions. Writes of a segment have one order up to the
-//! parting, and each side remembers per segment how far it had come then ([`Past`]): what is newer, it has not seen.
+//! Whose change is whose follows from what each side has seen ([`crate::past`]): what another side has not seen is a change
+//! to it, and what another side has seen and does not have any more, it has replaced.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::guarded::{Panicked, guarded};
 use crate::operation::Stored;
-use crate::{Lifetime, Segment, Topology, Version};
+use crate::{Lifetime, Segment, Version};
 
-/// Partings that a cache remembers; of more it forgets the oldest. Sides that are merged after that many others were lost
-/// are compared as if they had never had anything in common.
+/// Partings that a cache remembers; of more it forgets the oldest, and does not tell any more which members are of which side.
 pub(crate) const PARTINGS_MAX: usize = 16;
-
-/// Removals that are remembered per segment while somebody is parted, in case that the other side changes the same key: a
-/// hundred kilobytes with usual keys. Later ones lose against whatever another side has.
-const REMOVALS_MAX: usize = 1_024;
 
 /// Who wins where several sides of a partition have changed a key. The *preferred* side is the one with the most members
 /// that were members when the sides parted; of several such, the one that has the oldest of all.
@@ -82,22 +76,23 @@ impl Standing {
 pub(crate) enum Verdict {
     /// The first side's standing stays.
     Stays,
+    /// What another side has, as it is: nobody else has changed it.
+    Copy(usize),
     Put(Bytes, Lifetime),
     Remove,
 }
 
-/// Decides about a key. `standings` are those of the sides, the preferred first; `known(a, b)` is the newest version that
-/// side `a` knew of what it has in common with side `b`.
+/// Decides about a key. `standings` are those of the sides, the preferred first; `has_seen(a, b)` tells whether side `a` has
+/// seen what side `b` has.
 pub(crate) fn decide(
     key: &[u8],
     standings: &[&Standing],
-    known: impl Fn(usize, usize) -> Version,
+    has_seen: impl Fn(usize, usize) -> bool,
     policy: &MergePolicy,
     custom: Option<&MergeFn>,
 ) -> Verdict {
-    let is_changed = |side: usize, other: usize| {
-        !matches!(standings[side], Standing::Nothing) && standings[side].version() > known(other, side)
-    };
+    let is_changed =
+        |side: usize, other: usize| !matches!(standings[side], Standing::Nothing) && !has_seen(other, side);
     // What another side has seen and then changed is over.
     let is_over = |side: usize| {
         (0..standings.len()).any(|other| {
@@ -108,8 +103,13 @@ pub(crate) fn decide(
     };
     let mut left: Vec<usize> = Vec::new();
     for side in (0..standings.len()).filter(|&side| !is_over(side)) {
-        if !left.iter().any(|&other| standings[other].is_same(standings[side])) {
-            left.push(side);
+        match left.iter_mut().find(|other| standings[**other].is_same(standings[side])) {
+            // Of those who have come to the same, who has the newest is not behind the others.
+            Some(other) if *other > 0 && standings[side].version() > standings[*other].version() => {
+                *other = side;
+            }
+            Some(_) => {}
+            None => left.push(side),
         }
     }
     let becomes = |standing: &Standing| match standing.entry() {
@@ -119,7 +119,10 @@ pub(crate) fn decide(
     };
     let Some((&first, others)) = left.split_first() else { return Verdict::Stays };
     if others.is_empty() {
-        return becomes(standings[first]);
+        // With a version of the first side's it would count as its change when others come back later.
+        let is_newer = standings[first].version() > standings[0].version();
+        let is_news = standings[first].entry().is_some() || standings[0].entry().is_some();
+        return if is_newer && is_news { Verdict::Copy(first) } else { becomes(standings[first]) };
     }
     let entries = || left.iter().filter(|&&side| standings[side].entry().is_some());
     match policy {
@@ -142,74 +145,6 @@ pub(crate) fn decide(
 fn left_of(stored: &Stored) -> Lifetime {
     let lifespan = stored.lifetime.lifespan.map(|lifespan| lifespan.saturating_sub(stored.age));
     Lifetime { lifespan, ..stored.lifetime }
-}
-
-/// What a write owner remembers of a segment for the case that sides that have parted come together again.
-#[derive(Clone, PartialEq, Default, Debug)]
-pub(crate) struct Past {
-    /// The newest version that was applied.
-    pub(crate) seen: Version,
-    /// The same of what was written before each parting, by the id of its first topology.
-    pub(crate) marks: BTreeMap<u32, Version>,
-    /// Keys that were removed while somebody was parted.
-    pub(crate) removals: BTreeMap<Bytes, Version>,
-}
-
-impl Past {
-    /// A topology is installed: partings that are new are marked.
-    pub(crate) fn mark(&mut self, topology: &Topology, installed: u32) {
-        for parting in topology.partings.iter().filter(|parting| parting.id > installed) {
-            self.marks.entry(parting.id).or_insert(self.seen);
-        }
-        while self.marks.len() > PARTINGS_MAX {
-            self.marks.pop_first();
-        }
-    }
-
-    /// A version was applied.
-    pub(crate) fn note(&mut self, version: Version) {
-        self.seen = self.seen.max(version);
-        let next = version.topology().saturating_add(1);
-        for (_, mark) in self.marks.range_mut(next..) {
-            *mark = version.max(*mark);
-        }
-    }
-
-    pub(crate) fn note_put(&mut self, key: &[u8], version: Version) {
-        self.note(version);
-        if self.removals.get(key).is_some_and(|removed| *removed < version) {
-            self.removals.remove(key);
-        }
-    }
-
-    pub(crate) fn note_removal(&mut self, key: &[u8], version: Version) {
-        self.note(version);
-        if let Some(removed) = self.removals.get_mut(key) {
-            *removed = version.max(*removed);
-        } else if self.removals.len() < REMOVALS_MAX {
-            self.removals.insert(Bytes::copy_from_slice(key), version);
-        }
-    }
-
-    /// What another owner of the same side remembers.
-    pub(crate) fn learn(&mut self, other: Self) {
-        self.seen = self.seen.max(other.seen);
-        for (id, mark) in other.marks {
-            let own = self.marks.entry(id).or_default();
-            *own = mark.max(*own);
-        }
-        while self.marks.len() > PARTINGS_MAX {
-            self.marks.pop_first();
-        }
-        for (key, version) in other.removals {
-            self.note_removal(&key, version);
-        }
-    }
-
-    /// The newest version that was known before that topology's parting; of a parting that was forgotten, of one before.
-    pub(crate) fn known_before(&self, parting: u32) -> Version {
-        self.marks.range(..=parting).next_back().map_or(Version::NONE, |(_, mark)| *mark)
-    }
 }
 
 /// A side that is being merged: the topology with which it came, and its number among those that came with it.
@@ -253,12 +188,6 @@ pub(crate) fn parted_from(own: &[Parting], other: &[Parting]) -> Option<u32> {
     own.iter().find(|parting| !other.contains(parting)).map(|parting| parting.id)
 }
 
-/// The id of the first topology that one of two histories has for itself: `None` if they are one. Each may have others of that
-/// number or later, also before it knows that it has parted.
-pub(crate) fn common_until(own: &[Parting], other: &[Parting]) -> Option<u32> {
-    [parted_from(own, other), parted_from(other, own)].into_iter().flatten().min()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -279,10 +208,11 @@ mod tests {
         Verdict::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
     }
 
-    /// Two sides that parted when the preferred one knew all up to 5.7 and the other all up to 5.4.
+    /// Two sides that parted when the preferred one had seen all up to 5.7 and the other all up to 5.4.
     fn decided(preferred: &Standing, other: &Standing, policy: &MergePolicy) -> Verdict {
-        let known = |side, _| Version::new(5, if side == 0 { 7 } else { 4 });
-        decide(b"k", &[preferred, other], known, policy, None)
+        let sides = [preferred, other];
+        let has_seen = |side: usize, other: usize| sides[other].version() <= Version::new(5, [7, 4][side]);
+        decide(b"k", &sides, has_seen, policy, None)
     }
 
     const ALL: [MergePolicy; 3] =
@@ -293,11 +223,12 @@ mod tests {
         let (old, new) = (stored("old", 5, 3), stored("new", 6, 1));
         let removed = Standing::Removed(Version::new(6, 1));
         for policy in &ALL {
-            assert_eq!(decided(&old, &new, policy), put("new"), "the other side has written");
+            assert_eq!(decided(&old, &new, policy), Verdict::Copy(1), "the other side has written");
             assert_eq!(decided(&new, &old, policy), Verdict::Stays, "the preferred side has written");
-            assert_eq!(decided(&old, &removed, policy), Verdict::Remove, "the other side has removed");
+            assert_eq!(decided(&old, &removed, policy), Verdict::Copy(1), "the other side has removed");
             assert_eq!(decided(&removed, &old, policy), Verdict::Stays, "the preferred side has removed");
-            assert_eq!(decided(&Standing::Nothing, &new, policy), put("new"), "a new key");
+            assert_eq!(decided(&Standing::Nothing, &new, policy), Verdict::Copy(1), "a new key");
+            assert_eq!(decided(&Standing::Nothing, &removed, policy), Verdict::Stays, "it was never here");
             assert_eq!(decided(&new, &Standing::Nothing, policy), Verdict::Stays, "a new key here");
         }
     }
@@ -332,6 +263,15 @@ mod tests {
         assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Stays);
     }
 
+    /// Of three sides the second has replaced what the first had, and has come to the value that the third has, too.
+    #[test]
+    fn of_sides_that_have_come_to_the_same_the_newest_is_taken_over() {
+        let (old, a, b) = (stored("old", 5, 3), stored("same", 6, 1), stored("same", 40, 1));
+        let has_seen = |_: usize, other: usize| other == 0;
+        let verdict = decide(b"k", &[&old, &a, &b], has_seen, &MergePolicy::RemoveAll, None);
+        assert_eq!(verdict, Verdict::Copy(2));
+    }
+
     #[test]
     fn a_custom_policy_may_make_a_value_of_both() {
         let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
@@ -340,7 +280,7 @@ mod tests {
             Some((parts.flat_map(|stored| stored.value.to_vec()).collect(), Lifetime::FOREVER))
         };
         let policy = MergePolicy::Custom("both".into());
-        let verdict = decide(b"k", &[&a, &b], |_, _| Version::new(5, 1), &policy, Some(&both));
+        let verdict = decide(b"k", &[&a, &b], |_, _| false, &policy, Some(&both));
         assert_eq!(verdict, put("ab"));
     }
 
@@ -349,30 +289,7 @@ mod tests {
         let (a, b) = (stored("a", 6, 2), stored("b", 6, 1));
         let panics = |_: &[u8], _: Option<&Stored>, _: &[Option<&Stored>]| panic!("as the test wants it");
         let policy = MergePolicy::Custom("panics".into());
-        let verdict = decide(b"k", &[&a, &b], |_, _| Version::new(5, 1), &policy, Some(&panics));
+        let verdict = decide(b"k", &[&a, &b], |_, _| false, &policy, Some(&panics));
         assert_eq!(verdict, Verdict::Stays);
-    }
-
-    #[test]
-    fn a_mark_counts_what_was_written_before_and_comes_after() {
-        let mut past = Past { seen: Version::new(5, 4), ..Past::default() };
-        past.marks.insert(6, past.seen);
-        past.note(Version::new(6, 1));
-        past.note(Version::new(5, 9));
-        assert_eq!(past.known_before(6), Version::new(5, 9), "handed over by another owner of this side");
-        assert_eq!(past.known_before(5), Version::NONE);
-        assert_eq!(past.seen, Version::new(6, 1));
-    }
-
-    #[test]
-    fn a_put_after_a_removal_is_no_removal() {
-        let mut past = Past::default();
-        past.note_removal(b"k", Version::new(2, 1));
-        past.note_put(b"k", Version::new(2, 2));
-        assert!(past.removals.is_empty());
-        for n in 0..2 * REMOVALS_MAX {
-            past.note_removal(&n.to_be_bytes(), Version::new(2, 3));
-        }
-        assert_eq!(past.removals.len(), REMOVALS_MAX);
     }
 }

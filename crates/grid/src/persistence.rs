@@ -40,7 +40,7 @@ pub struct Unreadable(String);
 wire_struct!(Remembered { member, config, topology, is_void });
 
 /// The version of the form in which it is kept.
-const FORM: u8 = 2;
+const FORM: u8 = 3;
 
 impl Remembered {
     /// As bytes, to be kept.

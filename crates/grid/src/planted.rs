@@ -39,6 +39,8 @@ pub enum Planted {
     LongestWins,
     /// Whatever a cache's merge policy is, the preferred side wins.
     PolicyIgnored,
+    /// What a side had seen that was merged is not remembered.
+    SeenForgotten,
     /// Nobody succeeds callers that have vanished.
     CallersNotAdopted,
     /// What a caller gave up when it closed its cache is finished to whoever hears of that. It has to go on with another cache,
@@ -144,7 +146,7 @@ impl Planted {
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -161,6 +163,7 @@ impl Planted {
         Self::WrongHistory,
         Self::LongestWins,
         Self::PolicyIgnored,
+        Self::SeenForgotten,
         Self::CallersNotAdopted,
         Self::SettledNotAsked,
         Self::AwayAdopted,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use consort_group::Address;
 
 use crate::merge::{PARTINGS_MAX, Parting, Side};
+use crate::past::{LINES_MAX, Line};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment};
 
 /// How far a change of owners is.
@@ -107,6 +108,8 @@ pub struct Topology {
     /// The member that has begun the cache. It stays the same for as long as there is something of it, through all
     /// lives: what another beginner has made is another cache.
     pub origin: Address,
+    /// Where the lines of this history begin, in their order. The last ones of many.
+    pub lines: Arc<[Line]>,
     /// Which history this is: the first topology, and those that went on without members that may have gone on, too.
     /// The last ones of many.
     pub partings: Arc<[Parting]>,
@@ -128,6 +131,7 @@ impl Topology {
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership::new(member.clone(), id);
+        let line = Line { id, by: member.address.clone() };
         let root = Parting { id, by: member.address.clone() };
         Self {
             origin: member.address.clone(),
@@ -145,6 +149,7 @@ impl Topology {
             ballot: Ballot { number: 0, by: member.address },
             availability: Availability::Available,
             available: id,
+            lines: Arc::from([line]),
             partings: Arc::from([root]),
             merged: Arc::from([]),
             merging: Arc::from([]),
@@ -154,7 +159,16 @@ impl Topology {
     /// It goes on without members that may have gone on without it.
     pub(crate) fn part(&mut self, by: &Address) {
         let parting = Parting { id: self.id, by: by.clone() };
-        self.partings = last_of(self.partings.iter().cloned().chain([parting]));
+        self.partings = last_of(self.partings.iter().cloned().chain([parting]), PARTINGS_MAX);
+    }
+
+    /// Somebody may go on with what was before: what is written from now on is told apart from that.
+    pub(crate) fn begin_line(&mut self, by: &Address) {
+        let line = Line { id: self.id, by: by.clone() };
+        if self.lines.last() == Some(&line) {
+            return;
+        }
+        self.lines = last_of(self.lines.iter().cloned().chain([line]), LINES_MAX);
     }
 
     /// Takes in the members of a side, whose entries are to be merged.
@@ -162,7 +176,7 @@ impl Topology {
         let since = side.since;
         let others = members.into_iter().map(|member| Membership::new(member, since));
         self.members = self.members.iter().cloned().chain(others).collect();
-        self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()));
+        self.merged = last_of(self.merged.iter().cloned().chain(side.partings.last().cloned()), PARTINGS_MAX);
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
@@ -327,10 +341,10 @@ impl Topology {
     }
 }
 
-/// The last partings of many.
-fn last_of(all: impl Iterator<Item = Parting>) -> Arc<[Parting]> {
-    let all: Vec<Parting> = all.collect();
-    all[all.len().saturating_sub(PARTINGS_MAX)..].into()
+/// The last ones of many.
+fn last_of<T: Clone>(all: impl Iterator<Item = T>, count_max: usize) -> Arc<[T]> {
+    let all: Vec<T> = all.collect();
+    all[all.len().saturating_sub(count_max)..].into()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::restore::Restoring;
 use super::sides;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
 use crate::node::Cx;
+use crate::past::Line;
 use crate::planted::Planted;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
@@ -168,7 +169,11 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
         });
     };
     let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
-    let id = ids.max().unwrap_or(0) + 1;
+    let last = ids.max().unwrap_or(0);
+    let id = match merges && may_be_elsewhere(cx, &best, last, &found) {
+        true => Line::first_id(&best, last, &cx.local),
+        false => last + 1,
+    };
     let mut others = if merges { sides::others(&best, &found, id) } else { Vec::new() };
     let is_apart = |(_, status): &(Address, CacheStatus)| {
         status.topology.as_ref().is_some_and(|topology| topology.origin != best.origin)
@@ -202,6 +207,14 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     }
     led.go_on(cx, id, view, others, was_degraded);
     (!led.is_over()).then_some(led)
+}
+
+/// Whether others may go on from the same number, as far as this coordinator has not made it itself.
+fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, CacheStatus)]) -> bool {
+    let has_sides = found.iter().any(|(_, status)| status.topology.is_some() && !sides::is_in(best, status));
+    let is_here = |member: &Address| found.iter().any(|(one, _)| one == member);
+    let is_ours = best.id == last && best.ballot.by == cx.local && is_here(&cx.local);
+    has_sides || !is_ours && !best.addresses().all(is_here)
 }
 
 /// Which topology to go on from: of that history which was available last; of one history the newest.

@@ -190,6 +190,9 @@ impl Led {
         };
         self.present.retain(|member| !is_elsewhere(member));
         let mut topology = self.without_the_lost(cx, id, was_degraded);
+        if self.config.partitions == PartitionHandling::AllowReadWrites {
+            topology.begin_line(&cx.local);
+        }
         if was_degraded && topology.availability == Availability::Available {
             // What was written there was not told to those who were away.
             topology.renew_listening();
@@ -251,6 +254,7 @@ impl Led {
                 next.forgone = away;
                 next.leave_out();
                 next.part(&cx.local);
+                next.begin_line(&cx.local);
                 next.ballot = ballot;
             });
             self.empty.clear();

@@ -17,7 +17,7 @@ use super::led::{Led, refuse_differing};
 use crate::command::Restored;
 use crate::node::Cx;
 use crate::topology::{Availability, Membership, Phase, Topology};
-use crate::{Ballot, CacheConfig, CacheMember};
+use crate::{Ballot, CacheConfig, CacheMember, PartitionHandling};
 
 pub(super) struct Restoring {
     config: CacheConfig,
@@ -122,7 +122,7 @@ impl Restoring {
             })
             .collect();
         let epochs: Arc<[u32]> = vec![id; self.config.segments.into()].into();
-        let topology = Topology {
+        let mut topology = Topology {
             id,
             phase: Phase::Restoring,
             quorum_to_be: None,
@@ -138,10 +138,14 @@ impl Restoring {
             availability: Availability::Available,
             available: id,
             origin: self.newest.origin.clone(),
+            lines: self.newest.lines.clone(),
             partings: self.newest.partings.clone(),
             merged: self.newest.merged.clone(),
             merging: Arc::from([]),
         };
+        if self.config.partitions == PartitionHandling::AllowReadWrites {
+            topology.begin_line(&cx.local);
+        }
         let mut led = Led::resume(self.config, topology);
         led.present = view.members().iter().cloned().collect();
         let taken: BTreeSet<&Address> = back.values().map(|member| &member.address).collect();

@@ -91,6 +91,10 @@ impl Cache {
                 self.note_copied(segment, key, stored.version);
                 self.put_copy(cx, segment, key, stored);
             }
+            Effect::CopyRemoval => {
+                self.note_copied_removal(segment, key, version);
+                self.erase(cx, segment, key, version);
+            }
             Effect::Remove
                 if cx.has(Planted::RemovalForgotten) && self.container.version_of(segment, key).is_none() => {
             }
@@ -113,12 +117,14 @@ impl Cache {
             Did::Clear => return Effect::InvalidateAll,
             _ if self.is_invalidation() => return Effect::Invalidate,
             Did::Remove => return Effect::Remove,
-            Did::Put => {}
+            Did::CopiedRemoval => return Effect::CopyRemoval,
+            Did::Put | Did::CopiedPut => {}
         }
         // Also if its time is over: who lacks it has what was there before, and must not go on with that.
         let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
         if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
-            return Effect::Put(crate::Stored::of(entry, now));
+            let stored = crate::Stored::of(entry, now);
+            return if record.did == Did::CopiedPut { Effect::Copy(stored) } else { Effect::Put(stored) };
         }
         // What is here in this version has its value at hand for as long as it has a record (`Records::need`).
         let records = &self.segments[usize::from(segment.0)].records;

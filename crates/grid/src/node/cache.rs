@@ -15,7 +15,7 @@ use super::records::Records;
 use super::transfer::Transfer;
 use super::uses::Awaited;
 use crate::command::{Body, Call, Command, ToCoordinator};
-use crate::merge::Past;
+use crate::past::Past;
 use crate::planted::Planted;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology};
@@ -226,8 +226,8 @@ impl Cache {
                 segments.retain(|segment| is_ours(*segment));
                 self.handle_uses_told(cx, from, &segments);
             }
-            Body::Known { segment, version } if is_ours(segment) => {
-                self.handle_known(from, command.topology, segment, version);
+            Body::Known { segment, past } if is_ours(segment) => {
+                self.handle_known(from, command.topology, segment, &past);
             }
             Body::Idle { .. }
             | Body::Known { .. }

@@ -47,7 +47,7 @@ impl Cache {
             });
         }
         let id = topology.id;
-        self.mark_partings(&topology, installed);
+        self.begin_lines(&topology, installed);
         self.thaw(&topology);
         let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
@@ -65,6 +65,7 @@ impl Cache {
         self.hand_over(cx);
         self.resend_records(cx);
         self.plan_transfer(cx);
+        self.tell_known_again(cx, before.as_ref());
         self.plan_merge(cx);
         self.redirect(cx);
         self.ask_anew(cx);

@@ -11,14 +11,15 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use super::activation::{LOAD_KEYS, Waiting};
-use super::cache::Cache;
+use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
-use crate::merge::{MergePolicy, Past, Side, SideId, Standing, Verdict, common_until, decide, parted_from};
+use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
+use crate::past::Past;
 use crate::planted::Planted;
 use crate::{Flags, PartitionHandling, Segment, Topology, Version};
 
@@ -56,8 +57,6 @@ struct Collection {
     entries: BTreeMap<Bytes, Stored>,
     /// What the side remembers, once everything has come.
     past: Option<Past>,
-    /// The newest of what is merged of it that is from before it has parted.
-    common: Version,
 }
 
 impl Collection {
@@ -105,18 +104,17 @@ impl Cache {
         }
     }
 
-    /// Whether a version that a side which is being merged had is from before that side has parted.
-    fn is_common(&self, version: Version) -> bool {
-        let Some(topology) = self.topology() else { return false };
-        let sides = topology.merging.iter();
-        let parted = sides.filter_map(|side| common_until(&side.partings, &topology.partings)).min();
-        parted.is_none_or(|parted| version.topology() < parted)
+    /// As another owner, of what a side had which is being merged. What that had seen counts as seen here when all of the segment
+    /// is merged.
+    pub(super) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.merges() {
+            self.state(segment).past.note_present(key, version);
+        }
     }
 
-    /// As another owner, of an entry that a side had which is being merged.
-    pub(super) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
-        if self.is_common(version) {
-            self.note_put(segment, key, version);
+    pub(super) fn note_copied_removal(&mut self, segment: Segment, key: &[u8], version: Version) {
+        if self.merges() {
+            self.state(segment).past.note_absent(key, version);
         }
     }
 
@@ -125,32 +123,33 @@ impl Cache {
         self.merges().then(|| self.segments[usize::from(segment.0)].past.clone())
     }
 
-    pub(super) fn mark_partings(&mut self, topology: &Topology, installed: u32) {
+    /// A topology is to be installed: lines may begin with it.
+    pub(super) fn begin_lines(&mut self, topology: &Topology, installed: u32) {
         if !self.merges() || self.frozen.is_some() {
             return;
         }
+        let begun = || topology.lines.iter().filter(|line| line.id > installed);
         for segment in self.config.all_segments() {
-            // Of what was there before this life it knows what the container has.
-            if self.segments[usize::from(segment.0)].past.seen.is_none() {
-                let seen = self.newest_version(segment);
-                self.state(segment).past.note(seen);
+            if self.segments[usize::from(segment.0)].past.is_blank() {
+                // Of what was there before this life it knows what the container has.
+                let newest = self.newest_version(segment);
+                self.state(segment).past.restore(&topology.lines, newest);
             }
-            self.state(segment).past.mark(topology, installed);
-            if topology.partings.iter().any(|parting| parting.id > installed) {
+            self.state(segment).past.begin(begun());
+            if begun().next().is_some() {
                 self.note_unfinished_removals(segment);
             }
         }
     }
 
-    /// Removals from before a parting that members which have parted may not have seen: what they still have of those keys
-    /// must not come back.
+    /// Removals of which members that have parted may not have heard: what they still have of those keys must not come back.
     fn note_unfinished_removals(&mut self, segment: Segment) {
         let records = self.segments[usize::from(segment.0)].records.iter();
-        let removals = records.filter(|record| record.did == Did::Remove);
+        let removals = records.filter(|record| matches!(record.did, Did::Remove | Did::CopiedRemoval));
         let removals: Vec<_> = removals.map(|record| (record.key.clone(), record.version)).collect();
         for (key, version) in removals {
             if self.container.version_of(segment, &key) < version {
-                self.state(segment).past.note_removal(&key, version);
+                self.state(segment).past.note_absent(&key, version);
             }
         }
     }
@@ -288,7 +287,6 @@ impl Cache {
                 asked: cx.now,
                 entries: BTreeMap::new(),
                 past: None,
-                common: Version::NONE,
             })
             .collect();
         let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
@@ -376,45 +374,70 @@ impl Cache {
             }
             self.merge_key(cx, segment, &key, &collections);
             for collection in &mut collections {
-                let version = collection.standing(&key).version();
-                if self.is_common(version) {
-                    collection.common = version.max(collection.common);
-                }
                 collection.entries.remove(&key);
-                if let Some(past) = &mut collection.past {
-                    past.removals.remove(&key);
+                if let Some(past) = &mut collection.past
+                    && let Some(version) = past.removals.remove(&key)
+                    && self.container.peek(segment, &key).is_none()
+                {
+                    // Who has parted from that side before may still have what it has removed.
+                    self.state(segment).past.note_absent(&key, version);
                 }
             }
         }
-        // From now on this side has what they knew, also where they have changed it since: it is no change of those that have
-        // parted from both.
-        let known =
-            collections.iter().filter_map(|one| self.known_of(one)).filter(|one| self.is_common(*one));
-        let known = known.chain(collections.iter().map(|one| one.common)).max().unwrap_or_default();
-        self.state(segment).past.note(known);
-        // Also if this member is lost before they come, or who is given the segment has it of another owner.
-        let others = self.write_owners(segment).filter(|owner| **owner != cx.local && !known.is_none());
-        for owner in others.cloned().collect::<Vec<_>>() {
-            self.send(cx, &owner, Body::Known { segment, version: known });
+        if !cx.has(Planted::SeenForgotten) {
+            // What sides have seen that were merged, this one has seen, be it of others that are to come.
+            for past in collections.iter().filter_map(|one| one.past.as_ref()) {
+                self.state(segment).past.learn(past);
+            }
         }
+        let past = self.state(segment).past.clone();
+        self.tell_known(cx, segment, past);
         let sides = collections.iter().map(|collection| collection.side.id());
         self.merge.done.entry(segment).or_default().extend(sides);
     }
 
-    /// The primary has merged a segment: with what came, this side knows all up to a version from before others have parted.
-    pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, version: Version) {
-        let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
-        let is_current = topology >= installed.topology.epoch(segment);
-        let is_owner = installed.writes.owners(segment).any(|owner| *owner == self.member.address);
-        if is_current && is_owner && installed.writes.primary(segment) == Some(from) && self.merges() {
-            self.state(segment).past.note(version);
+    /// Tells the other owners of a segment what this side has seen of it: they may be primary, or give it to others, before the
+    /// next merge.
+    fn tell_known(&self, cx: &mut Cx, segment: Segment, past: Past) {
+        let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
+        let local = cx.local.clone();
+        for owner in owners.iter().filter(|owner| **owner != local) {
+            self.send(cx, owner, Body::Known { segment, past: past.clone() });
         }
     }
 
-    /// The newest version that a side knew before it parted from this one.
-    fn known_of(&self, Collection { side, past, .. }: &Collection) -> Option<Version> {
-        let parted = parted_from(&side.partings, &self.topology()?.partings)?;
-        Some(past.as_ref()?.known_before(parted))
+    /// With a topology in which lines begin or a merge is over: owners tell each other through the primary, as what was told
+    /// before may be lost with a link and the one that told it.
+    pub(super) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
+        let (Some(before), Some(installed)) = (before, &self.installed) else { return };
+        let is_same = before.topology.lines.last() == installed.topology.lines.last()
+            && before.topology.merging == installed.topology.merging;
+        if is_same || !self.merges() || self.is_invalidation() {
+            return;
+        }
+        for segment in self.config.all_segments() {
+            let past = &self.segments[usize::from(segment.0)].past;
+            if past.is_blank() || !self.write_owners(segment).any(|owner| *owner == cx.local) {
+                continue;
+            }
+            match installed.writes.primary(segment) {
+                Some(primary) if *primary == cx.local => self.tell_known(cx, segment, past.seen_only()),
+                Some(primary) => self.send(cx, primary, Body::Known { segment, past: past.seen_only() }),
+                None => {}
+            }
+        }
+    }
+
+    /// What the primary's side has seen of a segment; or what another owner has, as the primary may have missed it.
+    pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, past: &Past) {
+        let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
+        let is_current = topology >= installed.topology.epoch(segment);
+        let is_owner = |member: &Address| installed.writes.owners(segment).any(|owner| owner == member);
+        let primary = installed.writes.primary(segment);
+        let is_of_primary = primary == Some(from) || primary == Some(&self.member.address);
+        if is_current && is_of_primary && is_owner(from) && is_owner(&self.member.address) && self.merges() {
+            self.state(segment).past.learn(past);
+        }
     }
 
     fn lacks_value(&self, segment: Segment, key: &[u8]) -> bool {
@@ -435,7 +458,6 @@ impl Cache {
     }
 
     fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[Collection]) {
-        let Some(topology) = self.topology() else { return };
         let past = &self.segments[usize::from(segment.0)].past;
         let own = match self.kept(cx.now, segment, key) {
             Some(entry) => Standing::Entry(Stored::of(entry, cx.now)),
@@ -458,24 +480,13 @@ impl Cache {
         }
         let theirs: Vec<Standing> = sides.iter().map(|one| one.standing(key)).collect();
         let standings: Vec<&Standing> = std::iter::once(&own).chain(&theirs).collect();
-        let partings = |side: usize| match side.checked_sub(1) {
-            None => &topology.partings,
-            Some(at) => &sides[at].side.partings,
-        };
         let nothing = Past::default();
         let past_of = |side: usize| match side.checked_sub(1) {
             None => past,
             Some(at) => sides[at].past.as_ref().unwrap_or(&nothing),
         };
-        let known = |side: usize, other: usize| {
-            let (own, theirs) = (partings(side), partings(other));
-            // One that does not know yet that others have gone on without it has no mark.
-            let known = match parted_from(own, theirs) {
-                Some(parting) => past_of(side).known_before(parting),
-                None => past_of(side).seen,
-            };
-            common_until(own, theirs).map_or(known, |until| known.min(Version::new(until, 0)))
-        };
+        let has_seen =
+            |side: usize, other: usize| past_of(side).has_seen(standings[other].version(), past_of(other));
         let mut policy = &self.config.merge;
         if cx.has(Planted::PolicyIgnored) {
             policy = &MergePolicy::PreferredAlways;
@@ -484,42 +495,38 @@ impl Cache {
             MergePolicy::Custom(name) => cx.merges.get(name).cloned(),
             _ => None,
         };
-        let verdict = decide(key, &standings, known, policy, custom.as_deref());
-        // It is the change of another side, which had seen what is here: taken over as it is, it stays that side's.
-        let is_ahead = |stored: &Stored| match &own {
-            Standing::Nothing => true,
-            _ => theirs.len() == 1 && own.version() <= known(1, 0).min(stored.version),
-        };
-        let copied = theirs.iter().filter_map(|standing| match (standing, &verdict) {
-            (Standing::Entry(stored), Verdict::Put(value, _)) if stored.value == value => Some(stored),
-            _ => None,
-        });
-        let copied = copied.filter(|stored| is_ahead(stored)).max_by_key(|stored| stored.version).cloned();
-        let change = match verdict {
+        let change = match decide(key, &standings, has_seen, policy, custom.as_deref()) {
             Verdict::Stays => return,
+            Verdict::Copy(side) => {
+                let standing = standings[side].clone();
+                return self.copy(cx, segment, key, standing);
+            }
             Verdict::Put(value, lifetime) => Change::Put { value, lifetime },
             Verdict::Remove => Change::Remove,
         };
         let number = self.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
-        if let Some(stored) = copied {
-            return self.copy(cx, segment, operation, key, stored);
-        }
         let write = Write { condition: Condition::Always, change, wants_previous: false };
         self.carry_out(cx, segment, operation, key.clone(), write, Flags::NONE);
     }
 
-    /// Takes over an entry that this side lacks, as it is: with a version of this side's it would count as its change
-    /// when others come back later.
-    fn copy(&mut self, cx: &mut Cx, segment: Segment, operation: OperationId, key: &Bytes, stored: Stored) {
-        self.put_copy(cx, segment, key, stored.clone());
-        let written = Written { is_done: true, was_present: false, version: stored.version, previous: None };
-        let (version, outcome) = (stored.version, Outcome::Written(written));
+    /// Takes over what another side has, as it is: with a version of this side's it would count as its change when others come
+    /// back later.
+    fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: Standing) {
+        let version = standing.version();
+        let effect = match standing {
+            Standing::Entry(stored) => Effect::Copy(stored),
+            Standing::Removed(_) | Standing::Nothing => Effect::CopyRemoval,
+        };
+        let operation = OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, key) };
+        self.apply(cx, segment, key, version, effect.clone());
+        let written = Written { is_done: true, was_present: false, version, previous: None };
+        let outcome = Outcome::Written(written);
         let record = Record {
             operation: operation.clone(),
             key: key.clone(),
             version,
-            did: Did::Put,
+            did: Did::of(&effect),
             outcome: outcome.clone(),
             // Also when it is sent again: listeners are told of a gap when the merge is over.
             is_silent: true,
@@ -531,7 +538,7 @@ impl Cache {
             operation,
             key: key.clone(),
             version,
-            effect: Effect::Copy(stored),
+            effect,
             acks: 0,
             tells: false,
             outcome: Some(outcome),

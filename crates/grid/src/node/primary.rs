@@ -263,10 +263,8 @@ impl Cache {
             .filter(|owner| !cx.has(Planted::MinorityWrites) || !self.is_away(owner))
             .cloned()
             .collect();
-        let apart = match backup.effect {
-            Effect::Nothing | Effect::Copy(_) => Vec::new(),
-            _ => self.listening_apart(backup.segment),
-        };
+        let is_told = backup.effect != Effect::Nothing && !backup.effect.is_copied();
+        let apart = if is_told { self.listening_apart(backup.segment) } else { Vec::new() };
         // With a store, the primary acknowledges like the others.
         backup.acks = (others.len() + apart.len()) as u16 + u16::from(self.is_backed());
         if self.is_backed() {

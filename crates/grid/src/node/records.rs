@@ -31,6 +31,9 @@ pub(crate) struct Record {
 pub(crate) enum Did {
     Put,
     Remove,
+    /// The same, of a side that was merged.
+    CopiedPut,
+    CopiedRemoval,
     /// It removed all keys of a cache whose members have each their own.
     Clear,
 }
@@ -38,7 +41,12 @@ pub(crate) enum Did {
 impl Did {
     /// What a backup command did.
     pub(crate) fn of(effect: &Effect) -> Self {
-        if *effect == Effect::Remove { Self::Remove } else { Self::Put }
+        match effect {
+            Effect::Remove => Self::Remove,
+            Effect::Copy(_) => Self::CopiedPut,
+            Effect::CopyRemoval => Self::CopiedRemoval,
+            _ => Self::Put,
+        }
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{Interest, Segment, Stored, Version};
 fn kind_of(did: Did, outcome: Option<&Outcome>) -> EventKind {
     let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
     match (did, was_present) {
-        (Did::Put, false) => EventKind::Created,
-        (Did::Put, true) => EventKind::Modified,
+        (Did::Put | Did::CopiedPut, false) => EventKind::Created,
+        (Did::Put | Did::CopiedPut, true) => EventKind::Modified,
         (_, true) => EventKind::Removed,
         (_, false) => EventKind::Expired,
     }
@@ -158,7 +158,7 @@ impl Cache {
     /// counted fewer, under a topology of the same number that it has made apart, without a member that it found deaf.
     pub(super) fn pass_on(&mut self, cx: &mut Cx, backup: &mut Backup) {
         // What a merge brings has versions of another side; when it is over, listeners are told of a gap.
-        if matches!(backup.effect, Effect::Nothing | Effect::Copy(_)) {
+        if backup.effect == Effect::Nothing || backup.effect.is_copied() {
             return;
         }
         self.add_previous(cx, backup);

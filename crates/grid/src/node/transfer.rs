@@ -355,7 +355,7 @@ impl Cache {
             self.put_copies(cx, segment, entries);
         }
         if let Some(past) = past {
-            self.state(segment).past.learn(past);
+            self.state(segment).past.learn(&past);
         }
         let next = next.filter(|_| !cx.has(Planted::LastChunkLost));
         match (next, self.transfer.active.get_mut(&segment)) {

@@ -11,10 +11,11 @@ use crate::command::{
 };
 use crate::event::{EventKind, Previous};
 use crate::items::Items;
-use crate::merge::{MergePolicy, Parting, Past, Side};
+use crate::merge::{MergePolicy, Parting, Side};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
+use crate::past::{Line, Past};
 use crate::publication::{Transform, What};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
@@ -101,6 +102,7 @@ impl Wire for Topology {
             availability,
             available,
             origin,
+            lines,
             partings,
             merged,
             merging,
@@ -119,6 +121,7 @@ impl Wire for Topology {
         availability.put(out);
         available.put(out);
         origin.put(out);
+        lines.put(out);
         partings.put(out);
         merged.put(out);
         merging.put(out);
@@ -142,6 +145,7 @@ impl Wire for Topology {
             availability: Wire::read(from)?,
             available: Wire::read(from)?,
             origin: Wire::read(from)?,
+            lines: Wire::read(from)?,
             partings: Wire::read(from)?,
             merged: Wire::read(from)?,
             merging: Wire::read(from)?,
@@ -270,6 +274,7 @@ wire_enum!(Effect {
     5 = Invalidate,
     6 = InvalidateAll,
     7 = Gone,
+    8 = CopyRemoval,
 });
 wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
@@ -283,7 +288,8 @@ wire_struct!(HandedSegment { segment, reign, records });
 wire_struct!(Parting { id, by });
 wire_struct!(Ballot { number, by });
 wire_struct!(Side { since, nth, owners, partings });
-wire_struct!(Past { seen, marks, removals });
+wire_struct!(Line { id, by });
+wire_struct!(Past { seen, older, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 wire_struct!(Chunk { rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes });
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced });
@@ -438,5 +444,5 @@ wire_enum!(Body {
     16 = Idle { segment, key, version, number },
     17 = Used(used),
     18 = UsesTold(segments),
-    19 = Known { segment, version },
+    19 = Known { segment, past },
 });

@@ -357,3 +357,92 @@ fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
         }
     }
 }
+
+/// Six members of which three part from the others and write; then one of these three parts once more, and the two that are left
+/// are merged with the three that they had parted from.
+fn parted_twice(seed: u64, before: impl Fn(&mut Cluster), between: impl Fn(&mut Cluster)) -> Cluster {
+    let mut cluster = Cluster::settled(seed, config(MergePolicy::RemoveAll), 6);
+    write(&mut cluster, 0, "at first", Some("old"));
+    cluster.cut(vec![0, 0, 0, 1, 1, 1]);
+    cluster.run(Duration::from_secs(2));
+    before(&mut cluster);
+    cluster.sides = vec![0, 0, 0, 1, 1, 2];
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(2));
+    between(&mut cluster);
+    cluster.sides = vec![0, 0, 0, 0, 0, 2];
+    cluster.announce(true);
+    cluster.run(Duration::from_secs(3));
+    cluster
+}
+
+fn heal_and_check(cluster: &mut Cluster, key: &str, wanted: Option<&str>) {
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    for member in [0, 5] {
+        assert_eq!(read(cluster, member, key).as_deref(), wanted, "{key}");
+    }
+}
+
+/// What a side had seen and replaced before it was merged with another one comes back with nobody.
+#[test]
+fn what_a_merged_side_has_replaced_does_not_come_back_with_who_had_parted_from_it() {
+    for (seed, value) in (0..4).flat_map(|seed| [(seed, Some("new")), (seed, None)]) {
+        for key in ["at first", "there"] {
+            let mut cluster = parted_twice(
+                seed,
+                |cluster| write(cluster, 3, key, Some("old")),
+                |cluster| write(cluster, 4, key, value),
+            );
+            assert_eq!(read(&mut cluster, 0, key).as_deref(), value);
+            heal_and_check(&mut cluster, key, value);
+        }
+    }
+}
+
+/// What a side has taken over in a merge is no change of it: who had seen that and has replaced it is alone in that.
+#[test]
+fn what_was_taken_over_in_a_merge_does_not_stand_against_who_has_replaced_it() {
+    for (seed, old) in (0..4).flat_map(|seed| [(seed, Some("old")), (seed, None)]) {
+        for key in ["at first", "there"] {
+            let mut cluster = parted_twice(
+                seed,
+                |cluster| {
+                    write(cluster, 3, key, Some("before"));
+                    write(cluster, 3, key, old);
+                },
+                |cluster| write(cluster, 5, key, Some("new")),
+            );
+            assert_eq!(read(&mut cluster, 0, key).as_deref(), old);
+            heal_and_check(&mut cluster, key, Some("new"));
+        }
+    }
+}
+
+/// The same where the change comes after the merge.
+#[test]
+fn what_was_taken_over_and_then_changed_has_changed_once() {
+    for seed in 0..4 {
+        let mut cluster = parted_twice(seed, |cluster| write(cluster, 3, "there", Some("old")), |_| {});
+        write(&mut cluster, 1, "there", Some("new"));
+        heal_and_check(&mut cluster, "there", Some("new"));
+    }
+}
+
+/// What both have changed since they parted is for the policy to decide, however they have parted.
+#[test]
+fn what_two_sides_have_changed_of_what_a_third_had_is_a_conflict() {
+    for seed in 0..4 {
+        let mut cluster = parted_twice(
+            seed,
+            |cluster| write(cluster, 3, "there", Some("old")),
+            |cluster| {
+                write(cluster, 4, "there", Some("one"));
+                write(cluster, 5, "there", Some("another"));
+            },
+        );
+        heal_and_check(&mut cluster, "there", None);
+    }
+}
