@@ -521,6 +521,10 @@ impl Led {
     /// Takes in who wants to join, lets go who wants to leave and owns nothing, and begins to move what is to be moved.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
+        // Who was on another side in a life before may have counted further, and is to know that it has missed something.
+        let remembered = joining.iter().filter_map(|member| self.returning.get(&member.address));
+        let remembered = remembered.map(|restored| restored.topology.id).max();
+        let id = remembered.map_or(id, |last| id.max(last.saturating_add(1)));
         let current = &self.topology.current;
         let is_free =
             |member: &Address| self.leaving.contains(member) && current.segments_of(member).next().is_none();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, Phase, ReadFrom, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
+    Phase, ReadFrom, Write,
 };
 use consort_sim::Beside;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
@@ -133,6 +134,35 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
     assert_eq!(stores.iter().map(stored).sum::<u64>(), 100);
 }
 
+/// Of two sides that have ended without having been merged, that goes on which is back first. Who comes with what the other one had
+/// gives that up, however far that had counted.
+#[test]
+fn who_comes_back_from_another_side_gives_up_what_that_had() {
+    let mut cluster =
+        Cluster::new(4, CacheConfig { partitions: PartitionHandling::AllowReadWrites, ..config() });
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 20);
+    cluster.cut(vec![0, 0, 1]);
+    cluster.run(Duration::from_secs(2));
+    for n in 0..20 {
+        assert!(result(&mut cluster, 2, key(n), put(n + 100)).is_ok());
+    }
+    crash_all(&mut cluster);
+    let first = start_all(&mut cluster, &stores[..2]);
+    cluster.run(Duration::from_secs(2));
+    assert!(first.iter().all(|&n| is_open(&cluster, n)), "{}", cluster.state());
+    start(&mut cluster, &stores[2], None, false);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    for n in 0..20 {
+        assert_eq!(get(&mut cluster, first[0], key(n)), Some(value(n)));
+    }
+    assert_eq!(stores.iter().map(stored).sum::<u64>(), 40);
+}
+
 /// Whether the first member of a cluster goes on alone, whose store was slow while all that it had moved to a second one, and
 /// something was written there.
 fn goes_on_alone(mut cluster: Cluster) -> bool {
@@ -234,7 +264,7 @@ fn crash_all_left(cluster: &mut Cluster, left: &[usize]) {
 
 #[test]
 fn a_local_cache_is_there_again() {
-    let local = consort_grid::CacheConfig { mode: CacheMode::Local, ..config() };
+    let local = CacheConfig { mode: CacheMode::Local, ..config() };
     let mut cluster = Cluster::new(6, local);
     let stores = memory_stores(1);
     for life in 0..3 {
