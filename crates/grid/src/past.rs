@@ -160,7 +160,7 @@ impl Past {
     /// Whether a version was seen here that somebody has who remembers this.
     pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
         let is_forgotten =
-            |line: &Line| self.seen.first_key_value().is_none_or(|(first, _)| line.id < first.id);
+            |line: &Line| self.seen.first_key_value().is_some_and(|(first, _)| line.id < first.id);
         let newest = match theirs.line_of(version) {
             Some(line) => match self.seen.get(line) {
                 Some(seen) => *seen,

@@ -39,8 +39,11 @@ pub enum Planted {
     LongestWins,
     /// Whatever a cache's merge policy is, the preferred side wins.
     PolicyIgnored,
-    /// What a side had seen that was merged is not remembered.
+    /// What a side had seen that was merged is not remembered. Sides have to part twice, which a test of nodes brings about
+    /// (`crates/grid/tests/it/merging.rs`), also for the next.
     SeenForgotten,
+    /// What is taken over of a side that is merged counts as a write of those who take it over.
+    CopiedAnew,
     /// Nobody succeeds callers that have vanished.
     CallersNotAdopted,
     /// What a caller gave up when it closed its cache is finished to whoever hears of that. It has to go on with another cache,
@@ -118,12 +121,14 @@ impl Planted {
 
     /// Those that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "planted")]
-    pub const SCENARIOS: [Self; 5] = [
+    pub const SCENARIOS: [Self; 7] = [
         Self::RefusedIsFinished,
         Self::WritingForgotten,
         Self::RecordsNotGiven,
         Self::GivenUpIsFinished,
         Self::UndoneUntold,
+        Self::SeenForgotten,
+        Self::CopiedAnew,
     ];
 
     /// Those that the simulator finds where clients do what they do in some runs only.
@@ -146,7 +151,7 @@ impl Planted {
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -163,7 +168,6 @@ impl Planted {
         Self::WrongHistory,
         Self::LongestWins,
         Self::PolicyIgnored,
-        Self::SeenForgotten,
         Self::CallersNotAdopted,
         Self::SettledNotAsked,
         Self::AwayAdopted,

@@ -19,7 +19,7 @@ use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinat
 use crate::container::{ChunkLimits, Cursor};
 use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
-use crate::past::Past;
+use crate::past::{Line, Past};
 use crate::planted::Planted;
 use crate::{Flags, PartitionHandling, Segment, Topology, Version};
 
@@ -128,15 +128,18 @@ impl Cache {
         if !self.merges() || self.frozen.is_some() {
             return;
         }
-        let begun = || topology.lines.iter().filter(|line| line.id > installed);
+        let is_new = |line: &&Line| line.id > installed;
         for segment in self.config.all_segments() {
-            if self.segments[usize::from(segment.0)].past.is_blank() {
+            let past = &self.segments[usize::from(segment.0)].past;
+            // Whoever has given a segment up knows of none, and may be given it again.
+            let knows_none = past.seen.is_empty();
+            if past.is_blank() {
                 // Of what was there before this life it knows what the container has.
                 let newest = self.newest_version(segment);
                 self.state(segment).past.restore(&topology.lines, newest);
             }
-            self.state(segment).past.begin(begun());
-            if begun().next().is_some() {
+            self.state(segment).past.begin(topology.lines.iter().filter(|line| knows_none || is_new(line)));
+            if topology.lines.iter().any(|line| is_new(&line)) {
                 self.note_unfinished_removals(segment);
             }
         }
@@ -497,10 +500,12 @@ impl Cache {
         };
         let change = match decide(key, &standings, has_seen, policy, custom.as_deref()) {
             Verdict::Stays => return,
-            Verdict::Copy(side) => {
-                let standing = standings[side].clone();
-                return self.copy(cx, segment, key, standing);
-            }
+            Verdict::Copy(side) => match standings[side].clone() {
+                Standing::Entry(Stored { value, lifetime, .. }) if cx.has(Planted::CopiedAnew) => {
+                    Change::Put { value, lifetime }
+                }
+                standing => return self.copy(cx, segment, key, standing),
+            },
             Verdict::Put(value, lifetime) => Change::Put { value, lifetime },
             Verdict::Remove => Change::Remove,
         };

@@ -386,37 +386,39 @@ fn heal_and_check(cluster: &mut Cluster, key: &str, wanted: Option<&str>) {
     }
 }
 
-/// What a side had seen and replaced before it was merged with another one comes back with nobody.
+/// A part of a side replaces what the other part still has, and is merged with a third side.
+pub(crate) fn replace_before_a_merge(seed: u64, key: &str, value: Option<&str>) {
+    let old = |cluster: &mut Cluster| write(cluster, 3, key, Some("old"));
+    let mut cluster = parted_twice(seed, old, |cluster| write(cluster, 4, key, value));
+    assert_eq!(read(&mut cluster, 0, key).as_deref(), value);
+    heal_and_check(&mut cluster, key, value);
+}
+
 #[test]
 fn what_a_merged_side_has_replaced_does_not_come_back_with_who_had_parted_from_it() {
     for (seed, value) in (0..4).flat_map(|seed| [(seed, Some("new")), (seed, None)]) {
         for key in ["at first", "there"] {
-            let mut cluster = parted_twice(
-                seed,
-                |cluster| write(cluster, 3, key, Some("old")),
-                |cluster| write(cluster, 4, key, value),
-            );
-            assert_eq!(read(&mut cluster, 0, key).as_deref(), value);
-            heal_and_check(&mut cluster, key, value);
+            replace_before_a_merge(seed, key, value);
         }
     }
 }
 
-/// What a side has taken over in a merge is no change of it: who had seen that and has replaced it is alone in that.
+/// A part of a side replaces what the other part still has when that is merged with a third side.
+pub(crate) fn replace_what_is_taken_over(seed: u64, key: &str, old: Option<&str>) {
+    let twice = |cluster: &mut Cluster| {
+        write(cluster, 3, key, Some("before"));
+        write(cluster, 3, key, old);
+    };
+    let mut cluster = parted_twice(seed, twice, |cluster| write(cluster, 5, key, Some("new")));
+    assert_eq!(read(&mut cluster, 0, key).as_deref(), old);
+    heal_and_check(&mut cluster, key, Some("new"));
+}
+
 #[test]
 fn what_was_taken_over_in_a_merge_does_not_stand_against_who_has_replaced_it() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, Some("old")), (seed, None)]) {
         for key in ["at first", "there"] {
-            let mut cluster = parted_twice(
-                seed,
-                |cluster| {
-                    write(cluster, 3, key, Some("before"));
-                    write(cluster, 3, key, old);
-                },
-                |cluster| write(cluster, 5, key, Some("new")),
-            );
-            assert_eq!(read(&mut cluster, 0, key).as_deref(), old);
-            heal_and_check(&mut cluster, key, Some("new"));
+            replace_what_is_taken_over(seed, key, old);
         }
     }
 }

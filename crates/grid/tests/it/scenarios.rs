@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use consort_grid::Planted;
 
 use crate::cluster::PLANTED;
-use crate::{ailing, listeners, records};
+use crate::{ailing, listeners, merging, records};
 
 /// Seeds after which a bug counts as not found.
 const SEEDS_MAX: u64 = 2_000;
@@ -14,6 +14,8 @@ fn judge(bug: Planted, seed: u64) {
     match bug {
         Planted::RefusedIsFinished | Planted::WritingForgotten => drop(ailing::check(seed, false)),
         Planted::RecordsNotGiven => records::lose_backups(seed, false),
+        Planted::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
+        Planted::CopiedAnew => merging::replace_what_is_taken_over(seed, "there", Some("old")),
         Planted::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
         _ => drop(listeners::lose_two(seed, false)),
     }
