@@ -61,6 +61,18 @@ fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     }
 }
 
+/// The same: a side parts once more before it is merged. What one part had replaced came back with the other, or was removed with what
+/// a third side had taken over.
+#[test]
+fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
+    for (members, seed) in [(6, 820_386), (6, 820_461), (5, 821_090), (4, 842_250), (3, 842_139)] {
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+    for (members, seed) in [(5, 830_123), (6, 830_060), (2, 834_026)] {
+        run(&Plan::new("tcp.xml", members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
 /// The same: a call of a member that was away was carried out again, because its own coordinator's topology had the number of
 /// ours; and a listener was told of what a merge had brought, when that was sent again.
 #[test]
