@@ -207,6 +207,14 @@ pub enum OpenError {
         /// The version of this member.
         ours: u8,
     },
+    /// The cluster has as many caches as it may have.
+    #[error("cache {cache}: the cluster has {limit} caches, and may have no more")]
+    TooMany {
+        /// The cache.
+        cache: Arc<str>,
+        /// How many there may be.
+        limit: u32,
+    },
     /// The store here is of a cache with another setting. It is not touched.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
     StoredDifferently {

@@ -17,13 +17,16 @@ use consort_group::{Address, View};
 use crate::command::{Body, CacheId, ToCoordinator};
 use crate::node::Cx;
 use crate::planted::Planted;
-use crate::{Ballot, CacheMode};
+use crate::{Ballot, CacheMode, OpenError};
 use gather::Gathering;
 use led::Led;
 use restore::Restoring;
 
 /// How long a member may take to answer before it is told again. Many times a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Caches of a cluster. The coordinator keeps some kilobytes for each, and every member tells the next one of all that it has.
+pub(crate) const CACHES_MAX: usize = 8_192;
 
 pub(crate) struct Coordinator {
     local: Address,
@@ -166,6 +169,11 @@ impl Coordinator {
                 if let Some(led) = self.led.get_mut(&cache) {
                     led.handle_join(cx, &config, member, restored.as_deref());
                     return self.finish_restored(cx);
+                }
+                let is_new = !self.restoring.contains_key(&cache);
+                if is_new && self.led.len() + self.restoring.len() >= CACHES_MAX {
+                    let error = OpenError::TooMany { cache: config.name, limit: CACHES_MAX as u32 };
+                    return cx.send(from, cache, 0, Body::Refused(error));
                 }
                 match (self.restoring.get_mut(&cache), restored) {
                     (None, None) => {

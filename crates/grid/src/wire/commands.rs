@@ -251,6 +251,7 @@ wire_enum!(OpenError {
     3 = OtherData { cache, ours, theirs },
     4 = StoredDifferently { cache, setting, ours, theirs },
     5 = OtherVersion { cache, member, theirs, ours },
+    6 = TooMany { cache, limit },
 });
 
 wire_struct!(Lifetime { lifespan, max_idle });

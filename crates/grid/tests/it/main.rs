@@ -2,6 +2,7 @@
 
 mod ailing;
 mod alone;
+mod bounds;
 mod clients;
 mod cluster;
 mod degraded;
