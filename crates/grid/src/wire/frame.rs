@@ -190,10 +190,13 @@ impl FrameReader {
 
 #[cfg(test)]
 mod tests {
+    use consort_group::{Address, Uuid};
+
     use super::*;
     use crate::command::{Call, Pull};
     use crate::operation::{Action, ReadFrom};
-    use crate::{Flags, Segment};
+    use crate::past::{Line, Past};
+    use crate::{Flags, Segment, Version};
 
     const CACHE: CacheId = CacheId(7);
 
@@ -216,15 +219,21 @@ mod tests {
             cursor: Some((1, 2)),
             bytes_max: 9,
         });
+        let mut past = Past { older: Version::new(1, 3), ..Past::default() };
+        past.begin([Line { id: 40, by: Address::Uuid(Uuid { most: 1, least: 2 }) }].iter());
+        past.note_removal(b"k", Version::new(41, 2));
+        let known = Body::Known { segment: Segment(3), past };
         let mut writer = FrameWriter::default();
         writer.push(CACHE, 5, &read(b"k"));
         writer.push(CACHE, 6, &pull);
+        writer.push(CACHE, 6, &known);
         let frame = writer.next(42).unwrap();
         assert_eq!(writer.next(42), None);
         let mut reader = FrameReader::new(frame).unwrap();
         assert_eq!(reader.finished, 42);
         assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 5, body: read(b"k") })));
         assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 6, body: pull })));
+        assert_eq!(reader.next(), Ok(Some(Command { cache: CACHE, topology: 6, body: known })));
         assert_eq!(reader.next(), Ok(None));
     }
 
