@@ -90,9 +90,9 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LossNotConfirmed => 485,
+        GridPlanted::LossNotConfirmed => 2_600,
         GridPlanted::SettledNotAsked => 825,
-        GridPlanted::PolicyIgnored => 540,
+        GridPlanted::PolicyIgnored => 1_200,
         GridPlanted::LateCallTaken => 350,
         GridPlanted::ReadAfterSurrender => 285,
         GridPlanted::PhaseTooEarly => 245,
@@ -101,7 +101,7 @@ fn first_of_grid(bug: GridPlanted) -> u64 {
         GridPlanted::BallotsForgotten => 2_885,
         GridPlanted::AbsentCounted => 110,
         GridPlanted::GapForgotten => 180,
-        GridPlanted::JoinerNotAwaited => 125,
+        GridPlanted::JoinerNotAwaited => 305,
         GridPlanted::OldEpochTaken => 120,
         GridPlanted::StoreNotAwaited => 85,
         GridPlanted::CallersNotAdopted => 65,
