@@ -239,8 +239,9 @@ fn nothing_is_kept_of_callers_that_have_gone() {
 }
 
 /// A cache went on from a topology of before it was degraded, and a member that had been away was told of no gap; a removal
-/// that was told was undone with its primary; one was lost with a link, and not told; and what was told was undone when the
-/// primary and the member that had told it were left out at once.
+/// that was told was undone with its primary; one was lost with a link, and not told; what was told was undone when the
+/// primary and the member that had told it were left out at once; and when the primary was lost and the owner that had told
+/// itself was an owner no more.
 #[test]
 fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     for (members, seed) in [(6, 90_028), (5, 700_104)] {
@@ -249,6 +250,7 @@ fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
     for (members, seed) in [(3, 6_572), (6, 131_061)] {
         run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
+    run(&plain(4).with_stores(), 5_020).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]

@@ -142,7 +142,8 @@ impl Listeners {
     }
 
     /// Remembers who has what was told, and says whether some of it may be undone with them.
-    fn note_holders(&mut self, before: &Installed, now: &Installed, forgets: bool) -> bool {
+    fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
+        let forgets = cx.has(Planted::UndoneUntold);
         let segments = before.writes.segments();
         self.holders.resize_with(segments.len(), || None);
         let mut is_undone = false;
@@ -151,7 +152,7 @@ impl Listeners {
             let marked = self.marked.get(at).copied().unwrap_or(0);
             // Until the primary has told everything again, those before it may be the only ones.
             if marked >= before.topology.epoch(segment) || self.holders[at].is_none() || forgets {
-                self.holders[at] = Some(Holders::of(before, segment));
+                self.holders[at] = Some(Holders::of(before, segment, &cx.local));
             }
             is_undone |= self.holders[at].as_ref().is_some_and(|holders| holders.are_lost(now, segment));
         }
@@ -358,7 +359,7 @@ impl Cache {
             self.listeners.told.clear();
             self.interrupt_listeners(cx, true);
         } else if let Some(before) = before {
-            let is_undone = self.listeners.note_holders(before, installed, cx.has(Planted::UndoneUntold));
+            let is_undone = self.listeners.note_holders(cx, before, installed);
             let is_gap = has_lost(before, installed) || is_undone;
             if is_gap {
                 self.interrupt_listeners(cx, false);
@@ -469,18 +470,19 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
 /// A member as it was, and since when it was one.
 type Holder = (Address, u32);
 
-/// Those two who have at least what a segment's listeners were told, since everything had been told again last: its primary
-/// and who has told them.
+/// Those two who have at least what the listeners here were told of a segment, since everything had been told again last: its
+/// primary and who has told them, which is an owner itself, or another one to who is none.
 #[derive(Clone, Debug)]
 struct Holders([Option<Holder>; 2]);
 
 impl Holders {
-    fn of(installed: &Installed, segment: Segment) -> Self {
+    fn of(installed: &Installed, segment: Segment, local: &Address) -> Self {
         let holder = |member: Option<&Address>| {
             let since = installed.topology.membership(member?)?.since;
             Some((member?.clone(), since))
         };
-        Self([holder(installed.writes.primary(segment)), holder(installed.teller(segment))])
+        let own = installed.writes.owners(segment).find(|owner| *owner == local);
+        Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.teller(segment)))])
     }
 
     /// Whether both own the segment no more, and one of them because it is lost: who owns it now may lack what was told.
