@@ -273,18 +273,23 @@ fn move_owners(cluster: &mut Cluster) {
     }
 }
 
+/// A cluster and the keys of which member 2 is an owner. It alone uses them: what it owns it gives itself, and does not ask for.
+fn used_by_an_owner(members: usize) -> (Cluster, Vec<Bytes>) {
+    let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), members);
+    let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
+    for key in &keys {
+        cluster.submit(0, key.clone(), put_idle(Condition::Always), TIMEOUT);
+    }
+    cluster.run(Duration::from_secs(4));
+    let owned: Vec<Bytes> = keys.into_iter().filter(|key| is_held(&cluster, 2, key)).collect();
+    assert!(all_found(&mut cluster, 2, &owned));
+    (cluster, owned)
+}
+
 #[test]
 fn who_owns_an_entry_no_more_hands_its_last_use_on() {
     for is_leaving in [false, true] {
-        let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), 3);
-        let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
-        for key in &keys {
-            cluster.submit(0, key.clone(), put_idle(Condition::Always), TIMEOUT);
-        }
-        // Only one member uses them: what it owns it gives itself, and does not ask for.
-        cluster.run(Duration::from_secs(4));
-        let owned: Vec<Bytes> = keys.into_iter().filter(|key| is_held(&cluster, 2, key)).collect();
-        assert!(all_found(&mut cluster, 2, &owned));
+        let (mut cluster, owned) = used_by_an_owner(3);
         if is_leaving {
             cluster.leave(2);
         } else {
@@ -304,14 +309,8 @@ fn who_owns_an_entry_no_more_hands_its_last_use_on() {
 #[test]
 fn a_last_use_that_was_handed_on_outlives_one_of_those_who_know_it() {
     for lost in [0, 1, 3] {
-        let mut cluster = Cluster::settled(7, CacheConfig::new("idle"), 4);
-        let keys: Vec<Bytes> = (0..60).map(|n| Bytes::from(format!("k{n}"))).collect();
-        for key in &keys {
-            cluster.submit(0, key.clone(), put_idle(Condition::Always), TIMEOUT);
-        }
-        cluster.run(Duration::from_secs(4));
-        let owned: Vec<Bytes> = keys.into_iter().filter(|key| is_held(&cluster, 2, key)).collect();
-        assert!(owned.len() > 10 && all_found(&mut cluster, 2, &owned));
+        let (mut cluster, owned) = used_by_an_owner(4);
+        assert!(owned.len() > 10);
         cluster.leave(2);
         cluster.run(Duration::from_secs(1));
         cluster.crash(lost);
