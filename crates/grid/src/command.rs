@@ -311,6 +311,24 @@ impl Body {
     }
 }
 
+impl Chunk {
+    /// An answer with nothing in it, as if that were all.
+    pub(crate) fn nothing_for(pull: &Pull) -> Self {
+        let &Pull { rebalance, side, segment, cursor, .. } = pull;
+        Self {
+            rebalance,
+            side,
+            segment,
+            cursor,
+            entries: Vec::new(),
+            next: None,
+            past: None,
+            is_refused: false,
+            segment_bytes: 0,
+        }
+    }
+}
+
 impl Fetched {
     /// An answer with nothing in it.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {

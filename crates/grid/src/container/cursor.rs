@@ -24,6 +24,12 @@ impl Cursor {
     pub const START: Self = Self { slot: 0, before: u64::MAX };
 }
 
+impl From<Cursor> for (u64, u64) {
+    fn from(cursor: Cursor) -> Self {
+        (cursor.slot.into(), cursor.before)
+    }
+}
+
 /// How much one call may give. It gives one entry, if there is one, however large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimits {

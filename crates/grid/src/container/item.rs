@@ -35,10 +35,10 @@ struct Inline<const SIZE: usize> {
 impl<const SIZE: usize> Inline<SIZE> {
     fn of(key: &[u8], value: &[u8]) -> Bytes {
         let length = key.len() + value.len();
-        let mut bytes = [0; SIZE];
-        bytes[..key.len()].copy_from_slice(key);
-        bytes[key.len()..length].copy_from_slice(value);
-        Bytes::from_owner(Self { length: length as u32, bytes })
+        let mut inline = Self { length: length as u32, bytes: [0; SIZE] };
+        inline.bytes[..key.len()].copy_from_slice(key);
+        inline.bytes[key.len()..length].copy_from_slice(value);
+        Bytes::from_owner(inline)
     }
 }
 

@@ -29,6 +29,7 @@ mod item;
 #[cfg(test)]
 mod model;
 mod outcome;
+mod part;
 mod room;
 mod slab;
 mod stored;
@@ -55,7 +56,7 @@ use crate::{Segment, Version};
 use cursor::Budget;
 use item::Item;
 use stored::Stored;
-use table::{KeyHash, Table, Walk};
+use table::{Ahead, KeyHash, Table, Walk};
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 105;
@@ -240,7 +241,7 @@ impl Container {
     ) -> Result<Option<Cursor>, SegmentGone> {
         let mut budget = Budget::new(limits);
         while !budget.is_spent() {
-            match self.lock(segment).walk(&mut cursor, &mut budget, now, &mut give) {
+            match self.lock(segment).walk(&mut cursor, &mut budget, now, Ahead::Items, &mut give) {
                 Walk::Spent => break,
                 Walk::More => {}
                 Walk::End => return Ok(None),

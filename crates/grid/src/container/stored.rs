@@ -33,11 +33,16 @@ pub(super) struct Mortal {
 impl Stored {
     #[inline]
     pub(super) fn entry(&self) -> Entry {
-        let (last_used, lifetime) = match &self.mortal {
-            None => (self.created, Lifetime::FOREVER),
-            Some(mortal) => (mortal.last_used, mortal.lifetime),
-        };
-        Entry { value: self.item.value(), version: self.version, created: self.created, last_used, lifetime }
+        let (created, last_used, lifetime) = self.times();
+        Entry { value: self.item.value(), version: self.version, created, last_used, lifetime }
+    }
+
+    #[inline]
+    fn times(&self) -> (Time, Time, Lifetime) {
+        match &self.mortal {
+            None => (self.created, self.created, Lifetime::FOREVER),
+            Some(mortal) => (self.created, mortal.last_used, mortal.lifetime),
+        }
     }
 
     pub(super) fn into_taken(self, segment: Segment) -> Taken {
@@ -98,6 +103,16 @@ impl<'a> Visited<'a> {
     /// Whether only the store has its value.
     pub fn is_passive(self) -> bool {
         self.0.is_passive()
+    }
+
+    /// Bytes of its key and its value.
+    pub(super) fn data_len(self) -> usize {
+        self.0.data_len()
+    }
+
+    /// When it was written first, when it was last used, and how long it lives.
+    pub(crate) fn times(self) -> (Time, Time, Lifetime) {
+        self.0.times()
     }
 
     /// When it was used here since it was written, if that keeps it alive.

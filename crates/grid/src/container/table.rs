@@ -287,12 +287,14 @@ impl Table {
 
     /// Fetches what a walk comes to soon after this slot.
     #[inline]
-    fn fetch_after(&self, slot: u32) {
+    fn fetch_after(&self, slot: u32, ahead: Ahead) {
         let slab = &self.contents.slab;
         if let Some(place) = slab.place(slot.saturating_add(2 * WALK_AHEAD)) {
             fetch(place);
         }
-        if let Some(later) = slab.get(slot.saturating_add(WALK_AHEAD)) {
+        if ahead == Ahead::Items
+            && let Some(later) = slab.get(slot.saturating_add(WALK_AHEAD))
+        {
             fetch(later.item.first_bytes());
         }
     }
@@ -533,6 +535,7 @@ impl Table {
         cursor: &mut Cursor,
         budget: &mut Budget,
         now: Time,
+        ahead: Ahead,
         give: &mut impl FnMut(Visited<'_>),
     ) -> Walk {
         if *cursor == Cursor::START {
@@ -553,7 +556,7 @@ impl Table {
                 Next::Slot(slot) => slot,
             };
             cursor.slot = slot;
-            self.fetch_after(slot);
+            self.fetch_after(slot, ahead);
             let stored = slab.get(slot).expect("the slot is occupied");
             // One that was only not used here is given: it may have been used elsewhere.
             let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
@@ -566,6 +569,15 @@ impl Table {
             cursor.slot += 1;
         }
     }
+}
+
+/// What a walk looks at, and fetches before it comes there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// Only what is in the slots.
+    Slots,
+    /// Keys and values, too.
+    Items,
 }
 
 /// How a walk stands when it leaves the lock.

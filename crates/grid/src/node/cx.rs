@@ -137,8 +137,8 @@ impl Cx {
         self.write_to(to, |frames| frames.push_long(command));
     }
 
-    /// Adds to a member's frames, for which it will be asked.
-    fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
+    /// Adds to another member's frames, for which it will be asked.
+    pub(super) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
         let frames = match self.outbox.get_mut(to) {
             Some(frames) => frames,
             None => self.outbox.entry(to.clone()).or_default(),

@@ -19,6 +19,7 @@ mod entries;
 mod expiry;
 mod foreigners;
 mod frames;
+mod giving;
 mod handover;
 mod idle;
 mod install;

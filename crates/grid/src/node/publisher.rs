@@ -49,7 +49,7 @@ impl Cache {
     pub(super) fn publish(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
         // Without passive entries no copy of the request is made.
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
-        let begun = fetch.cursor.or(Some((Cursor::START.slot.into(), Cursor::START.before)));
+        let begun = fetch.cursor.or(Some(Cursor::START.into()));
         let mut missing = Vec::new();
         let mut answer = if *from == cx.local {
             Answer::here(self.items_at_most(&fetch), false)
@@ -145,7 +145,7 @@ impl Cache {
             let end = loop {
                 let room = (items_max as usize).saturating_sub(answer.len());
                 if room == 0 || bytes >= FETCH_BYTES || looks >= LOOKS_MAX {
-                    fetched.cursor = Some((at.slot.into(), at.before));
+                    fetched.cursor = Some(at.into());
                     break PartEnd::More;
                 }
                 // Where values may be missing, it has to be known before which one to stop.
@@ -206,7 +206,7 @@ impl Cache {
                     match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
                         Some(next) => at = next,
                         None => {
-                            fetched.cursor = Some((stop.slot.into(), stop.before));
+                            fetched.cursor = Some(stop.into());
                             break PartEnd::More;
                         }
                     }

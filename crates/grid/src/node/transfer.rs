@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::cache::Cache;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
-use crate::container::{ChunkLimits, Cursor};
 use crate::planted::Planted;
 use crate::topology::Phase;
-use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
+use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
 /// [`CHUNK_BYTES`] a receiver has a megabyte under way, a millisecond of a fast network.
@@ -24,9 +22,6 @@ pub(super) const CHUNK_BYTES: u32 = 52 * 1024;
 
 /// Bytes of segments that are on their way to a member at a time, unless it wants less.
 pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
-
-/// Entries of a chunk: a giver's walk holds nobody up for longer.
-const CHUNK_ENTRIES: usize = 4_096;
 
 /// How long a chunk may take before it is asked for again.
 pub(super) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -224,91 +219,6 @@ impl Cache {
                 self.transfer.todo.push_back(segment);
             }
         }
-    }
-
-    /// Somebody pulls a segment from us.
-    pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        self.give(cx, from, pull, Found::new());
-    }
-
-    /// The same, where some values were loaded.
-    pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
-        let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
-        // Before we know of that rebalance, what is written here does not go to who pulls: a topology of the same number that
-        // was made apart may be without it.
-        let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
-        let is_given = match side {
-            None => {
-                is_known && (self.container.state(segment) == ContainerState::Owned || self.is_restoring())
-            }
-            Some(side) => self.is_kept_for(side),
-        };
-        if !is_given {
-            return self.refuse(cx, from, pull);
-        }
-        let start = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
-        let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
-        let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
-        // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
-        let tells_expired = side.is_none() && self.is_listened();
-        let alive_at = if tells_expired { Time::ZERO } else { cx.now };
-        if !tells_expired {
-            // So that who pulls hears that it is gone, if others have parted.
-            self.expire_untold(cx, |one| one == segment, cx.now);
-        }
-        let found = loop {
-            let Ok(mut found) = self.container.chunk(segment, start, limits, alive_at) else {
-                return self.refuse(cx, from, pull);
-            };
-            let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
-            found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
-            // Nobody needs its value any more.
-            let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
-            over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
-            let missing = self.fill(segment, &mut found.entries, &loaded);
-            match missing.first() {
-                None => break found,
-                // What was not loaded any more comes with the next chunk.
-                Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
-                Some(_) => {
-                    let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
-                    return self.load(cx, asked, Waiting::Pull { from: from.clone(), pull, found: loaded });
-                }
-            }
-        };
-        if side.is_none() && found.next.is_none() && !cx.has(Planted::RecordsNotGiven) {
-            self.give_records(cx, from, segment);
-        }
-        let entries = found.entries.into_iter();
-        let chunk = Chunk {
-            rebalance,
-            segment,
-            cursor,
-            entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
-            next: found.next.map(|next| (next.slot.into(), next.before)),
-            past: found.next.is_none().then(|| self.past_of(segment)).flatten(),
-            side,
-            is_refused: false,
-            segment_bytes: self.container.segment_content_bytes(segment),
-        };
-        self.send(cx, from, Body::Chunk(chunk));
-    }
-
-    pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        let Pull { rebalance, side, segment, cursor, .. } = pull;
-        let (entries, next, past) = (Vec::new(), None, None);
-        let chunk = Chunk {
-            rebalance,
-            side,
-            segment,
-            cursor,
-            entries,
-            next,
-            past,
-            is_refused: true,
-            segment_bytes: 0,
-        };
-        self.send(cx, from, Body::Chunk(chunk));
     }
 
     /// Goes on with a segment that had to wait.

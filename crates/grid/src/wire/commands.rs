@@ -1,14 +1,18 @@
 //! The wire form of commands and of everything in them.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use consort_group::Time;
 
 use super::frame::LongCommand;
-use super::primitives::need;
+use super::primitives::{need, put_bytes};
 use super::{FrameError, Result, Wire, wire_enum, wire_struct};
 use crate::command::{
     Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
+use crate::container::Visited;
 use crate::event::{EventKind, Previous};
 use crate::items::Items;
 use crate::merge::{MergePolicy, Parting, Side};
@@ -255,7 +259,38 @@ wire_enum!(OpenError {
 });
 
 wire_struct!(Lifetime { lifespan, max_idle });
-wire_struct!(Stored { value, version, lifetime, age, idle });
+
+impl Wire for Stored {
+    fn put(&self, out: &mut BytesMut) {
+        put_stored(out, &self.value, self.version, self.lifetime, [self.age, self.idle]);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok(Self {
+            value: Wire::read(from)?,
+            version: Wire::read(from)?,
+            lifetime: Wire::read(from)?,
+            age: Wire::read(from)?,
+            idle: Wire::read(from)?,
+        })
+    }
+}
+
+fn put_stored(out: &mut BytesMut, value: &[u8], version: Version, lifetime: Lifetime, ages: [Duration; 2]) {
+    put_bytes(out, value);
+    version.put(out);
+    lifetime.put(out);
+    ages.iter().for_each(|age| age.put(out));
+}
+
+/// An entry of a chunk, as a pair of its key and a [`Stored`] is put.
+pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
+    let (created, last_used, lifetime) = visited.times();
+    put_bytes(out, visited.key());
+    let ages = [now.since(created), now.since(last_used)];
+    put_stored(out, visited.value(), visited.version(), lifetime, ages);
+}
+
 wire_enum!(Condition { 0 = Always, 1 = Absent, 2 = Present, 3 = Value(value), 4 = Version(version) });
 wire_enum!(Change { 0 = Put { value, lifetime }, 1 = Remove, 2 = Clear });
 wire_struct!(Write { condition, change, wants_previous });
@@ -292,7 +327,48 @@ wire_struct!(Side { since, nth, owners, partings });
 wire_struct!(Line { id, by });
 wire_struct!(Past { seen, older, removals });
 wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
-wire_struct!(Chunk { rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes });
+
+impl Wire for Chunk {
+    fn put(&self, out: &mut BytesMut) {
+        self.put_with(out, self.entries.len(), |out| self.entries.iter().for_each(|entry| entry.put(out)));
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Ok(Self {
+            rebalance: Wire::read(from)?,
+            side: Wire::read(from)?,
+            segment: Wire::read(from)?,
+            cursor: Wire::read(from)?,
+            entries: Wire::read(from)?,
+            next: Wire::read(from)?,
+            past: Wire::read(from)?,
+            is_refused: Wire::read(from)?,
+            segment_bytes: Wire::read(from)?,
+        })
+    }
+}
+
+impl Chunk {
+    fn put_with(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
+        self.rebalance.put(out);
+        self.side.put(out);
+        self.segment.put(out);
+        self.cursor.put(out);
+        count.put(out);
+        entries(out);
+        self.next.put(out);
+        self.past.put(out);
+        self.is_refused.put(out);
+        self.segment_bytes.put(out);
+    }
+
+    /// The body of a command with so many entries that `entries` puts, in place of its own.
+    pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
+        out.put_u8(CHUNK);
+        self.put_with(out, count, entries);
+    }
+}
+
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced });
 wire_struct!(Transform { name, arguments });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
@@ -327,10 +403,8 @@ impl Wire for Fetched {
 }
 
 fn put_item(out: &mut BytesMut, key: &[u8], value: &[u8], version: Version) {
-    for bytes in [key, value] {
-        bytes.len().put(out);
-        out.put_slice(bytes);
-    }
+    put_bytes(out, key);
+    put_bytes(out, value);
     version.put(out);
 }
 
@@ -420,6 +494,7 @@ wire_enum!(ToCoordinator {
 });
 
 /// The tag of [`Body::Fetched`].
+const CHUNK: u8 = 7;
 const FETCHED: u8 = 14;
 
 /// What a body is; unknown tags are skipped by the frame's reader.

@@ -45,7 +45,17 @@ pub(crate) struct FrameWriter {
 impl FrameWriter {
     /// Adds a command.
     pub(crate) fn push(&mut self, cache: CacheId, topology: u32, body: &Body) {
-        let bulk = body.bulk_len();
+        self.push_with(cache, topology, body.bulk_len(), |out| body.put(out));
+    }
+
+    /// Adds a command whose body is put by `put`: entries of `bulk` bytes, and little else.
+    pub(crate) fn push_with(
+        &mut self,
+        cache: CacheId,
+        topology: u32,
+        bulk: usize,
+        put: impl FnOnce(&mut BytesMut),
+    ) {
         if !self.open.is_empty() && self.open.len() + bulk > FRAME_BYTES {
             // What fits into a packet of its own is not to be split because of what stands before it.
             self.close();
@@ -55,7 +65,7 @@ impl FrameWriter {
             put_head(&mut self.open);
         }
         let start = begin(&mut self.open, cache, topology);
-        body.put(&mut self.open);
+        put(&mut self.open);
         end(&mut self.open, start);
         if self.open.len() >= FRAME_BYTES {
             self.close();

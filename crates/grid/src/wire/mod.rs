@@ -9,7 +9,7 @@ mod commands;
 mod frame;
 mod primitives;
 
-pub(crate) use commands::FetchedItems;
+pub(crate) use commands::{FetchedItems, put_copy};
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
 pub use primitives::FrameError;

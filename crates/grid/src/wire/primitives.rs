@@ -134,10 +134,16 @@ impl Wire for bool {
     }
 }
 
+/// Bytes as [`Bytes`] are put.
+#[inline]
+pub(super) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    bytes.len().put(out);
+    out.put_slice(bytes);
+}
+
 impl Wire for Bytes {
     fn put(&self, out: &mut BytesMut) {
-        self.len().put(out);
-        out.put_slice(self);
+        put_bytes(out, self);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -149,8 +155,7 @@ impl Wire for Bytes {
 
 impl Wire for Arc<str> {
     fn put(&self, out: &mut BytesMut) {
-        self.len().put(out);
-        out.put_slice(self.as_bytes());
+        put_bytes(out, self.as_bytes());
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {

@@ -1,0 +1,214 @@
+//! Giving segments: a chunk for who pulls, who is to be an owner or merges what this member's side has.
+
+use bytes::BytesMut;
+use consort_group::{Address, Time};
+
+use super::activation::{Found, LOAD_KEYS, Waiting};
+use super::cache::Cache;
+use super::cx::Cx;
+use super::transfer::CHUNK_BYTES;
+use crate::command::{Body, Chunk, Pull};
+use crate::container::{ChunkLimits, Cursor};
+use crate::past::Past;
+use crate::planted::Planted;
+use crate::wire::put_copy;
+use crate::{Segment, SegmentState as ContainerState, Stored};
+
+/// Entries of a chunk: a giver's walk holds nobody up for longer.
+const CHUNK_ENTRIES: usize = 4_096;
+
+/// A walk of which a chunk is given.
+#[derive(Clone, Copy)]
+struct GivenWalk {
+    segment: Segment,
+    start: Cursor,
+    limits: ChunkLimits,
+    alive_at: Time,
+}
+
+/// What has become of a chunk.
+enum Given {
+    Written,
+    /// There are things to say before it.
+    IsLast,
+    /// Values are missing.
+    Not,
+}
+
+impl Cache {
+    /// Somebody pulls a segment from us.
+    pub(super) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
+        self.give(cx, from, pull, Found::new());
+    }
+
+    /// The same, where some values were loaded.
+    pub(super) fn give(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
+        let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
+        // Before we know of that rebalance, what is written here does not go to who pulls: a topology of the same number that
+        // was made apart may be without it.
+        let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
+        let is_given = match side {
+            None => {
+                is_known && (self.container.state(segment) == ContainerState::Owned || self.is_restoring())
+            }
+            Some(side) => self.is_kept_for(side),
+        };
+        if !is_given {
+            return self.refuse(cx, from, pull);
+        }
+        let start = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
+        let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
+        let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+        // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
+        let tells_expired = side.is_none() && self.is_listened();
+        let alive_at = if tells_expired { Time::ZERO } else { cx.now };
+        if !tells_expired {
+            // So that who pulls hears that it is gone, if others have parted.
+            self.expire_untold(cx, |one| one == segment, cx.now);
+        }
+        let walk = GivenWalk { segment, start, limits, alive_at };
+        if self.give_as_it_lies(cx, from, &pull, walk) {
+            return;
+        }
+        let found = loop {
+            let Ok(mut found) = self.container.chunk(segment, start, limits, alive_at) else {
+                return self.refuse(cx, from, pull);
+            };
+            let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
+            found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
+            // Nobody needs its value any more.
+            let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
+            over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
+            let missing = self.fill(segment, &mut found.entries, &loaded);
+            match missing.first() {
+                None => break found,
+                // What was not loaded any more comes with the next chunk.
+                Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
+                Some(_) => {
+                    let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
+                    return self.load(cx, asked, Waiting::Pull { from: from.clone(), pull, found: loaded });
+                }
+            }
+        };
+        let past = match found.next {
+            None => self.end_giving(cx, from, &pull),
+            Some(_) => None,
+        };
+        let entries = found.entries.into_iter();
+        let chunk = Chunk {
+            entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
+            next: found.next.map(Cursor::into),
+            past,
+            segment_bytes: self.container.segment_content_bytes(segment),
+            ..Chunk::nothing_for(&pull)
+        };
+        self.send(cx, from, Body::Chunk(chunk));
+    }
+
+    /// Gives a chunk whose values are all here: they are written once, where they are sent from. False if they are not, or if
+    /// that took too long for those who wait for the segment's lock; nothing is given then.
+    fn give_as_it_lies(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
+        if *from == cx.local || self.container.passive_len() > 0 {
+            return false;
+        }
+        let GivenWalk { segment, start, limits, alive_at } = walk;
+        let (cache, topology, now) = (self.config.id(), self.topology_id(), cx.now);
+        let segment_bytes = self.container.segment_content_bytes(segment);
+        let mut end = None;
+        loop {
+            let given = self.container.part(segment, start, limits, alive_at, |part| {
+                if part.has_passive() {
+                    return Given::Not;
+                }
+                let past = match (part.next(), end.take()) {
+                    (None, None) => return Given::IsLast,
+                    (None, Some(past)) => past,
+                    (Some(_), _) => None,
+                };
+                let next = part.next().map(Cursor::into);
+                let chunk = Chunk { next, past, segment_bytes, ..Chunk::nothing_for(pull) };
+                let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
+                cx.write_to(from, |frames| {
+                    let body = |out: &mut BytesMut| chunk.put_body(out, part.count(), entries);
+                    frames.push_with(cache, topology, part.bytes(), body);
+                });
+                Given::Written
+            });
+            match given {
+                Ok(Some(Given::Written)) => return true,
+                // What goes before it takes the same frames.
+                Ok(Some(Given::IsLast)) => end = Some(self.end_giving(cx, from, pull)),
+                Ok(None | Some(Given::Not)) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Before the last chunk of a segment: gives what is known of its writes, and says what is remembered of its past.
+    fn end_giving(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<Past> {
+        if pull.side.is_none() && !cx.has(Planted::RecordsNotGiven) {
+            self.give_records(cx, from, pull.segment);
+        }
+        self.past_of(pull.segment)
+    }
+
+    pub(super) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
+        let chunk = Chunk { is_refused: true, ..Chunk::nothing_for(&pull) };
+        self.send(cx, from, Body::Chunk(chunk));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use consort_group::Rng;
+
+    use super::*;
+    use crate::command::CacheId;
+    use crate::wire::FrameWriter;
+    use crate::{Container, ContainerSettings, Entry, Lifetime, Version};
+
+    const SEGMENT: Segment = Segment(0);
+
+    #[test]
+    fn what_is_written_as_it_lies_is_what_a_gathered_chunk_is() {
+        let settings = ContainerSettings { segment_count: 1, bound: None, is_backed: false, is_shared: true };
+        let container = Container::new(&settings, 1);
+        container.own(SEGMENT);
+        let mut rng = Rng::new(8);
+        for n in 0..300_u64 {
+            let written = Time::ZERO + Duration::from_millis(rng.below(1_000));
+            let value = Bytes::from(vec![n as u8; rng.below(5_000) as usize]);
+            let span = |rng: &mut Rng| rng.chance(0.3).then(|| Duration::from_secs(1 + rng.below(3)));
+            let lifetime = Lifetime { lifespan: span(&mut rng), max_idle: span(&mut rng) };
+            let entry = Entry::new(value, Version::new(2, n), written).with_lifetime(lifetime);
+            container.put(SEGMENT, &n.to_be_bytes(), entry, written).unwrap();
+        }
+        let now = Time::ZERO + Duration::from_secs(2);
+        let mut at = Some(Cursor::START);
+        while let Some(from) = at {
+            let cursor = (from != Cursor::START).then(|| from.into());
+            let pull = Pull { rebalance: 3, side: None, segment: SEGMENT, cursor, bytes_max: 0 };
+            let bytes_max = rng.below(70_000) as usize;
+            let limits = ChunkLimits { entries_max: CHUNK_ENTRIES, bytes_max };
+            let found = container.chunk(SEGMENT, from, limits, now).unwrap();
+            let entries = found.entries.into_iter().map(|(key, entry)| (key, Stored::of(entry, now)));
+            let next = found.next.map(Cursor::into);
+            let gathered =
+                Chunk { entries: entries.collect(), next, segment_bytes: 7, ..Chunk::nothing_for(&pull) };
+            let (mut one, mut other) = (FrameWriter::default(), FrameWriter::default());
+            one.push(CacheId(1), 4, &Body::Chunk(gathered.clone()));
+            let written = container.part(SEGMENT, from, limits, now, |part| {
+                let chunk = Chunk { entries: Vec::new(), ..gathered };
+                let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
+                other.push_with(CacheId(1), 4, part.bytes(), |out| {
+                    chunk.put_body(out, part.count(), entries);
+                });
+            });
+            assert_eq!(written, Ok(Some(())));
+            assert_eq!(one.next(5), other.next(5));
+            at = found.next;
+        }
+    }
+}
