@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
 use consort_grid::{
-    Availability, CacheId, Event, IterationId, ListenError, ListenerId, Next, Node, NodeEvent,
+    Availability, CacheId, Event, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
     OperationError, Progress, Publication, Topology, is_frame,
 };
 use consort_group::Time;
@@ -63,6 +63,8 @@ pub(crate) struct GridHandler {
     /// What the node may pull at a time.
     transfer_budget: u32,
     bell: OnceLock<Bell>,
+    /// Who knows what members are called.
+    channel: OnceLock<WeakChannel>,
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
@@ -116,6 +118,7 @@ impl GridHandler {
             clock: Clock::start(),
             transfer_budget,
             bell: OnceLock::new(),
+            channel: OnceLock::new(),
             state: Mutex::new(state),
             waiters: Mutex::default(),
             done,
@@ -165,7 +168,7 @@ impl GridHandler {
             if rings {
                 self.ring();
             }
-            return Poll::Ready(came);
+            return Poll::Ready(came.map_err(|error| self.named(error)));
         }
         let mut state = self.state();
         let State { node: Some(node), walks, .. } = &mut *state else {
@@ -182,7 +185,10 @@ impl GridHandler {
         let said = self.listen(&mut state, |_, _| true);
         drop(state);
         self.tell(said);
-        if came == Ok(Next::Nothing) { Poll::Pending } else { Poll::Ready(came) }
+        match came {
+            Ok(Next::Nothing) => Poll::Pending,
+            came => Poll::Ready(came.map_err(|error| self.named(error))),
+        }
     }
 
     /// A walk is given up.
@@ -207,7 +213,7 @@ impl GridHandler {
         let state = self.state();
         let Some(node) = &state.node else { return Poll::Ready(Err(OperationError::Closed.into())) };
         match node.is_listening(cache, id) {
-            Err(error) => Poll::Ready(Err(error)),
+            Err(error) => Poll::Ready(Err(self.named(error))),
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
                 self.readers().insert(id, cx.waker().clone());
@@ -235,7 +241,7 @@ impl GridHandler {
         let said = self.listen(&mut state, |_, _| true);
         drop(state);
         self.tell(said);
-        if is_pending { Poll::Pending } else { Poll::Ready(events) }
+        if is_pending { Poll::Pending } else { Poll::Ready(events.map_err(|error| self.named(error))) }
     }
 
     /// A listener is given up.
@@ -309,6 +315,14 @@ impl GridHandler {
         }
     }
 
+    /// The same error with the names of the members in it: the node knows addresses only.
+    pub(crate) fn named<E: NamesMembers>(&self, mut error: E) -> E {
+        if let Some(channel) = self.channel.get() {
+            error.each_member(&mut |member| *member = channel.member(&member.address));
+        }
+        error
+    }
+
     /// Tells from a thread of the application's.
     pub(crate) fn tell(&self, said: Said) {
         if said.rings {
@@ -353,7 +367,7 @@ impl GridHandler {
                 }
                 return;
             }
-            NodeEvent::Refused { cache, error } => (cache, Standing::Refused(error)),
+            NodeEvent::Refused { cache, error } => (cache, Standing::Refused(self.named(error))),
             NodeEvent::Left { cache } => (cache, Standing::Closed),
         };
         let Some(cache) = self.caches().get(&id).cloned() else { return };
@@ -409,6 +423,7 @@ impl UpHandler for GridHandler {
         self.state().node = Some(node);
         let _ = self.bell.set(channel.bell());
         self.completions.set_bell(channel.bell());
+        let _ = self.channel.set(channel);
     }
 
     fn takes(&self, message: &Message) -> bool {
@@ -423,6 +438,10 @@ impl UpHandler for GridHandler {
                 traffic.messages_received += 1;
                 traffic.bytes_received += bytes.len() as u64;
                 if let Err(error) = node.handle_frame(now, &from, bytes.clone()) {
+                    let from = self
+                        .channel
+                        .get()
+                        .map_or_else(|| from.clone().into(), |channel| channel.member(&from));
                     tracing::warn!(%from, %error, "a frame that cannot be read");
                 }
             }

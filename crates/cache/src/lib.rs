@@ -53,7 +53,7 @@
 //! [`OperationError::Uncertain`] may have been done, or may still be; after any other error nothing was changed. Reads with
 //! [`ReadFrom::Primary`] are linearizable.
 //!
-//! Errors name members by their addresses; [`CacheManager::name_of`] says what they are called. A transform, reduction or
+//! Errors name members by their logical names ([`Member`]), with their addresses for programs. A transform, reduction or
 //! merge policy that panics ends what asked for it, and no member.
 //!
 //! A future that is dropped waits no longer; what it has begun goes on. No operation takes longer than its handle's timeout,
@@ -83,7 +83,7 @@ mod waiters;
 mod walks;
 
 pub use cache::{Cache, Entry, RawCache};
-pub use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
+pub use consort_channel::{Address, Channel, ChannelBuilder, Member, PhysAddr, View};
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 /// An entry as an owner has it, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;

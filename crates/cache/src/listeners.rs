@@ -86,7 +86,8 @@ impl<K, V> ListenBuilder<K, V> {
     pub async fn start(self) -> Result<Events<K, V>, CacheError> {
         let (cache, options) = (self.opened.id, self.options.clone());
         let begun = self.handler.with_node(|node, now| node.listen(now, cache, options));
-        let id = begun.unwrap_or(Err(OperationError::Closed.into()))?;
+        let id =
+            begun.unwrap_or(Err(OperationError::Closed.into())).map_err(|error| self.handler.named(error))?;
         let Self { handler, opened, decode, .. } = self;
         let events = Events { handler, opened, id, waiting: Vec::new().into_iter(), is_over: false, decode };
         std::future::poll_fn(|cx| events.handler.poll_listening(cache, id, cx)).await?;

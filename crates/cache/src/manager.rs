@@ -189,6 +189,11 @@ impl CacheManager {
         self.member.channel.name_of(member)
     }
 
+    /// A member as people are told of it: errors that name members have them like this.
+    pub fn member(&self, address: &Address) -> consort_channel::Member {
+        self.member.channel.member(address)
+    }
+
     /// Where others reach us.
     pub fn physical_address(&self) -> PhysAddr {
         self.member.channel.physical_address()
@@ -573,7 +578,7 @@ impl Member {
         });
         let error = match begun {
             Some(Ok(())) => return Ok(()),
-            Some(Err(error)) => consort_grid::OpenError::into(error),
+            Some(Err(error)) => self.handler.named::<consort_grid::OpenError>(error).into(),
             None => OpenError::Closed,
         };
         let store = self.handler.state().stores.remove(id);

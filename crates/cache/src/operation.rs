@@ -160,13 +160,18 @@ impl Future for Operation<'_> {
     type Output = Result<Outcome, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Step::Submitted(number) = self.step else { return self.submit(cx) };
-        let polled = self.handler.waiters().poll(number, cx);
-        if polled.is_ready() {
-            self.step = Step::Over;
-            self.cache.note_ended();
-        }
-        polled
+        let polled = match self.step {
+            Step::Submitted(number) => {
+                let polled = self.handler.waiters().poll(number, cx);
+                if polled.is_ready() {
+                    self.step = Step::Over;
+                    self.cache.note_ended();
+                }
+                polled
+            }
+            Step::New(_) | Step::Over => self.submit(cx),
+        };
+        polled.map_err(|error| self.handler.named(error))
     }
 }
 

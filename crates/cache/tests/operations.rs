@@ -306,13 +306,15 @@ async fn who_has_no_room_says_how_much_there_is_and_what_was_wanted() {
     let mut refused = BTreeSet::new();
     for n in 0..20 {
         let error = soon("put", caches[n % 2].put(&key(n, n)[..], &[7; 20_000][..])).await.unwrap_err();
-        let CacheError::Operation(OperationError::Full { member, limit, needed }) = error else {
+        let CacheError::Operation(OperationError::Full { member, limit, needed }) = error.clone() else {
             panic!("{error}");
         };
         assert!(limit == Limit::Bytes(10_000) && (20_000..21_000).contains(&needed), "{limit} {needed}");
-        refused.insert(member);
+        let at = managers.iter().find(|manager| member == *manager.address()).expect("a member");
+        assert!(error.to_string().starts_with(&format!("memory of {} is full: ", at.name())), "{error}");
+        refused.insert(at.name());
     }
-    assert_eq!(refused, managers.iter().map(|manager| manager.address().clone()).collect());
+    assert_eq!(refused, BTreeSet::from(["A", "B"]));
     assert_eq!(caches[0].size().await, Ok(0));
     let other = [Limit::Bytes(0), Limit::Entries(7), Limit::Bytes(20_000)];
     assert_eq!(other.map(|limit| caches[0].set_memory_limit(limit)), [false, false, true]);

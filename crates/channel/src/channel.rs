@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_group::{
-    Address, AddressBook, Event, Flags, Indication, Message, PhysAddr, Stack, StateError, Time, View,
+    Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
 };
 use consort_net::{Application, Bell, Command, DriverHandle, EdgeState, Submitter};
 use tokio::sync::{oneshot, watch};
@@ -149,6 +149,11 @@ impl WeakChannel {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
     }
 
+    /// A member as people are told of it.
+    pub fn member(&self, address: &Address) -> Member {
+        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
+    }
+
     /// Sends without waiting for room: answers to requests must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
@@ -222,6 +227,11 @@ impl Channel {
     /// A member's logical name, or its address where no name is known.
     pub fn name_of(&self, member: &Address) -> String {
         self.book().display(member)
+    }
+
+    /// A member as people are told of it, in errors and logs.
+    pub fn member(&self, address: &Address) -> Member {
+        self.book().member(address)
     }
 
     /// The member with this logical name.

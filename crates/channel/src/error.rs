@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consort_group::Address;
+use consort_group::Member;
 
 /// The channel could not be made or could not join. Nothing is left open.
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +66,12 @@ pub enum RpcError {
     TimedOut(Duration),
     /// The member left, crashed, or is suspected to have crashed.
     #[error("{0} left or is suspected")]
-    Suspected(Address),
+    Suspected(Member),
     /// The member answered with an exception.
     #[error("{member} failed: {message}")]
     Remote {
         /// Who.
-        member: Address,
+        member: Member,
         /// What it said.
         message: String,
     },

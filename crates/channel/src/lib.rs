@@ -35,8 +35,8 @@ pub use channel::{Channel, WeakChannel};
 pub use consort_group::protocols::flow::HOLD_LIMIT;
 pub use consort_group::protocols::{DefaultPolicy, MembershipPolicy};
 pub use consort_group::{
-    Address, Flags, Message, MessageBatch, Object, Payload, PhysAddr, Primitive, StateError, Transient, View,
-    ViewId,
+    Address, Flags, Member, Message, MessageBatch, Object, Payload, PhysAddr, Primitive, StateError,
+    Transient, View, ViewId,
 };
 pub use consort_net::Bell;
 pub use delivery::{DeliveryPolicy, UnknownPolicy};

@@ -174,8 +174,10 @@ async fn a_request_that_makes_its_handler_panic_fails_alone() {
         });
         for (nth, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
             match call.await.unwrap() {
-                Err(RpcError::Remote { message, .. }) if nth == 13 => {
-                    assert!(message.contains("the application panicked: at thirteen"), "{message}");
+                Err(error @ RpcError::Remote { .. }) if nth == 13 => {
+                    let text = error.to_string();
+                    assert!(text.starts_with("A failed: "), "{text}");
+                    assert!(text.ends_with("the application panicked: at thirteen"), "{text}");
                 }
                 result => assert_eq!(result, Ok(Payload::Long(nth as i64)), "{policy}"),
             }

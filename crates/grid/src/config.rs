@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use consort_group::Address;
+use consort_group::Member;
 
 use crate::command::CacheId;
 use crate::grouping::Grouping;
 use crate::merge::MergePolicy;
-use crate::{SEGMENT_COUNT, Segment};
+use crate::{NamesMembers, SEGMENT_COUNT, Segment};
 
 /// How entries are spread over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,7 +201,7 @@ pub enum OpenError {
         /// The cache.
         cache: Arc<str>,
         /// The coordinator of the members that are here.
-        member: Address,
+        member: Member,
         /// Its version.
         theirs: u8,
         /// The version of this member.
@@ -234,8 +234,22 @@ pub enum OpenError {
         /// The cache.
         cache: Arc<str>,
         /// Who has begun what is in the store.
-        ours: Address,
+        ours: Member,
         /// Who has begun what the cluster has.
-        theirs: Address,
+        theirs: Member,
     },
+}
+
+impl NamesMembers for OpenError {
+    fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
+        match self {
+            Self::OtherVersion { member, .. } => name(member),
+            Self::OtherData { ours, theirs, .. } => [ours, theirs].into_iter().for_each(name),
+            Self::Invalid { .. }
+            | Self::IsOpen(_)
+            | Self::Different { .. }
+            | Self::TooMany { .. }
+            | Self::StoredDifferently { .. } => {}
+        }
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use consort_group::Member;
 
 use crate::publication::{IterationError, Transform};
-use crate::{OperationError, Version};
+use crate::{NamesMembers, OperationError, Version};
 
 /// Events that wait for a listener's reader unless it says otherwise. Beyond that its reader is too slow: they are dropped,
 /// and it is told so. A tenth of a second of a busy member.
@@ -127,6 +128,16 @@ pub enum ListenError {
     /// It cannot go on.
     #[error(transparent)]
     Operation(#[from] OperationError),
+}
+
+impl NamesMembers for ListenError {
+    fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
+        match self {
+            Self::UnknownTransform(_) => {}
+            Self::State(error) => error.each_member(name),
+            Self::Operation(error) => error.each_member(name),
+        }
+    }
 }
 
 /// What whoever keeps what a listener [with state](Listen::with_state) is told knows to be there. It takes as much memory as

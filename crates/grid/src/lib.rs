@@ -43,7 +43,7 @@ pub use event::{
 pub use flags::Flags;
 pub use grouping::{GroupFn, Grouper, Grouping};
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
-pub use member::{CacheMember, Capacity, Location};
+pub use member::{CacheMember, Capacity, Location, NamesMembers};
 pub use merge::{MergeFn, MergePolicy, Parting, Side};
 pub use node::{Counters, Frame, Load, Node, NodeEvent, Progress, TRANSFER_BUDGET};
 pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};

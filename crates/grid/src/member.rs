@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use consort_group::Address;
+use consort_group::{Address, Member};
 
 /// What a member takes of a cache, relative to the others; 1 by default. Kept in thousandths, so that all members come
 /// to the same owners.
@@ -79,6 +79,12 @@ impl From<Address> for CacheMember {
     fn from(address: Address) -> Self {
         Self { address, capacity: Capacity::default(), location: Location::default() }
     }
+}
+
+/// An error that names members. A node does not know what they are called: who tells people of it names them first.
+pub trait NamesMembers {
+    /// Calls `name` for each of them.
+    fn each_member(&mut self, name: &mut dyn FnMut(&mut Member));
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_group::{Address, Time};
+use consort_group::{Address, Member, Time};
 
 use crate::persistence::StoreFailure;
-use crate::{CacheMode, Entry, Full, Lifetime, Limit, Segment, Version};
+use crate::{CacheMode, Entry, Full, Lifetime, Limit, NamesMembers, Segment, Version};
 
 /// When a write is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -169,19 +169,19 @@ pub enum OperationError {
     #[error("this member was left out of the cluster; the write may have been done")]
     Uncertain,
     /// Too many members are away, and the cache's partition handling does not allow it. Nothing was changed.
-    #[error("cache is degraded: owners of segment {segment} are away: {away:?}")]
+    #[error("cache is degraded: owners of segment {segment} are away: {}", listed(away))]
     Degraded {
         /// The key's segment.
         segment: Segment,
         /// Which of its owners.
-        away: Vec<Address>,
+        away: Vec<Member>,
     },
     /// The key's primary has no room for the entry, and its cache refuses new ones, or nothing that could go would make
     /// enough. Nothing was changed.
     #[error("memory of {member} is full: {limit} are allowed, and with the write there would be {needed}")]
     Full {
         /// Whose memory.
-        member: Address,
+        member: Member,
         /// What it may have.
         limit: Limit,
         /// What there would be if all had gone that may go for it, in the unit of the limit.
@@ -192,7 +192,7 @@ pub enum OperationError {
     #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
     NotStored {
         /// Whose store.
-        member: Address,
+        member: Member,
         /// What it says.
         why: StoreFailure,
     },
@@ -200,7 +200,7 @@ pub enum OperationError {
     #[error("the store of {member} takes no writes: {why}")]
     StoreFails {
         /// Whose store.
-        member: Address,
+        member: Member,
         /// What it says.
         why: StoreFailure,
     },
@@ -208,7 +208,7 @@ pub enum OperationError {
     #[error("the store of {member} cannot read the value: {why}")]
     NotLoaded {
         /// Whose store.
-        member: Address,
+        member: Member,
         /// What it says.
         why: StoreFailure,
     },
@@ -241,6 +241,28 @@ pub enum OperationError {
 impl OperationError {
     /// A member has no room.
     pub(crate) fn full(member: &Address, Full { limit, needed }: Full) -> Self {
-        Self::Full { member: member.clone(), limit, needed }
+        Self::Full { member: member.clone().into(), limit, needed }
     }
+}
+
+impl NamesMembers for OperationError {
+    fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
+        match self {
+            Self::Degraded { away, .. } => away.iter_mut().for_each(name),
+            Self::Full { member, .. }
+            | Self::NotStored { member, .. }
+            | Self::StoreFails { member, .. }
+            | Self::NotLoaded { member, .. } => name(member),
+            Self::TimedOut(_)
+            | Self::Uncertain
+            | Self::TooLarge { .. }
+            | Self::Unsupported { .. }
+            | Self::Closed
+            | Self::Busy(_) => {}
+        }
+    }
+}
+
+fn listed(members: &[Member]) -> String {
+    members.iter().map(Member::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use consort_group::Member;
 
-use crate::{Entry, Items, OperationError, Segment};
+use crate::{Entry, Items, NamesMembers, OperationError, Segment};
 
 /// Entries that may be fetched and not consumed yet, from all members together, unless a publication says otherwise:
 /// as many as a chunk of a state transfer has in the field's other grids (S004-2).
@@ -119,7 +120,7 @@ pub enum IterationError {
     #[error("{member} has no transform {name}")]
     UnknownTransform {
         /// Who.
-        member: consort_group::Address,
+        member: Member,
         /// Which.
         name: Arc<str>,
     },
@@ -127,11 +128,20 @@ pub enum IterationError {
     #[error("{name} has panicked at {member}")]
     Panicked {
         /// Who.
-        member: consort_group::Address,
+        member: Member,
         /// Which.
         name: Arc<str>,
     },
     /// It cannot go on.
     #[error(transparent)]
     Operation(#[from] OperationError),
+}
+
+impl NamesMembers for IterationError {
+    fn each_member(&mut self, name: &mut dyn FnMut(&mut Member)) {
+        match self {
+            Self::UnknownTransform { member, .. } | Self::Panicked { member, .. } => name(member),
+            Self::Operation(error) => error.each_member(name),
+        }
+    }
 }

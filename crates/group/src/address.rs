@@ -340,7 +340,8 @@ impl AddressBook {
     /// Entries kept at most. Beyond it entries of former members go first, then nothing new is learnt: a flood of
     /// invented members must not grow the book (JGroups' logical_addr_cache_max_size).
     pub const ENTRIES_MAX: usize = 2000;
-    /// How long a former member's entry is kept (JGroups' logical_addr_cache_expiration).
+    /// How long it is kept where a former member was reached (JGroups' logical_addr_cache_expiration). What it was called is
+    /// known as long as there is room: people ask for those who are gone.
     pub const EXPIRY: std::time::Duration = std::time::Duration::from_secs(360);
 
     /// Learns what is given; what is `None` stays as it was. Returns whether anything changed.
@@ -389,9 +390,24 @@ impl AddressBook {
         self.name(member).map_or_else(|| member.to_string(), ToString::to_string)
     }
 
-    /// The member that has this name; the smallest address if several do.
+    /// The member that has this name; of several one that is not gone, and of those the smallest address.
     pub fn by_name(&self, name: &str) -> Option<&Address> {
-        self.entries.iter().find(|(_, entry)| entry.name.as_deref() == Some(name)).map(|(address, _)| address)
+        let of_name = self.entries.iter().filter(|(_, entry)| entry.name.as_deref() == Some(name));
+        // The first of those that are equal.
+        of_name.min_by_key(|(_, entry)| entry.removable_since.is_some()).map(|(address, _)| address)
+    }
+
+    /// Whether its name alone would be taken for another member's: one that is here, too, or is gone as it is.
+    pub(crate) fn shares_name(&self, member: &Address) -> bool {
+        let Some((own, name)) = self.entries.get(member).and_then(|own| Some((own, own.name.as_ref()?)))
+        else {
+            return false;
+        };
+        self.entries.iter().any(|(other, entry)| {
+            other != member
+                && entry.name.as_ref() == Some(name)
+                && (entry.removable_since.is_none() || own.removable_since.is_some())
+        })
     }
 
     /// The member at this physical address.
@@ -409,14 +425,16 @@ impl AddressBook {
         self.changes
     }
 
-    /// Marks everybody but `members` as removable and forgets those that have been for long.
+    /// Marks everybody but `members` as removable, and forgets where those were reached that have been for long.
     pub fn retain_members(&mut self, now: Time, members: &[Address]) {
         self.entries.retain(|address, entry| {
             if members.contains(address) {
                 entry.removable_since = None;
                 return true;
             }
-            now.since(*entry.removable_since.get_or_insert(now)) < Self::EXPIRY
+            let is_kept = now.since(*entry.removable_since.get_or_insert(now)) < Self::EXPIRY;
+            entry.phys = entry.phys.filter(|_| is_kept);
+            is_kept || entry.name.is_some()
         });
     }
 }
@@ -448,6 +466,25 @@ mod tests {
         let uuid = Uuid { most: 1, least: 2 };
         let flagged = ExtAddress { uuid, flags: 2, entries: Vec::new(), kind: ExtKind::Flags };
         assert_eq!(Address::Uuid(uuid), Address::Ext(Arc::new(flagged)));
+    }
+
+    #[test]
+    fn of_who_is_gone_the_name_stays() {
+        let mut rng = Rng::new(1);
+        let [gone, unnamed, back] = [(); 3].map(|()| Address::random(&mut rng));
+        let phys = PhysAddr::from("10.0.0.1:7800".parse::<SocketAddr>().unwrap());
+        let mut book = AddressBook::default();
+        book.learn(&gone, Some("A"), Some(phys));
+        book.learn(&unnamed, None, Some(phys));
+        book.retain_members(Time::ZERO, &[]);
+        book.retain_members(Time::ZERO + AddressBook::EXPIRY / 2, &[]);
+        assert!(book.phys(&gone).is_some() && book.phys(&unnamed).is_some());
+        book.learn(&back, Some("A"), Some(phys));
+        book.retain_members(Time::ZERO + AddressBook::EXPIRY, std::slice::from_ref(&back));
+        assert_eq!(book.iter().map(|(_, _, phys)| phys).filter(Option::is_some).count(), 1);
+        assert_eq!(book.name(&gone).map(|name| &**name), Some("A"));
+        assert_eq!(book.name(&unnamed), None);
+        assert_eq!(book.by_name("A"), Some(&back), "whatever the order of addresses is");
     }
 
     #[test]

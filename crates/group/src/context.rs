@@ -241,16 +241,16 @@ impl Cx<'_> {
     /// Discards a message: its credit goes back, the reason is counted.
     pub fn discard(&mut self, message: &Message, why: DropReason) {
         self.absorb(message);
-        let (now, name) = (self.now, self.name);
-        self.shared.drops.count(now, name, why, || {
-            let src = message.src.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
+        self.count_drop(why, |book| {
+            let src = message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.member(src).to_string());
             format!("message from {src}, {} bytes, flags {:?}", message.length(), message.flags)
         });
     }
 
-    /// Counts something discarded that is not a message.
-    pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce() -> String) {
-        self.shared.drops.count(self.now, self.name, why, detail);
+    /// Counts something discarded that is not a message. `detail` is for people, with names from the book.
+    pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
+        let Shared { drops, book, .. } = &mut *self.shared;
+        drops.count(self.now, self.name, why, || detail(book));
     }
 
     /// Asks the layers below (nearest first), then those above.

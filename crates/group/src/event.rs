@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Address, Digest, External, MessageBatch, PhysAddr, PingData, View};
+use crate::{Address, Digest, External, Member, MessageBatch, PhysAddr, PingData, View};
 
 /// What a layer does with an event after looking at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ pub enum StateError {
     TimedOut(Duration),
     /// The target is not a member.
     #[error("{0} is not a member of the view")]
-    NotMember(Address),
+    NotMember(Member),
     /// The stack has no layer that transfers state.
     #[error("the stack has no state transfer protocol")]
     NoProtocol,

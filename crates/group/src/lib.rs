@@ -17,6 +17,7 @@ mod external;
 #[cfg(test)]
 mod harness;
 mod header;
+mod member;
 mod message;
 mod ping_data;
 #[cfg(feature = "planted")]
@@ -52,6 +53,7 @@ pub use event::{
 pub use external::External;
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
+pub use member::Member;
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
 #[cfg(feature = "planted")]

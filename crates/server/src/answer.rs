@@ -63,12 +63,9 @@ impl From<CacheError> for Refusal {
             _ => Status::ServerError,
         };
         let text = match &error {
-            // Addresses of members say nothing to clients.
-            CacheError::Operation(OperationError::Degraded { segment, away }) => format!(
-                "ISPN000306: not all owners of this key are available: the cache is degraded, and {} of the owners of segment \
-                 {segment} are away, which the servers' logs name",
-                away.len()
-            ),
+            CacheError::Operation(OperationError::Degraded { .. }) => {
+                format!("ISPN000306: not all owners of this key are available: {error}")
+            }
             error => error.to_string(),
         };
         Self { status, text }

@@ -30,7 +30,9 @@ impl State {
     fn of(topology: &Topology, manager: &CacheManager) -> Self {
         let away = match &topology.availability {
             Availability::Available => BTreeSet::new(),
-            Availability::Degraded { away } => away.iter().map(|one| manager.name_of(one)).collect(),
+            Availability::Degraded { away } => {
+                away.iter().map(|one| manager.member(one).to_string()).collect()
+            }
         };
         let is_moving = matches!(topology.phase, Phase::ReadOldWriteAll | Phase::ReadNewWriteAll);
         Self { away, is_moving }

@@ -47,7 +47,9 @@ fn of(manager: &CacheManager, name: &'static str) -> Option<OfCache> {
     let away = match topology.map(|topology| topology.availability) {
         None => None,
         Some(Availability::Available) => return None,
-        Some(Availability::Degraded { away }) => Some(away.iter().map(|one| manager.name_of(one)).collect()),
+        Some(Availability::Degraded { away }) => {
+            Some(away.iter().map(|one| manager.member(one).to_string()).collect())
+        }
     };
     Some(OfCache { name, away })
 }

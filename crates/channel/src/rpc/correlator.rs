@@ -118,7 +118,7 @@ impl Wait {
 }
 
 fn suspected(member: &Address) -> RpcError {
-    RpcError::Suspected(member.clone())
+    RpcError::Suspected(member.clone().into())
 }
 
 /// A finished round trip, for statistics.
@@ -401,7 +401,7 @@ mod tests {
         let (_, mut one) = one(&correlator, 1, SECOND, false);
         let (id, mut both) = both(&correlator, &RequestOptions::all(SECOND));
         correlator.lose(|lost| *lost == member(1));
-        assert_eq!(one.try_recv().unwrap(), Err(RpcError::Suspected(member(1))));
+        assert_eq!(one.try_recv().unwrap(), Err(RpcError::Suspected(member(1).into())));
         assert!(both.try_recv().is_err());
         correlator.answer(id, &member(2), Ok(Payload::Empty));
         assert_eq!(both.try_recv().unwrap().unwrap().len(), 2);
@@ -411,10 +411,10 @@ mod tests {
     fn a_member_that_left_before_the_call_was_opened_is_lost_at_once() {
         let correlator = Correlator::default();
         let (_, mut early) = one(&correlator, 1, SECOND, false);
-        assert_eq!(early.try_recv().unwrap(), Err(RpcError::Suspected(member(1))));
+        assert_eq!(early.try_recv().unwrap(), Err(RpcError::Suspected(member(1).into())));
         correlator.view(&view(2, &[1, 3]));
         let (_, mut gone) = one(&correlator, 2, SECOND, false);
-        assert_eq!(gone.try_recv().unwrap(), Err(RpcError::Suspected(member(2))));
+        assert_eq!(gone.try_recv().unwrap(), Err(RpcError::Suspected(member(2).into())));
         // Its members were chosen by the view before.
         let (id, mut rest) = both(&correlator, &RequestOptions::all(SECOND));
         assert!(rest.try_recv().is_err() && correlator.len() == 1);
@@ -422,7 +422,7 @@ mod tests {
         let rows = rest.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
         assert_eq!(
             rows.collect::<Vec<_>>(),
-            [(member(2), Err(RpcError::Suspected(member(2)))), (member(1), Ok(Payload::Empty))]
+            [(member(2), Err(RpcError::Suspected(member(2).into()))), (member(1), Ok(Payload::Empty))]
         );
     }
 

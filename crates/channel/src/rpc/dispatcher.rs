@@ -147,7 +147,7 @@ impl RpcDispatcher {
         let (id, wait) = open.ok_or(RpcError::Closed)?;
         let _pending = Pending { correlator, id };
         let sending = self.transmit(Some(dest.clone()), request, id, options);
-        self.outcome(wait, sending).await?
+        self.outcome(wait, sending).await?.map_err(|error| self.named(error))
     }
 
     /// Calls everybody in the view, ourselves included, except the exclusion list.
@@ -208,7 +208,13 @@ impl RpcDispatcher {
         };
         match open {
             Some((_, wait)) => match self.outcome(wait, sending).await? {
-                Ok(responses) => Ok(responses),
+                Ok(responses) => {
+                    let named = |Response { member, result }| Response {
+                        member,
+                        result: result.map_err(|error| self.named(error)),
+                    };
+                    Ok(responses.into_iter().map(named).collect())
+                }
                 Err(panic) => resume_unwind(panic),
             },
             None => sending.await.map(|()| Vec::new()),
@@ -255,6 +261,14 @@ impl RpcDispatcher {
             Some(outcome) => Ok(outcome),
             None => wait.await.map_err(|_| RpcError::Closed),
         }
+    }
+
+    /// The same error with the names of the members in it.
+    fn named(&self, mut error: RpcError) -> RpcError {
+        if let RpcError::Suspected(member) | RpcError::Remote { member, .. } = &mut error {
+            *member = self.channel.member(&member.address);
+        }
+        error
     }
 
     async fn transmit(
@@ -410,7 +424,7 @@ impl UpHandler for Inner {
             let Some(src) = message.src else { continue };
             let result = match rpc.kind {
                 RpcKind::Exception => Err(RpcError::Remote {
-                    member: src.clone(),
+                    member: src.clone().into(),
                     message: crate::rpc::failure_text(&message.payload),
                 }),
                 _ => Ok(message.payload),

@@ -381,8 +381,8 @@ impl Led {
         if let Some(ours) = restored.map(|restored| &restored.topology.origin)
             && *ours != self.topology.origin
         {
-            let (cache, theirs) = (self.config.name.clone(), self.topology.origin.clone());
-            let error = OpenError::OtherData { cache, ours: ours.clone(), theirs };
+            let (cache, theirs) = (self.config.name.clone(), self.topology.origin.clone().into());
+            let error = OpenError::OtherData { cache, ours: ours.clone().into(), theirs };
             return cx.send(&member.address, self.config.id(), 0, Body::Refused(error));
         }
         if let Some(restored) = restored {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consort_group::Address;
+use consort_group::{Address, Member};
 
 use super::cache::Cache;
 use super::cx::Cx;
@@ -60,7 +60,7 @@ impl Cache {
         };
         if is_denied && topology.away().contains(&target) {
             // A read that others may not answer: the primary is all that it is about.
-            let error = OperationError::Degraded { segment, away: vec![target] };
+            let error = OperationError::Degraded { segment, away: vec![target.into()] };
             return cx.calls.finish(number, Err(error));
         }
         call.sent = cx.now;
@@ -92,7 +92,8 @@ impl Cache {
             return None;
         }
         let is_away = |owner: &&Address| away.contains(owner);
-        let missing: Vec<Address> = self.write_owners(segment).filter(is_away).cloned().collect();
+        let missing: Vec<Member> =
+            self.write_owners(segment).filter(is_away).cloned().map(Member::from).collect();
         let has_reader = topology.read_owners().owners(segment).any(|owner| !away.contains(owner));
         let is_allowed = missing.is_empty()
             || !is_write && has_reader && self.config.partitions != PartitionHandling::DenyReadWrites;

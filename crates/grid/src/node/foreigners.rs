@@ -32,6 +32,7 @@ impl Node {
     pub(super) fn foreign_coordinator(&self, cache: &Cache) -> Option<OpenError> {
         let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
         let theirs = *self.cx.foreigners.get(&member)?;
-        Some(OpenError::OtherVersion { cache: cache.config.name.clone(), member, theirs, ours: VERSION })
+        let (cache, member) = (cache.config.name.clone(), member.into());
+        Some(OpenError::OtherVersion { cache, member, theirs, ours: VERSION })
     }
 }

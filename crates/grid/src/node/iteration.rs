@@ -496,7 +496,7 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     if applied != Applied::Done {
         let name =
             iteration.publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());
-        let member = from.clone();
+        let member = from.clone().into();
         iteration.failed = Some(match applied {
             Applied::Panicked => IterationError::Panicked { member, name },
             Applied::Unknown | Applied::Done => IterationError::UnknownTransform { member, name },

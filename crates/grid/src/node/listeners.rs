@@ -211,7 +211,7 @@ impl Cache {
         let listener = self.listeners.all.get(&id).ok_or(OperationError::Closed)?;
         match self.missing_primary() {
             Some((segment, away)) if !listener.is_ready => {
-                Err(OperationError::Degraded { segment, away: vec![away.clone()] })
+                Err(OperationError::Degraded { segment, away: vec![away.clone().into()] })
             }
             _ => Ok(listener.is_ready),
         }

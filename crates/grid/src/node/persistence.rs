@@ -280,7 +280,8 @@ impl Cache {
         let Some(persistence) = &mut self.persistence else { return };
         match then {
             Then::Ack { place, to, ack } if persistence.has_refused(&place) => {
-                let error = OperationError::NotStored { member: cx.local.clone(), why: self.failure() };
+                let error =
+                    OperationError::NotStored { member: cx.local.clone().into(), why: self.failure() };
                 self.reply(cx, &to, ack.number, Reply::Failed(error));
                 // It is here all the same, which its caller has to know of all owners before it is finished.
                 self.send_ack(cx, &to, ack);
@@ -299,7 +300,7 @@ impl Cache {
     /// Why this member, as a primary, begins no write.
     pub(super) fn store_refusal(&self, cx: &Cx) -> Option<OperationError> {
         self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
-        Some(OperationError::StoreFails { member: cx.local.clone(), why: self.failure() })
+        Some(OperationError::StoreFails { member: cx.local.clone().into(), why: self.failure() })
     }
 
     /// All segments of a rebalance have come: the coordinator is told when they are stored.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use consort_group::{Address, Uuid};
+use consort_group::{Address, Member, Uuid};
 use smallvec::SmallVec;
 
 /// Bytes that are not what they should be. Nothing was changed by the command that they were to be.
@@ -177,6 +177,17 @@ impl Wire for Address {
     fn read(from: &mut Bytes) -> Result<Self> {
         need(from, "address", 16)?;
         Ok(Self::Uuid(Uuid { most: from.get_u64(), least: from.get_u64() }))
+    }
+}
+
+/// What it is called everybody knows himself.
+impl Wire for Member {
+    fn put(&self, out: &mut BytesMut) {
+        self.address.put(out);
+    }
+
+    fn read(from: &mut Bytes) -> Result<Self> {
+        Address::read(from).map(Self::from)
     }
 }
 

@@ -80,7 +80,7 @@ fn who_speaks_another_version_is_told_so_and_nobody_waits_for_it() {
         told.iter().map(|(to, error)| (*to, error.to_string())).collect::<Vec<_>>(),
         [(0, both.to_owned()), (2, both.to_owned())]
     );
-    let error = OpenError::OtherVersion { cache: "c".into(), member: address(0), theirs: 2, ours: 1 };
+    let error = OpenError::OtherVersion { cache: "c".into(), member: address(0).into(), theirs: 2, ours: 1 };
     assert_eq!(refusals(&mut nodes[2]), std::slice::from_ref(&error));
     assert_eq!(open(&mut nodes[2], address(2)), Err(error), "at once from then on");
     assert_eq!(refusals(&mut nodes[1]), []);
@@ -101,7 +101,8 @@ fn an_old_coordinator_that_speaks_another_version_has_nothing_of_ours() {
     (0..2).for_each(|n| open(&mut nodes[n], address(n)).unwrap());
     carry(&mut nodes);
     for node in &mut nodes[..2] {
-        let error = OpenError::OtherVersion { cache: "c".into(), member: address(2), theirs: 2, ours: 1 };
+        let error =
+            OpenError::OtherVersion { cache: "c".into(), member: address(2).into(), theirs: 2, ours: 1 };
         assert_eq!(refusals(node), [error]);
     }
     // Once it has gone, they have the cache to themselves.

@@ -141,7 +141,8 @@ impl Merge3 {
             Merge3Kind::ViewResponse => {
                 let view = message.payload_bytes().map(wire::decode_view_option);
                 let Some(Ok(Some(view))) = view else {
-                    return cx.count_drop(DropReason::Malformed, || format!("view of {src}"));
+                    return cx
+                        .count_drop(DropReason::Malformed, |book| format!("view of {}", book.member(&src)));
                 };
                 if let Some(collected) = &mut self.collected
                     && self.asked.remove(&src)

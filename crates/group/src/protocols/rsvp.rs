@@ -83,7 +83,7 @@ impl Rsvp {
 
     fn begin(&mut self, cx: &mut Cx<'_>, message: &mut Message) {
         if self.waiting.len() >= WAITING_MAX {
-            cx.count_drop(DropReason::QueueFull, || "a message with RSVP goes without".to_owned());
+            cx.count_drop(DropReason::QueueFull, |_| "a message with RSVP goes without".to_owned());
             return self.finish(cx, message.ticket, false);
         }
         while self.waiting.contains_key(&self.next_id) {
@@ -231,7 +231,7 @@ impl Protocol for Rsvp {
                     if unconsumed.acks.len() < UNACKED_MAX {
                         unconsumed.acks.push_back((unconsumed.credit, id));
                     } else {
-                        cx.count_drop(DropReason::QueueFull, || "an acknowledgement".to_owned());
+                        cx.count_drop(DropReason::QueueFull, |_| "an acknowledgement".to_owned());
                     }
                     true
                 }
@@ -300,7 +300,8 @@ impl Protocol for Rsvp {
                 .collect();
             for late in late {
                 if late.is_blocking {
-                    tracing::warn!(missing = ?late.missing, "not everybody has acknowledged a message");
+                    let missing = cx.shared().book.members(&late.missing);
+                    tracing::warn!(?missing, "not everybody has acknowledged a message");
                 }
                 self.finish(cx, late.ticket, false);
             }

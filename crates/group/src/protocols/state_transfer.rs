@@ -80,7 +80,8 @@ impl StateTransfer {
         let local = cx.local().clone();
         let provider = match target {
             Some(target) if *target == local || !self.members.contains(target) => {
-                return self.end(cx, Err(StateError::NotMember(target.clone())));
+                let target = cx.shared().book.member(target);
+                return self.end(cx, Err(StateError::NotMember(target)));
             }
             Some(target) => Some(target.clone()),
             None => self.members.iter().find(|member| **member != local).cloned(),
@@ -159,13 +160,17 @@ impl StateTransfer {
         match header {
             StateTransferHeader::Request => {
                 if self.waiting.len() >= REQUESTS_MAX || self.waiting.contains(&src) {
-                    return cx.count_drop(DropReason::QueueFull, || format!("state request of {src}"));
+                    return cx.count_drop(DropReason::QueueFull, |book| {
+                        format!("state request of {}", book.member(&src))
+                    });
                 }
                 self.waiting.push_back(src);
             }
             StateTransferHeader::Response(digest) => {
                 if self.asked.as_ref().is_none_or(|(provider, _)| *provider != src) {
-                    return cx.count_drop(DropReason::Unexpected, || format!("state from {src}"));
+                    return cx.count_drop(DropReason::Unexpected, |book| {
+                        format!("state from {}", book.member(&src))
+                    });
                 }
                 self.arrived = Some(Arrived { digest, state: message.payload_bytes().cloned() });
             }
@@ -356,7 +361,7 @@ mod tests {
     fn alone_there_is_no_state_and_strangers_have_none() {
         let mut harness = harness(&[1]);
         harness.lower(get(None)).lower(get(Some(9)));
-        let not_member = Event::StateReceived(Err(StateError::NotMember(member(9))));
+        let not_member = Event::StateReceived(Err(StateError::NotMember(member(9).into())));
         assert_eq!(harness.take_up_events(), [Event::StateReceived(Ok(None)), not_member]);
     }
 

@@ -83,7 +83,7 @@ impl VerifySuspect {
     fn receive(&mut self, cx: &mut Cx<'_>, header: &VerifySuspectHeader, message: &Message) {
         cx.absorb(message);
         let Some(from) = header.from.clone().or_else(|| message.src.clone()) else {
-            return cx.count_drop(DropReason::Malformed, || "verification without sender".to_owned());
+            return cx.count_drop(DropReason::Malformed, |_| "verification without sender".to_owned());
         };
         if !header.is_answer {
             let dest = (!self.config.use_mcast_rsps).then_some(from);

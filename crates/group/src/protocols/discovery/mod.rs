@@ -156,8 +156,8 @@ impl Discovery {
         if let (Some(theirs), Some(ours)) = (&header.cluster, &cx.shared().cluster)
             && theirs != ours
         {
-            return cx.count_drop(DropReason::WrongCluster, || {
-                format!("discovery for cluster {theirs} from {src}")
+            return cx.count_drop(DropReason::WrongCluster, |book| {
+                format!("discovery for cluster {theirs} from {}", book.member(src))
             });
         }
         self.requests_received += 1;

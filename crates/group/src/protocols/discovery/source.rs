@@ -207,7 +207,7 @@ impl Source {
                 }
                 Ok(_) => Vec::new(),
                 Err(error) => {
-                    cx.count_drop(crate::DropReason::Malformed, || error.to_string());
+                    cx.count_drop(crate::DropReason::Malformed, |_| error.to_string());
                     Vec::new()
                 }
             },

@@ -202,7 +202,8 @@ impl FdSock2 {
             cx.request(Effect::Close { conn, is_graceful: false });
             // The edge says nothing of what we close, but our watch over it has ended.
             self.closed(cx, conn, false);
-            return cx.count_drop(DropReason::Malformed, || "frame on a failure detection socket".to_owned());
+            return cx
+                .count_drop(DropReason::Malformed, |_| "frame on a failure detection socket".to_owned());
         };
         match *header {
             FdSock2Header::Connect(_) => {
@@ -232,7 +233,7 @@ impl FdSock2 {
 
     fn suspect(&mut self, cx: &mut Cx<'_>, member: Address) {
         self.suspicions += 1;
-        tracing::debug!(%member, "the connection to it broke");
+        tracing::debug!(member = %cx.shared().book.member(&member), "the connection to it broke");
         self.suspects.insert(member.clone());
         self.found.insert(member);
         self.tell_suspects(cx);
@@ -273,7 +274,7 @@ impl FdSock2 {
                 self.follow_ring(cx);
             }
             // These belong on sockets.
-            _ => cx.count_drop(DropReason::Unexpected, || "FD_SOCK2 connect in a message".to_owned()),
+            _ => cx.count_drop(DropReason::Unexpected, |_| "FD_SOCK2 connect in a message".to_owned()),
         }
     }
 

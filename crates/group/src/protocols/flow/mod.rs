@@ -214,10 +214,12 @@ impl FlowControl {
     fn receive(&mut self, cx: &mut Cx<'_>, header: FcHeader, message: &Message) {
         cx.absorb(message);
         let (Some(src), Payload::Long(credits)) = (message.src.clone(), &message.payload) else {
-            return cx.count_drop(DropReason::Malformed, || "credits".to_owned());
+            return cx.count_drop(DropReason::Malformed, |_| "credits".to_owned());
         };
         let Ok(credits) = u64::try_from(*credits) else {
-            return cx.count_drop(DropReason::Malformed, || format!("{credits} credits from {src}"));
+            return cx.count_drop(DropReason::Malformed, |book| {
+                format!("{credits} credits from {}", book.member(&src))
+            });
         };
         match header {
             FcHeader::Replenish => {

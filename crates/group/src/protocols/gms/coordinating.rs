@@ -48,7 +48,7 @@ impl Gms {
             return;
         }
         if self.pending.joiners.len() >= PENDING_MAX {
-            return cx.count_drop(DropReason::QueueFull, || format!("join of {joiner}"));
+            return cx.count_drop(DropReason::QueueFull, |book| format!("join of {}", book.member(joiner)));
         }
         Pending::add(&mut self.pending.joiners, joiner);
         self.request_view(cx);
@@ -228,7 +228,8 @@ impl Gms {
         if let Some(acks) = &mut self.acks {
             self.unconfirmed_views += u64::from(!acks.missing.is_empty());
             if self.config.log_collect_msgs && !acks.missing.is_empty() {
-                tracing::warn!(missing = ?acks.missing, "members have not confirmed the view");
+                let missing = cx.shared().book.members(&acks.missing);
+                tracing::warn!(?missing, "members have not confirmed the view");
             }
             acks.missing.clear();
             self.acks_may_be_complete(cx);

@@ -47,7 +47,7 @@ impl Gms {
     ) -> Option<(Option<ViewForm>, Option<Digest>)> {
         let decoded = message.payload_bytes().map(wire::decode_view_and_digest);
         let Some(Ok(decoded)) = decoded else {
-            cx.count_drop(DropReason::Malformed, || "view and digest".to_owned());
+            cx.count_drop(DropReason::Malformed, |_| "view and digest".to_owned());
             return None;
         };
         Some(decoded)
@@ -112,7 +112,7 @@ impl Gms {
             return;
         }
         if !view.contains(src) && !own.contains(src) {
-            return cx.count_drop(DropReason::NotMember, || format!("view from {src}"));
+            return cx.count_drop(DropReason::NotMember, |book| format!("view from {}", book.member(src)));
         }
         if !view.contains(src) {
             Self::view_ack(cx, src);
@@ -150,7 +150,7 @@ impl Gms {
         let theirs = match message.payload_bytes().map(wire::decode_view_id_option) {
             Some(Ok(id)) => id,
             None => None,
-            Some(Err(_)) => return cx.count_drop(DropReason::Malformed, || "view id".to_owned()),
+            Some(Err(_)) => return cx.count_drop(DropReason::Malformed, |_| "view id".to_owned()),
         };
         let Some(view) = cx.view().filter(|_| self.is_server()).cloned() else { return };
         if theirs.is_some_and(|theirs| view.id().id <= theirs.id) {

@@ -118,12 +118,14 @@ impl NakAck {
                     ready.push(again);
                 }
                 let end = peer.window.highest_delivered();
-                cx.count_drop(DropReason::Duplicate, || format!("seqno {seqno} of {src}, delivered {end}"));
+                cx.count_drop(DropReason::Duplicate, |book| {
+                    format!("seqno {seqno} of {}, delivered {end}", book.member(src))
+                });
             }
             Added::Beyond => {
                 let end = peer.window.highest_delivered();
-                cx.count_drop(DropReason::BeyondWindow, || {
-                    format!("seqno {seqno} of {src}, delivered {end}")
+                cx.count_drop(DropReason::BeyondWindow, |book| {
+                    format!("seqno {seqno} of {}, delivered {end}", book.member(src))
                 });
             }
         }

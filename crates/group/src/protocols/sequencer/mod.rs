@@ -401,7 +401,7 @@ impl Sequencer {
             }
         };
         if !is_new {
-            cx.count_drop(DropReason::Duplicate, || format!("message {seqno} of {src}"));
+            cx.count_drop(DropReason::Duplicate, |book| format!("message {seqno} of {}", book.member(src)));
             return false;
         }
         is_wanted

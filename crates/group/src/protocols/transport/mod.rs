@@ -17,8 +17,9 @@ pub use bundler::{BundlerKind, UnknownBundler};
 
 use crate::wire;
 use crate::{
-    Address, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass, PhysAddr,
-    ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit, TransmitDest, ViewId,
+    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
+    PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit, TransmitDest,
+    ViewId,
 };
 
 /// Which transport the configuration names. The bytes of a packet are the same for all.
@@ -238,7 +239,7 @@ impl Transport {
     fn accept_single(&mut self, cx: &mut Cx<'_>, mut message: Message) {
         if let Some(HeaderBody::Tp(tp)) = message.headers.take(ProtocolId::TP) {
             if tp.cluster.as_deref() != cx.shared().cluster.as_deref() {
-                return cx.count_drop(DropReason::WrongCluster, || {
+                return cx.count_drop(DropReason::WrongCluster, |_| {
                     format!("message for cluster {:?}", tp.cluster)
                 });
             }
@@ -288,8 +289,8 @@ enum Located {
 }
 
 /// A destination, for the log.
-fn named(dest: Option<&Address>) -> String {
-    dest.map_or_else(|| "all members".to_owned(), ToString::to_string)
+fn named(book: &AddressBook, dest: Option<&Address>) -> String {
+    dest.map_or_else(|| "all members".to_owned(), |dest| book.member(dest).to_string())
 }
 
 fn loop_back(cx: &mut Cx<'_>, mut message: Message) {
@@ -345,25 +346,26 @@ impl Protocol for Transport {
 
     fn receive(&mut self, cx: &mut Cx<'_>, from: PhysAddr, packet: Bytes) {
         if from == cx.shared().phys {
-            return cx.count_drop(DropReason::OwnPacket, || format!("packet from our own address {from}"));
+            return cx.count_drop(DropReason::OwnPacket, |_| format!("packet from our own address {from}"));
         }
         let Some(version) = wire::peek_version(&packet) else {
-            return cx.count_drop(DropReason::Malformed, || format!("{} bytes from {from}", packet.len()));
+            return cx.count_drop(DropReason::Malformed, |_| format!("{} bytes from {from}", packet.len()));
         };
         if !version.is_compatible(cx.shared().version) {
-            return cx
-                .count_drop(DropReason::WrongVersion, || format!("packet of version {version} from {from}"));
+            return cx.count_drop(DropReason::WrongVersion, |_| {
+                format!("packet of version {version} from {from}")
+            });
         }
         let Some(envelope) = &self.envelope else {
-            return cx.count_drop(DropReason::WrongCluster, || format!("not connected; packet from {from}"));
+            return cx.count_drop(DropReason::WrongCluster, |_| format!("not connected; packet from {from}"));
         };
         self.counters.packets_received += 1;
         self.counters.bytes_received += packet.len() as u64;
         match wire::decode_packet(&packet, &envelope.tp) {
             Ok(wire::Packet::Single { is_multicast, message, .. }) => {
                 if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
-                    return cx.count_drop(DropReason::WrongDestination, || {
-                        format!("message for {} from {from}", named(message.dest.as_ref()))
+                    return cx.count_drop(DropReason::WrongDestination, |book| {
+                        format!("message for {} from {from}", named(book, message.dest.as_ref()))
                     });
                 }
                 self.counters.messages_received += 1;
@@ -371,19 +373,19 @@ impl Protocol for Transport {
             }
             Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
                 if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
-                    return cx.count_drop(DropReason::WrongDestination, || {
-                        format!("list for {} from {from}", named(dest.as_ref()))
+                    return cx.count_drop(DropReason::WrongDestination, |book| {
+                        format!("list for {} from {from}", named(book, dest.as_ref()))
                     });
                 }
                 if cluster.as_deref() != cx.shared().cluster.as_deref() {
-                    return cx.count_drop(DropReason::WrongCluster, || {
+                    return cx.count_drop(DropReason::WrongCluster, |_| {
                         format!("list for cluster {cluster:?} from {from}")
                     });
                 }
                 self.counters.messages_received += messages.len() as u64;
                 self.accept_list(cx, messages);
             }
-            Err(error) => cx.count_drop(DropReason::Malformed, || format!("packet from {from}: {error}")),
+            Err(error) => cx.count_drop(DropReason::Malformed, |_| format!("packet from {from}: {error}")),
         }
     }
 

@@ -190,10 +190,12 @@ impl Unicast {
         match connection.window.add(seqno, message, ready) {
             Added::New => {}
             Added::Duplicate => {
-                cx.count_drop(DropReason::Duplicate, || format!("seqno {seqno} of {src}"));
+                cx.count_drop(DropReason::Duplicate, |book| format!("seqno {seqno} of {}", book.member(src)));
             }
             Added::Beyond => {
-                cx.count_drop(DropReason::BeyondWindow, || format!("seqno {seqno} of {src}"));
+                cx.count_drop(DropReason::BeyondWindow, |book| {
+                    format!("seqno {seqno} of {}", book.member(src))
+                });
             }
         }
         if is_fixed {

@@ -132,7 +132,7 @@ impl Gms {
         let members = match message.payload_bytes().map(wire::decode_address_list) {
             Some(Ok(members)) => members,
             None => Vec::new(),
-            Some(Err(_)) => return cx.count_drop(DropReason::Malformed, || "members to merge".to_owned()),
+            Some(Err(_)) => return cx.count_drop(DropReason::Malformed, |_| "members to merge".to_owned()),
         };
         if let Some(id) = &header.merge_id {
             self.join_merge(cx, id, src, &members);

@@ -1,0 +1,115 @@
+//! A member as people are told of it: errors and logs name it as its operators do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Address, AddressBook};
+
+/// A member in an error or a line of a log: who it is, and what it is called where somebody knows that.
+///
+/// It is shown by its logical name; by name and address, `A (3f2a…)`, where that would be taken for another member: for one of
+/// the same name that is here, too, or has come in its place. Where no name is known it is shown by its address. Two are equal
+/// if their addresses are.
+#[derive(Clone)]
+pub struct Member {
+    /// Who it is.
+    pub address: Address,
+    name: Option<Arc<str>>,
+    shares_name: bool,
+}
+
+impl Member {
+    /// Its logical name, if that was known to whoever made this.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl From<Address> for Member {
+    /// Nobody here knows what it is called.
+    fn from(address: Address) -> Self {
+        Self { address, name: None, shares_name: false }
+    }
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl Eq for Member {}
+
+impl PartialEq<Address> for Member {
+    fn eq(&self, other: &Address) -> bool {
+        self.address == *other
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) if self.shares_name => write!(f, "{name} ({})", self.address),
+            Some(name) => f.write_str(name),
+            None => fmt::Display::fmt(&self.address, f),
+        }
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl AddressBook {
+    /// A member as people are told of it.
+    pub fn member(&self, address: &Address) -> Member {
+        let (name, shares_name) = (self.name(address).cloned(), self.shares_name(address));
+        Member { address: address.clone(), name, shares_name }
+    }
+
+    /// Several, in their order.
+    pub fn members<'a>(&self, addresses: impl IntoIterator<Item = &'a Address>) -> Vec<Member> {
+        addresses.into_iter().map(|address| self.member(address)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Time, Uuid};
+
+    fn address(least: u64) -> Address {
+        Address::Uuid(Uuid { most: 1, least })
+    }
+
+    #[test]
+    fn a_member_is_shown_by_its_name_and_by_more_where_that_is_not_enough() {
+        let at = |n: u64| format!("00000000-0000-0001-0000-{n:012x}");
+        let mut book = AddressBook::default();
+        for (n, name) in [(1, "A"), (2, "B"), (3, "B")] {
+            book.learn(&address(n), Some(name), None);
+        }
+        book.learn(&address(4), None, None);
+        let shown = |book: &AddressBook| {
+            let all = book.members(&[1, 2, 3, 4, 5].map(address));
+            all.iter().map(Member::to_string).collect::<Vec<_>>()
+        };
+        let two = ["A".to_owned(), format!("B ({})", at(2)), format!("B ({})", at(3)), at(4), at(5)];
+        assert_eq!(shown(&book), two);
+        book.retain_members(Time::ZERO, &[1, 3, 4].map(address));
+        let one = ["A".to_owned(), format!("B ({})", at(2)), "B".to_owned(), at(4), at(5)];
+        assert_eq!(shown(&book), one, "who is here is meant, unless it is said");
+    }
+
+    #[test]
+    fn members_are_the_same_if_their_addresses_are() {
+        let mut book = AddressBook::default();
+        book.learn(&address(1), Some("A"), None);
+        let [known, unknown] = [book.member(&address(1)), address(1).into()];
+        assert_eq!(known, unknown);
+        assert!(known == address(1) && known != address(2));
+        assert_eq!(format!("{:?}", [known]), "[A]", "so do lists in logs");
+    }
+}
