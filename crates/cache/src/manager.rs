@@ -39,9 +39,8 @@ pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// more than 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long closing waits for owners that are away while nobody else is in the view. What has two owners the others have, if
-/// they are there; the rest would go with a partition that ends just then. Short enough for who stops containers, which is
-/// given 10 s.
+/// How long closing waits for owners that are away while nobody else is in the view, if some of what is here they do not have:
+/// that would go with a partition that ends just then. Short enough for who stops containers, which is given 10 s.
 pub const LEAVE_ALONE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A manager that is being made. [`ManagerBuilder::connect`] opens it.
@@ -308,22 +307,26 @@ impl CacheManager {
     /// is here. It has begun to leave all the same, and no operation begins any more.
     pub async fn leave(&self, cache: &str) -> Result<bool, NotHandedOver> {
         match self.opened(cache) {
-            Some(opened) => self.member.leave(&opened).await.map(|()| true),
+            Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
             None => Ok(false),
         }
     }
 
     /// Closes all caches, so that others have what this member has, then leaves the cluster. Nothing stays behind here.
     ///
+    /// If nobody else is left, and a cache is degraded, those who are away are not waited for where they have what this member
+    /// has: that goes on with them, if they live, or ends with the last member.
+    ///
     /// # Errors
     ///
-    /// [`NotHandedOver`] for a cache of which others may not have everything. The manager is closed all the same.
+    /// [`NotHandedOver`] for a cache of which others may not have everything, as for [`CacheManager::leave`]. The manager is
+    /// closed all the same.
     pub async fn close(self) -> Result<(), NotHandedOver> {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         let mut leaving = JoinSet::new();
         for cache in opened {
             let member = self.member.clone();
-            leaving.spawn(async move { member.leave(&cache).await });
+            leaving.spawn(async move { member.leave(&cache, true).await });
         }
         let left = leaving.join_all().await;
         self.member.channel.clone().close().await;
@@ -348,7 +351,8 @@ impl CacheManager {
 }
 
 impl Member {
-    async fn leave(&self, cache: &OpenCache) -> Result<(), NotHandedOver> {
+    /// `ends`: so does the member.
+    async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), NotHandedOver> {
         cache.begin_closing();
         let mut standing = cache.standing.subscribe();
         let left = async {
@@ -360,6 +364,10 @@ impl Member {
                 quiet.await;
             }
             self.handler.with_node(|node, now| node.leave(now, cache.id));
+            tokio::select! {
+                _ = standing.wait_for(Standing::is_over) => {}
+                () = self.leave_behind(cache), if ends => {}
+            }
             // Its sender is in the cache.
             let _ = standing.wait_for(Standing::is_over).await;
         };
@@ -371,24 +379,53 @@ impl Member {
         Err(NotHandedOver { cache: cache.config.name.clone(), after })
     }
 
+    /// Ends when nobody else is here, and those who are away have what this member has of a cache, which is closed then.
+    async fn leave_behind(&self, cache: &OpenCache) {
+        let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
+        loop {
+            until_alone(&mut views, &mut topologies).await;
+            // Without a node it is closed anyway.
+            if self.handler.with_node(|node, now| node.leave_behind(now, cache.id)) != Some(false) {
+                return;
+            }
+            tokio::select! {
+                _ = views.changed() => {}
+                _ = topologies.changed() => {}
+            }
+        }
+    }
+
     /// Ends when a cache has been degraded for [`LEAVE_ALONE_TIMEOUT`] while nobody else was in the view.
     async fn has_nobody_to_wait_for(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
-        let is_alone = |view: &Option<View>| view.as_ref().is_some_and(|view| view.len() == 1);
-        let is_degraded = |topology: &Option<Topology>| {
-            topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
-        };
-        // Both senders outlive this: one is the channel's, the other the cache's.
         loop {
-            let _ = views.wait_for(is_alone).await;
-            let _ = topologies.wait_for(is_degraded).await;
+            until_alone(&mut views, &mut topologies).await;
             tokio::select! {
-                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT) => return,
+                // Its store may take its time.
+                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT), if !cache.is_ending() => return,
                 _ = views.wait_for(|view| !is_alone(view)) => {}
                 _ = topologies.wait_for(|topology| !is_degraded(topology)) => {}
             }
         }
     }
+}
+
+fn is_alone(view: &Option<View>) -> bool {
+    view.as_ref().is_some_and(|view| view.len() == 1)
+}
+
+fn is_degraded(topology: &Option<Topology>) -> bool {
+    topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+}
+
+/// Ends when nobody else is in the view, and the cache is degraded. Both have senders that outlive this: one is the channel's, the
+/// other the cache's.
+async fn until_alone(
+    views: &mut watch::Receiver<Option<View>>,
+    topologies: &mut watch::Receiver<Option<Topology>>,
+) {
+    let _ = views.wait_for(is_alone).await;
+    let _ = topologies.wait_for(is_degraded).await;
 }
 
 /// Whether a cache is open here already.

@@ -94,6 +94,10 @@ impl OpenCache {
         !self.is_closing.swap(true, Ordering::Relaxed)
     }
 
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
     /// Only its store is left. False if that was so before.
     pub(crate) fn begin_ending(&self) -> bool {
         self.begin_closing();

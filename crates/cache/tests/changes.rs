@@ -267,12 +267,11 @@ async fn managers_leave_no_task_however_they_end() {
     }
 }
 
-/// The other owner is away, and may never be back: closing does not wait for it as long as for a transfer.
-#[tokio::test]
-async fn who_is_alone_with_a_degraded_cache_closes_soon() {
-    let managers = Cluster::loopback("alone").join_all(["A", "B"]).await;
-    let config = CacheConfig::new("c");
-    open(&managers, &config).await;
+/// A of two members of whom B has crashed, with a cache in which every entry has so many owners.
+async fn left_alone(cluster: &str, owners: u16) -> (CacheManager, RawCache) {
+    let managers = Cluster::loopback(cluster).join_all(["A", "B"]).await;
+    let config = CacheConfig { mode: CacheMode::Distributed { owners }, ..CacheConfig::new("c") };
+    let mut caches = open(&managers, &config).await;
     settled(&managers.each_ref(), "c", 2).await;
     let [a, b] = managers;
     let mut topologies = a.watch_topology("c").expect("it is open");
@@ -281,8 +280,28 @@ async fn who_is_alone_with_a_degraded_cache_closes_soon() {
         topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
     });
     drop(soon("B is missed", is_degraded).await.expect("its sender is there"));
+    (a, caches.swap_remove(0))
+}
+
+/// The other owner is away, and may never be back: closing does not wait for it as long as for a transfer.
+#[tokio::test]
+async fn who_is_alone_with_what_nobody_else_has_closes_soon() {
+    let (a, _) = left_alone("alone", 1).await;
     let begin = tokio::time::Instant::now();
     let after = LEAVE_ALONE_TIMEOUT;
     assert_eq!(soon("close", a.close()).await, Err(NotHandedOver { cache: "c".into(), after }));
     assert!(begin.elapsed() < after * 2, "{:?}", begin.elapsed());
+}
+
+/// Whoever is away has all of it, or is dead.
+#[tokio::test]
+async fn who_is_alone_with_what_the_lost_have_closes_at_once_and_says_who_they_are() {
+    let (a, cache) = left_alone("behind", 2).await;
+    let error = soon("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
+    let text = error.to_string();
+    assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
+    assert!(text.ends_with(" are away: B"), "{text}");
+    let begin = tokio::time::Instant::now();
+    assert_eq!(soon("close", a.close()).await, Ok(()));
+    assert!(begin.elapsed() < LEAVE_ALONE_TIMEOUT / 2, "{:?}", begin.elapsed());
 }

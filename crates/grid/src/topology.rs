@@ -332,6 +332,14 @@ impl Topology {
         self.away().iter().chain(self.forgone.iter())
     }
 
+    /// Whether all members but this one are away, and of each segment that it is read of one of them is read as well.
+    pub(crate) fn is_kept_without(&self, member: &Address) -> bool {
+        let readers = self.read_owners();
+        let is_kept = |segment| readers.owners(segment).any(|owner| self.away().contains(owner));
+        self.addresses().all(|one| one == member || self.away().contains(one))
+            && readers.segments_of(member).all(is_kept)
+    }
+
     /// Owners that are away, if it is degraded.
     pub fn away(&self) -> &[Address] {
         match &self.availability {

@@ -278,6 +278,25 @@ impl Node {
         self.work();
     }
 
+    /// Ends leaving a degraded cache that nobody else here has, if those who are away have all that this member has: whoever of
+    /// them lives goes on with it, and nobody else can be given it. For who ends now; who stays may still hand its vote over when
+    /// they are back. If so, [`NodeEvent::Left`] follows.
+    pub fn leave_behind(&mut self, now: Time, cache: CacheId) -> bool {
+        self.cx.now = now;
+        let is_left = self.caches.get(&cache).is_some_and(|one| {
+            let is_kept = |topology: &Topology| {
+                one.config.mode == CacheMode::Invalidation || topology.is_kept_without(&self.cx.local)
+            };
+            one.is_leaving && one.topology().is_some_and(is_kept)
+        });
+        if is_left {
+            self.close(cache);
+            self.cx.events.push_back(NodeEvent::Left { cache });
+        }
+        self.work();
+        is_left
+    }
+
     /// Uses what is left of a degraded cache, whatever was lost.
     pub fn make_available(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;

@@ -22,9 +22,12 @@ fn key(n: u8) -> Bytes {
 
 /// Two members of which each is the primary of some keys, and has all of them.
 fn cluster(partitions: PartitionHandling) -> Cluster {
-    let config =
-        CacheConfig { segments: 16, mode: CacheMode::Replicated, partitions, ..CacheConfig::new("c") };
-    let mut cluster = Cluster::settled(1, config, 2);
+    cluster_of(2, CacheMode::Replicated, partitions)
+}
+
+fn cluster_of(members: usize, mode: CacheMode, partitions: PartitionHandling) -> Cluster {
+    let config = CacheConfig { segments: 16, mode, partitions, ..CacheConfig::new("c") };
+    let mut cluster = Cluster::settled(1, config, members);
     for n in 0..KEYS {
         let change = Change::Put { value: key(n), lifetime: Lifetime::FOREVER };
         let write = Write { condition: Condition::Always, change, wants_previous: false };
@@ -86,4 +89,69 @@ fn a_read_is_answered_by_who_is_left_or_refused_at_once() {
             }
         }
     }
+}
+
+/// Whether the first member, which ends, leaves the cache behind at once.
+fn leaves_behind(cluster: &mut Cluster) -> bool {
+    let cache = cluster.cache();
+    let is_done = cluster.with(0, |node, now| node.leave_behind(now, cache)).expect("it lives");
+    let is_left = cluster.members[0].as_ref().is_some_and(|member| member.is_left);
+    assert_eq!(is_done, is_left, "{}", cluster.state());
+    is_done
+}
+
+#[test]
+fn who_is_alone_waits_for_nobody_who_has_what_it_has_once_it_is_known_to_be_lost() {
+    for partitions in [PartitionHandling::AllowReads, PartitionHandling::DenyReadWrites] {
+        let mut cluster = cluster(partitions);
+        cluster.crash(1);
+        cluster.leave(0);
+        cluster.run(Duration::from_secs(1));
+        assert!(!leaves_behind(&mut cluster), "nobody knows yet, and who lives is given what it leaves");
+        cluster.announce(false);
+        cluster.run(AT_ONCE);
+        assert!(leaves_behind(&mut cluster));
+    }
+}
+
+#[test]
+fn nothing_is_left_behind_that_only_this_member_has_or_that_others_here_may_be_given() {
+    let deny = PartitionHandling::DenyReadWrites;
+    let lost_of = |members, mode, lost: &[usize]| {
+        let mut cluster = cluster_of(members, mode, deny);
+        lost.iter().for_each(|&n| cluster.crash(n));
+        cluster.leave(0);
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(1));
+        cluster
+    };
+    let one = CacheMode::Distributed { owners: 1 };
+    assert!(!leaves_behind(&mut lost_of(2, one, &[1])), "some keys are here alone");
+    assert!(!leaves_behind(&mut lost_of(4, CacheMode::Replicated, &[1, 2])), "somebody else is here");
+    assert!(leaves_behind(&mut lost_of(4, CacheMode::Replicated, &[1, 2, 3])));
+    let mut stays = cluster(deny);
+    stays.crash(1);
+    stays.announce(false);
+    stays.run(Duration::from_secs(1));
+    assert!(!leaves_behind(&mut stays), "it does not want to leave");
+}
+
+/// What is missing then is its vote, as after a crash; nothing that was written is.
+#[test]
+fn who_was_only_cut_off_goes_on_with_what_was_left_behind() {
+    let mut cluster = cluster(PartitionHandling::DenyReadWrites);
+    cluster.cut(vec![0, 1]);
+    cluster.leave(0);
+    cluster.run(Duration::from_secs(1));
+    assert!(leaves_behind(&mut cluster));
+    cluster.crash(0);
+    cluster.heal();
+    cluster.run(Duration::from_secs(1));
+    let cache = cluster.cache();
+    cluster.with(1, |node, now| node.make_available(now, cache));
+    cluster.run(Duration::from_secs(1));
+    let asked: Vec<usize> =
+        (0..KEYS).map(|n| cluster.submit(1, key(n), Action::Read(ReadFrom::Primary), TIMEOUT)).collect();
+    cluster.run(AT_ONCE);
+    assert_eq!(told(&cluster, &asked), (usize::from(KEYS), 0), "{}", cluster.state());
 }

@@ -13,7 +13,7 @@ use crate::world::World;
 /// How long a cluster that is shut down may take: segments move, and whoever is the last keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a member waits that leaves and is left alone with a degraded cache, as `cache` does it.
+/// How long a member waits at most that leaves and is left alone with a degraded cache, as `cache` does it.
 const ALONE_LIMIT: Duration = Duration::from_secs(8);
 
 /// How long one may take to begin again once all are back: they have to find each other first.
