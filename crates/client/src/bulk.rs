@@ -14,7 +14,7 @@ use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
 
 use crate::bounds::{BULK_BYTES, BULK_ITEMS};
 use crate::cache::Cache;
-use crate::error::ClientError;
+use crate::error::{ClientError, KeysError};
 use crate::operation::Answer;
 use crate::server::Server;
 
@@ -27,8 +27,8 @@ type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Sen
 ///
 /// # Errors
 ///
-/// The first that failed. The others are not waited for.
-async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, ClientError> {
+/// The first that failed, and its number. The others are not waited for.
+async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<Answer>, (usize, ClientError)> {
     let (mut more, mut running, mut answers) = (asking.enumerate(), Vec::new(), BTreeMap::new());
     poll_fn(|cx| {
         loop {
@@ -45,7 +45,7 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
                         answers.insert(*number, answer);
                         drop(running.swap_remove(place));
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err((*number, error))),
                     Poll::Pending => place += 1,
                 }
             }
@@ -58,9 +58,21 @@ async fn together<'a>(asking: impl Iterator<Item = Asking<'a>>) -> Result<Vec<An
     Ok(answers.into_values().collect())
 }
 
-/// Things for one server, in as many requests as they need.
+/// Things for one server, in as many requests as they need, each with the place of its key among those that the caller has given.
 struct Parts<T> {
-    by_server: BTreeMap<Option<usize>, Vec<(Vec<T>, usize)>>,
+    by_server: BTreeMap<Option<usize>, Vec<Part<T>>>,
+}
+
+struct Part<T> {
+    items: Vec<T>,
+    places: Vec<usize>,
+    bytes: usize,
+}
+
+/// What is asked of one server.
+struct Request<T> {
+    server: Option<usize>,
+    items: Vec<T>,
 }
 
 impl<T> Parts<T> {
@@ -68,21 +80,34 @@ impl<T> Parts<T> {
         Self { by_server: BTreeMap::new() }
     }
 
-    fn add(&mut self, server: Option<usize>, item: T, bytes: usize) {
+    fn add(&mut self, server: Option<usize>, place: usize, item: T, bytes: usize) {
         let parts = self.by_server.entry(server).or_default();
         match parts.last_mut() {
-            Some((items, sum)) if items.len() < BULK_ITEMS && *sum < BULK_BYTES => {
-                items.push(item);
-                *sum += bytes;
+            Some(part) if part.items.len() < BULK_ITEMS && part.bytes < BULK_BYTES => {
+                part.items.push(item);
+                part.places.push(place);
+                part.bytes += bytes;
             }
-            _ => parts.push((vec![item], bytes)),
+            _ => parts.push(Part { items: vec![item], places: vec![place], bytes }),
         }
     }
 
-    fn into_requests(self) -> impl Iterator<Item = (Option<usize>, Vec<T>)> {
+    /// The requests, and the places of the keys of each.
+    fn into_requests(self) -> (Vec<Request<T>>, Vec<Vec<usize>>) {
         let each = self.by_server.into_iter();
-        each.flat_map(|(server, parts)| parts.into_iter().map(move |(items, _)| (server, items)))
+        let each = each.flat_map(|(server, parts)| parts.into_iter().map(move |part| (server, part)));
+        each.map(|(server, Part { items, places, .. })| (Request { server, items }, places)).unzip()
     }
+}
+
+/// What makes an error that of the key at this place.
+fn at(place: usize) -> impl FnOnce(ClientError) -> KeysError {
+    move |error| KeysError { places: vec![place], error }
+}
+
+/// Makes a request's error that of the keys it was for.
+fn of<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
+    |(number, error)| KeysError { places: places[number].clone(), error }
 }
 
 /// The servers of a cache, and the places that keys have among them.
@@ -126,11 +151,11 @@ where
     ///
     /// # Errors
     ///
-    /// The first request's that failed.
+    /// The first request's that failed, and for which keys that was.
     pub async fn get_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<Option<V>>, ClientError>
+    ) -> Result<Vec<Option<V>>, KeysError>
     where
         K: Borrow<Q>,
         Q: ?Sized + 'q,
@@ -141,42 +166,46 @@ where
         // A key may be asked for more than once; servers are asked once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
-            let key = self.key(key)?;
+            let place = values.len();
+            let key = self.key(key).map_err(at(place))?;
             let of_key = places.entry(key.clone()).or_default();
             if of_key.is_empty() {
-                parts.add(owners.of(&key), key.clone(), key.len());
+                parts.add(owners.of(&key), place, key.clone(), key.len());
             }
-            of_key.push(values.len());
+            of_key.push(place);
             values.push(None);
         }
-        let requests = parts.into_requests().map(|(server, keys)| {
-            self.asking(RequestBody::Bulk(bulk::Request::GetAll(keys)), owners.server(server))
+        let (requests, asked) = parts.into_requests();
+        let requests = requests.into_iter().map(|Request { server, items }| {
+            self.asking(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
         });
         let answers = match together(requests).await {
-            Err(ClientError::Unsupported { .. }) => {
+            Err((_, ClientError::Unsupported { .. })) => {
                 let gets = places.keys().map(|key| self.single(map::Request::Get(key.clone())));
-                for (answer, places) in together(gets).await?.iter().zip(places.values()) {
+                let places: Vec<Vec<usize>> = places.values().cloned().collect();
+                let answers = together(gets).await.map_err(of(&places))?;
+                for (answer, places) in answers.iter().zip(&places) {
                     match &answer.body {
                         ResponseBody::Map(map::Response::Value(value)) => {
                             for place in places {
-                                values[*place] = Some(self.decoded(value.clone())?);
+                                values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
                             }
                         }
                         _ if answer.status == Status::NotFound => {}
-                        _ => return Err(answer.unexpected()),
+                        _ => return Err(KeysError { places: places.clone(), error: answer.unexpected() }),
                     }
                 }
                 return Ok(values);
             }
-            answers => answers?,
+            answers => answers.map_err(of(&asked))?,
         };
-        for answer in answers {
+        for (answer, asked) in answers.into_iter().zip(asked) {
             let ResponseBody::Bulk(bulk::Response::Found(found)) = answer.body else {
-                return Err(answer.unexpected());
+                return Err(KeysError { places: asked, error: answer.unexpected() });
             };
             for (key, value) in found {
                 for place in places.get(&key).into_iter().flatten() {
-                    values[*place] = Some(self.decoded(value.clone())?);
+                    values[*place] = Some(self.decoded(value.clone()).map_err(at(*place))?);
                 }
             }
         }
@@ -189,11 +218,11 @@ where
     ///
     /// # Errors
     ///
-    /// The first request's that failed. What the others were to do goes on.
+    /// The first request's that failed, and for which keys that was. What the others were to do goes on.
     pub async fn put_all<'q, Q, W>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
-    ) -> Result<(), ClientError>
+    ) -> Result<(), KeysError>
     where
         K: Borrow<Q>,
         V: Borrow<W>,
@@ -205,28 +234,33 @@ where
         let (owners, mut parts) = (self.owners(), Parts::new());
         // Of a key that comes twice the last counts: requests overtake each other.
         let mut last = BTreeMap::new();
-        for (key, value) in entries {
-            last.insert(self.key(key)?, self.value(value)?);
+        for (place, (key, value)) in entries.into_iter().enumerate() {
+            let key = self.key(key).map_err(at(place))?;
+            last.insert(key, (place, self.value(value).map_err(at(place))?));
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
-        for (key, value) in &last {
-            parts.add(owners.of(key), (key.clone(), value.clone()), key.len() + value.len());
+        for (key, (place, value)) in &last {
+            parts.add(owners.of(key), *place, (key.clone(), value.clone()), key.len() + value.len());
         }
-        let requests = parts.into_requests().map(|(server, entries)| {
-            let request = bulk::Request::PutAll(self.expiration(), entries);
+        let (requests, mut places) = parts.into_requests();
+        let requests = requests.into_iter().map(|Request { server, items }| {
+            let request = bulk::Request::PutAll(self.expiration(), items);
             self.asking(RequestBody::Bulk(request), owners.server(server))
         });
         let answers = match together(requests).await {
-            Err(ClientError::Unsupported { .. }) => {
-                let puts = last.into_iter().map(|(key, value)| {
+            Err((_, ClientError::Unsupported { .. })) => {
+                places = last.values().map(|(place, _)| vec![*place]).collect();
+                let puts = last.into_iter().map(|(key, (_, value))| {
                     let expiration = self.expiration();
                     self.single(map::Request::Put(map::Assignment { key, expiration, value }))
                 });
-                together(puts).await?
+                together(puts).await
             }
-            answers => answers?,
+            answers => answers,
         };
-        answers.iter().try_for_each(done)
+        let answers = answers.map_err(of(&places))?;
+        let done = |(number, answer)| done(answer).map_err(|error| of(&places)((number, error)));
+        answers.iter().enumerate().try_for_each(done)
     }
 
     /// Takes these keys' values away. Which of them had one, in their order.
@@ -237,16 +271,17 @@ where
     pub async fn remove_all<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<bool>, ClientError>
+    ) -> Result<Vec<bool>, KeysError>
     where
         K: Borrow<Q>,
         Q: ?Sized + 'q,
         KE: Encode<Q>,
     {
-        let keys: Vec<Bytes> = keys.into_iter().map(|key| self.key(key)).collect::<Result<_, _>>()?;
+        let keys = keys.into_iter().enumerate().map(|(place, key)| self.key(key).map_err(at(place)));
+        let keys: Vec<Bytes> = keys.collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
         let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
-        let answers = together(requests).await?;
+        let answers = together(requests).await.map_err(|(place, error)| at(place)(error))?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }
 

@@ -150,6 +150,38 @@ impl ClientError {
     }
 }
 
+/// An operation on many keys has failed ([`crate::Cache::get_all`], [`crate::Cache::put_all`], [`crate::Cache::remove_all`]).
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("of the keys, {}: {error}", among(.places))]
+pub struct KeysError {
+    /// Which keys: their places among those that were given, from 0 on. It is one where that is known; else those of the request
+    /// that failed, in its order, of which a server may have done some before it came to the one that its error names.
+    pub places: Vec<usize>,
+    /// Why, and what may have been changed of these keys.
+    #[source]
+    pub error: ClientError,
+}
+
+impl From<KeysError> for ClientError {
+    /// Whichever keys it were.
+    fn from(failed: KeysError) -> Self {
+        failed.error
+    }
+}
+
+/// Places that are told at most.
+const PLACES_TOLD: usize = 8;
+
+fn among(places: &[usize]) -> String {
+    let told: Vec<String> = places.iter().take(PLACES_TOLD).map(usize::to_string).collect();
+    let (told, more) = (told.join(", "), places.len().saturating_sub(PLACES_TOLD));
+    match (places.len(), more) {
+        (1, _) => format!("that at {told}"),
+        (_, 0) => format!("one of those at {told}"),
+        _ => format!("one of those at {told} and {more} more"),
+    }
+}
+
 /// A connection to a server could not be had, or is no more.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -231,4 +263,20 @@ pub enum ConnectError {
 fn listed(servers: &[(String, ConnectionError)]) -> String {
     let each: Vec<String> = servers.iter().map(|(server, cause)| format!("{server}: {cause}")).collect();
     each.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_many_keys_says_which_ones_it_was_for() {
+        let told = |places: std::ops::Range<usize>| {
+            KeysError { places: places.collect(), error: ClientError::Closed }.to_string()
+        };
+        assert_eq!(told(3..4), "of the keys, that at 3: the client is closed");
+        assert_eq!(told(3..5), "of the keys, one of those at 3, 4: the client is closed");
+        let many = "of the keys, one of those at 0, 1, 2, 3, 4, 5, 6, 7 and 92 more: the client is closed";
+        assert_eq!(told(0..100), many);
+    }
 }

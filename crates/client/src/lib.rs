@@ -143,7 +143,7 @@ pub use consort_sasl::{Mechanism, scram::Hash, scram::ScramError};
 pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
 pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
-pub use error::{ClientError, ConnectError, ConnectionError};
+pub use error::{ClientError, ConnectError, ConnectionError, KeysError};
 pub use filter::Filter;
 pub use iteration::Walk;
 pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};

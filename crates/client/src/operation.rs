@@ -350,10 +350,10 @@ impl Operation<'_> {
         let error = || ClientError::Server { server: server.to_string(), status, message: text.to_owned() };
         match status {
             // There is no other sign (facts section 2.5).
-            Status::ParseError if text.contains("CacheNotFoundException") => {
+            Status::ParseError if says(text, "CacheNotFoundException") => {
                 Next::Failed(ClientError::NoSuchCache(self.cache.name.to_string()))
             }
-            Status::ServerError if text.contains("SecurityException") => {
+            Status::ServerError if says(text, "SecurityException") => {
                 let (server, message) = (server.to_string(), text.to_owned());
                 Next::Failed(ClientError::Denied { server, message })
             }
@@ -368,4 +368,9 @@ impl Operation<'_> {
             _ => Next::Failed(error()),
         }
     }
+}
+
+/// Whether a server's text names this exception. What it quotes, such as keys, is somebody else's.
+fn says(text: &str, exception: &str) -> bool {
+    text.split('"').next().is_some_and(|own| own.contains(exception))
 }

@@ -4,6 +4,7 @@ use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
 
 use crate::media::ConversionError;
+use crate::of_key::of_key;
 
 /// A status and what follows it.
 pub(crate) struct Answer {
@@ -50,6 +51,11 @@ impl Refusal {
     /// It cannot be had here.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
+    }
+
+    /// It is so with this key of the request.
+    pub(crate) fn of_key(self, nth: usize, key: &[u8]) -> Self {
+        Self { text: of_key(nth, key, self.text), ..self }
     }
 }
 

@@ -55,6 +55,7 @@ mod listening;
 mod map;
 mod media;
 mod multimap;
+mod of_key;
 mod pieces;
 mod places;
 mod predefined;

@@ -284,7 +284,7 @@ async fn disturb(cache: Numbers, seed: u64) {
             90..94 => cache.remove(&key).await.map(drop),
             94..96 => cache.put_with(&key, &value, Lifetime::lifespan(Duration::from_secs(1))).await,
             96..98 => cache.swap(&key, &value).await.map(drop),
-            98 => cache.put_all([(&key, &value), (&(key + 1), &value)]).await,
+            98 => cache.put_all([(&key, &value), (&(key + 1), &value)]).await.map_err(ClientError::from),
             _ if random.below(20) == 0 => cache.clear().await,
             _ => Ok(()),
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    CacheOptions, Client, ClientError, ConnectError, Flags, Lifetime, ProtocolVersion, RawCache,
-    ServerAddress,
+    CacheOptions, Client, ClientError, ConnectError, Flags, KEY_BYTES_MAX, Lifetime, ProtocolVersion,
+    RawCache, ServerAddress,
 };
 use consort_hotrod::ResponseBody;
 
@@ -99,6 +99,30 @@ pub(crate) async fn many_keys(client: &Client) {
     assert_eq!(found.iter().flatten().count(), 999);
     cache.clear().await.unwrap();
     assert_eq!(cache.size().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn of_many_keys_the_error_says_which_ones_it_is_about() {
+    let (_server, client) = Running::with_cache("which", "c").await;
+    let full = r#"{"distributed-cache": {"memory": {"max-size": "10000", "when-full": "EXCEPTION"}}}"#;
+    client.administration().create("full", full).await.unwrap();
+    let cache = client.raw("full");
+    let (small, large, endless) = (vec![1], vec![7; 20_000], vec![7; KEY_BYTES_MAX + 1]);
+    let failed =
+        cache.put_all([("z", &small), ("user:7", &large), ("a", &small)].map(of_bytes)).await.unwrap_err();
+    assert_eq!(failed.places, [2, 1, 0], "all of its request, in the order of the request");
+    let told = failed.to_string();
+    assert!(told.starts_with("of the keys, one of those at 2, 1, 0: "), "{told}");
+    assert!(told.contains(": of the request's keys, that at 1, \"user:7\": memory of "), "{told}");
+    let failed = cache.get_all([&b"a"[..], &endless]).await.unwrap_err();
+    assert_eq!(failed.places, [1]);
+    assert!(failed.to_string().starts_with("of the keys, that at 1: key of "), "{failed}");
+    let failed = cache.remove_all([&endless[..], b"a"]).await.unwrap_err();
+    assert!(failed.places == [0] && matches!(failed.error, ClientError::TooLarge { .. }), "{failed}");
+}
+
+fn of_bytes<'e>((key, value): (&'e str, &'e Vec<u8>)) -> (&'e [u8], &'e [u8]) {
+    (key.as_bytes(), value)
 }
 
 #[tokio::test]

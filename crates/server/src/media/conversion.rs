@@ -9,6 +9,7 @@ use consort_hotrod::{Previous, RequestBody, ResponseBody};
 use super::format::{ConversionError, Format};
 use super::types::Types;
 use crate::answer::Answer;
+use crate::of_key::{Shown, of_key};
 
 type Result<T> = std::result::Result<T, ConversionError>;
 
@@ -36,6 +37,10 @@ fn out_of_cache(way: &Way, bytes: Bytes, types: &Types) -> Result<Bytes> {
         None => Ok(bytes),
         Some((asked, kept)) => kept.convert(bytes, asked, types),
     }
+}
+
+fn of_request(nth: usize, key: &[u8], error: &ConversionError) -> ConversionError {
+    ConversionError::OfKey(of_key(nth, key, error))
 }
 
 impl Conversion {
@@ -83,7 +88,13 @@ impl Conversion {
     }
 
     fn entries_out(&self, entries: Vec<(Bytes, Bytes)>) -> Result<Vec<(Bytes, Bytes)>> {
-        entries.into_iter().map(|(key, value)| Ok((self.key_out(key)?, self.value_out(value)?))).collect()
+        let out = |(key, value)| {
+            let key = self.key_out(key)?;
+            let of_key = |error| ConversionError::OfKey(format!("{}: {error}", Shown(&key)));
+            let value = self.value_out(value).map_err(of_key)?;
+            Ok((key, value))
+        };
+        entries.into_iter().map(out).collect()
     }
 
     /// A request as the cache is asked. What comes in pieces is converted when it is whole, and multimaps keep what they
@@ -92,12 +103,17 @@ impl Conversion {
         Ok(match body {
             RequestBody::Map(request) => RequestBody::Map(self.map(request)?),
             RequestBody::Bulk(bulk::Request::PutAll(expiration, entries)) => {
-                let entries =
-                    entries.into_iter().map(|(key, value)| Ok((self.key_in(key)?, self.value_in(value)?)));
+                let entries = entries.into_iter().enumerate().map(|(nth, (key, value))| {
+                    let converted = |key| Ok((self.key_in(key)?, self.value_in(value)?));
+                    converted(key.clone()).map_err(|error| of_request(nth, &key, &error))
+                });
                 RequestBody::Bulk(bulk::Request::PutAll(expiration, entries.collect::<Result<_>>()?))
             }
             RequestBody::Bulk(bulk::Request::GetAll(keys)) => {
-                let keys = keys.into_iter().map(|key| self.key_in(key)).collect::<Result<_>>()?;
+                let keys = keys.into_iter().enumerate().map(|(nth, key)| {
+                    self.key_in(key.clone()).map_err(|error| of_request(nth, &key, &error))
+                });
+                let keys = keys.collect::<Result<_>>()?;
                 RequestBody::Bulk(bulk::Request::GetAll(keys))
             }
             RequestBody::Stream(request) => RequestBody::Stream(self.stream(request)?),

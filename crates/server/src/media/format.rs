@@ -41,6 +41,9 @@ pub(crate) enum ConversionError {
     Content { from: String, to: String, why: String },
     #[error("org.infinispan.commons.dataconversion.EncodingException: there is no charset '{0}'")]
     Charset(String),
+    /// It is so with one of many keys, which is named.
+    #[error("{0}")]
+    OfKey(String),
 }
 
 impl Format {

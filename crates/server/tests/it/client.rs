@@ -61,11 +61,16 @@ impl Running {
         Self::connect(cluster, PATIENCE / 4, "", Server::builder()).await
     }
 
-    /// Three of which one can be killed.
-    pub(crate) async fn three(cluster: &str) -> [Self; 3] {
+    /// Two of which one can be killed.
+    pub(crate) async fn two(cluster: &str) -> [Self; 2] {
         let begin = |patience| Self::connect(cluster, patience, DETECTION, Server::builder());
-        let first = begin(Duration::from_millis(10)).await;
-        [first, begin(PATIENCE / 4).await, begin(PATIENCE / 4).await]
+        [begin(Duration::from_millis(10)).await, begin(PATIENCE / 4).await]
+    }
+
+    /// Three of them.
+    pub(crate) async fn three(cluster: &str) -> [Self; 3] {
+        let [first, second] = Self::two(cluster).await;
+        [first, second, Self::connect(cluster, PATIENCE / 4, DETECTION, Server::builder()).await]
     }
 
     /// Ends it at once. Nobody is told.

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod authentication;
+mod bulk;
 mod client;
 mod configurations;
 mod connections;
