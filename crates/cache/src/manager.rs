@@ -401,8 +401,12 @@ impl Member {
         loop {
             until_alone(&mut views, &mut topologies).await;
             tokio::select! {
-                // Its store may take its time.
-                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT), if !cache.is_ending() => return,
+                () = tokio::time::sleep(LEAVE_ALONE_TIMEOUT) => {
+                    // Its store may take its time.
+                    if !cache.is_ending() {
+                        return;
+                    }
+                }
                 _ = views.wait_for(|view| !is_alone(view)) => {}
                 _ = topologies.wait_for(|topology| !is_degraded(topology)) => {}
             }
