@@ -20,7 +20,8 @@ use crate::perf::range::{self, MEMBERS_MAX};
     consort sim --stack udp.xml --members 5 --seed 417\n  \
     consort sim growth --members 4,16,64\n  \
     consort sim --grid --seeds 1000\n  \
-    consort sim --grid --seed 417 --trace\n\n\
+    consort sim --grid --seed 417 --trace\n  \
+    consort sim --grid --parted --members 6 --seeds 1000\n\n\
     The exit code is 1 if a cluster has broken a rule; how to replay it is printed."
 )]
 pub(crate) struct Sim {
@@ -62,6 +63,9 @@ struct Swarm {
     /// two of five somebody listens, and with two of five members have stores, with which the whole cluster ends and begins again.
     #[arg(long)]
     grid: bool,
+    /// With --grid: members are parted again and again, also while others are, and all sides go on (AllowReadWrites).
+    #[arg(long, requires = "grid")]
+    parted: bool,
     /// With --grid: nobody listens, whatever the seed draws.
     #[arg(long, requires = "grid")]
     without_listeners: bool,
@@ -255,6 +259,9 @@ impl Swarm {
         let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
         let mut plan = grid::Plan::new(&self.stack, self.members).with_faults(mix);
         plan.tells_all = self.trace;
+        if self.parted {
+            plan = plan.parted();
+        }
         if self.without_listeners {
             plan = plan.without_listeners();
         }
@@ -336,6 +343,7 @@ impl Swarm {
         let faults = if self.faults == Faults::None { " --faults none" } else { "" };
         let said = [
             (self.grid, " --grid"),
+            (self.parted, " --parted"),
             (self.without_listeners, " --without-listeners"),
             (self.without_stores, " --without-stores"),
             (self.without_habits, " --without-habits"),

@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     mix: Mix,
     members: usize,
     until: Time,
+    /// Links are cut again and again, also while others are cut.
+    is_parting: bool,
 }
 
 impl Faults {
@@ -91,11 +93,16 @@ impl Faults {
             };
             world.tell_story(format!("{:?}", world.network.weather));
         }
-        let faults = Self { mix, members, until };
+        let faults = Self { mix, members, until, is_parting: false };
         if mix != Mix::NONE {
             faults.plan(world);
         }
         faults
+    }
+
+    /// The same where members are parted again and again, also before they have come together: half of the faults are cuts.
+    pub(crate) fn parting(self) -> Self {
+        Self { mix: Mix { cuts: true, ..self.mix }, is_parting: true, ..self }
     }
 
     /// The first fault is drawn anew, and they go on until this time: once members have something to lose.
@@ -127,9 +134,10 @@ impl Faults {
     pub(crate) fn strike(&self, world: &mut World) {
         self.plan(world);
         let Some(node) = Self::some_node(world) else { return };
-        match world.rng.below(8) {
+        let is_cut = self.is_parting && world.rng.chance(0.5);
+        match if is_cut { 0 } else { world.rng.below(8) } {
             0 if self.mix.cuts => {
-                if world.network.cuts.is_empty() {
+                if world.network.cuts.is_empty() || self.is_parting && world.rng.chance(0.6) {
                     if world.may_part() {
                         self.cut(world);
                     }

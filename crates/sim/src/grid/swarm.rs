@@ -26,6 +26,8 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     has_listeners: bool,
+    /// Whether members are parted again and again, and all sides go on.
+    is_parted: bool,
     /// Whether members have stores, if not the seed says so.
     has_stores: Option<bool>,
     /// What clients do besides, if not the seed says so.
@@ -88,6 +90,7 @@ impl Plan {
             members,
             mix: Mix::ALL,
             has_listeners: true,
+            is_parted: false,
             has_stores: None,
             habits: None,
             tells_all: false,
@@ -103,6 +106,13 @@ impl Plan {
     #[must_use]
     pub fn with_faults(mut self, mix: Mix) -> Self {
         self.mix = mix;
+        self
+    }
+
+    /// The same where links are cut again and again, also while others are cut, and all sides go on: a seed is another run then.
+    #[must_use]
+    pub fn parted(mut self) -> Self {
+        self.is_parted = true;
         self
     }
 
@@ -163,6 +173,9 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
     let mut world = World::new(seed, config, silence);
     let mut grid = draw(&mut world, seed);
+    if plan.is_parted {
+        grid.config.partitions = PartitionHandling::AllowReadWrites;
+    }
     let mut own = Rng::new(seed ^ LISTENERS);
     if own.chance(0.4) && plan.has_listeners {
         grid.hearers = Some(Hearers::new(own));
@@ -269,6 +282,9 @@ fn trouble(world: &mut World, faults: &mut Faults, life: Duration) -> Result<(),
 
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     let mut faults = Faults::begin(world, plan.mix, plan.members, world.now);
+    if plan.is_parted {
+        faults = faults.parting();
+    }
     for _ in 0..plan.members {
         let node = world.start().map_err(|what| ("configuration", what))?;
         world.nodes[node].rate = faults.clock_rate(world);
