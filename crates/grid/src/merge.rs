@@ -65,6 +65,12 @@ impl Standing {
         }
     }
 
+    /// Whether it is what a function has chosen.
+    fn is_made_of(&self, made: Option<&(Bytes, Lifetime)>) -> bool {
+        let own = self.entry().map(|stored| (&stored.value, left_of(stored)));
+        own == made.map(|(value, lifetime)| (value, *lifetime))
+    }
+
     /// Whether nobody who reads could tell the two from each other.
     fn is_same(&self, other: &Self) -> bool {
         self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
@@ -79,6 +85,7 @@ pub(crate) enum Verdict {
     /// What another side has, as it is: nobody else has changed it.
     Copy(usize),
     Put(Bytes, Lifetime),
+    /// Nobody has it any more, and that is news also where nothing is.
     Remove,
 }
 
@@ -112,30 +119,31 @@ pub(crate) fn decide(
             None => left.push(side),
         }
     }
-    let becomes = |standing: &Standing| match standing.entry() {
-        _ if standing.is_same(standings[0]) => Verdict::Stays,
-        Some(stored) => Verdict::Put(stored.value.clone(), left_of(stored)),
-        None => Verdict::Remove,
+    // With a version of its own it would count as a change when others come back later, who may have seen and replaced it.
+    let takes = |side: usize| match (standings[side], standings[0]) {
+        (one, own) if one.is_same(own) => Verdict::Stays,
+        (one, own) if one.version() > own.version() => Verdict::Copy(side),
+        (Standing::Entry(stored), _) => Verdict::Put(stored.value.clone(), left_of(stored)),
+        _ => Verdict::Remove,
     };
     let Some((&first, others)) = left.split_first() else { return Verdict::Stays };
     if others.is_empty() {
-        // With a version of the first side's it would count as its change when others come back later.
-        let is_newer = standings[first].version() > standings[0].version();
-        let is_news = standings[first].entry().is_some() || standings[0].entry().is_some();
-        return if is_newer && is_news { Verdict::Copy(first) } else { becomes(standings[first]) };
+        return takes(first);
     }
     let entries = || left.iter().filter(|&&side| standings[side].entry().is_some());
     match policy {
-        MergePolicy::PreferredAlways => becomes(standings[first]),
-        MergePolicy::PreferredNonNull => becomes(standings[entries().next().copied().unwrap_or(first)]),
-        MergePolicy::RemoveAll => becomes(&Standing::Nothing),
+        MergePolicy::PreferredAlways => takes(first),
+        MergePolicy::PreferredNonNull => takes(entries().next().copied().unwrap_or(first)),
+        MergePolicy::RemoveAll => Verdict::Remove,
         MergePolicy::Custom(_) => {
             let others: Vec<Option<&Stored>> = others.iter().map(|&side| standings[side].entry()).collect();
-            let Some(custom) = custom else { return becomes(standings[first]) };
+            let Some(custom) = custom else { return takes(first) };
             match guarded(|| custom(key, standings[first].entry(), &others)) {
-                Ok(Some((value, lifetime))) => Verdict::Put(value, lifetime),
-                Ok(None) => becomes(&Standing::Nothing),
-                Err(Panicked) => becomes(standings[first]),
+                Ok(made) => match left.iter().find(|&&side| standings[side].is_made_of(made.as_ref())) {
+                    Some(&side) => takes(side),
+                    None => made.map_or(Verdict::Remove, |(value, lifetime)| Verdict::Put(value, lifetime)),
+                },
+                Err(Panicked) => takes(first),
             }
         }
     }
@@ -253,7 +261,11 @@ mod tests {
         let removed = Standing::Removed(Version::new(6, 3));
         assert_eq!(decided(&removed, &b, &MergePolicy::PreferredAlways), Verdict::Stays);
         assert_eq!(decided(&removed, &b, &MergePolicy::PreferredNonNull), put("b"));
-        assert_eq!(decided(&removed, &b, &MergePolicy::RemoveAll), Verdict::Stays);
+        assert_eq!(
+            decided(&removed, &b, &MergePolicy::RemoveAll),
+            Verdict::Remove,
+            "which no side knows yet"
+        );
         assert_eq!(decided(&a, &removed, &MergePolicy::RemoveAll), Verdict::Remove);
     }
 
@@ -282,6 +294,23 @@ mod tests {
         let policy = MergePolicy::Custom("both".into());
         let verdict = decide(b"k", &[&a, &b], |_, _| false, &policy, Some(&both));
         assert_eq!(verdict, put("ab"));
+    }
+
+    #[test]
+    fn what_the_policy_chooses_of_one_side_is_no_change_that_nobody_has_made() {
+        let (a, b, c) = (stored("a", 6, 2), stored("b", 7, 1), stored("c", 5, 9));
+        let greatest = |_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]| {
+            let all = others.iter().copied().chain([preferred]).flatten();
+            all.map(|stored| (stored.value.clone(), stored.lifetime)).max_by_key(|(value, _)| value.clone())
+        };
+        let policy = MergePolicy::Custom("greatest".into());
+        let decided = |sides: [&Standing; 2]| decide(b"k", &sides, |_, _| false, &policy, Some(&greatest));
+        assert_eq!(decided([&b, &a]), Verdict::Stays);
+        assert_eq!(decided([&a, &b]), Verdict::Copy(1));
+        assert_eq!(decided([&a, &c]), put("c"), "an older version cannot be taken over");
+        let removed = Standing::Removed(Version::new(6, 1));
+        let verdict = decide(b"k", &[&removed, &b], |_, _| false, &MergePolicy::PreferredNonNull, None);
+        assert_eq!(verdict, Verdict::Copy(1));
     }
 
     #[test]

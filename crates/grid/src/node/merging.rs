@@ -378,12 +378,14 @@ impl Cache {
             self.merge_key(cx, segment, &key, &collections);
             for collection in &mut collections {
                 collection.entries.remove(&key);
-                if let Some(past) = &mut collection.past
-                    && let Some(version) = past.removals.remove(&key)
-                    && self.container.peek(segment, &key).is_none()
-                {
+                let Some(past) = &mut collection.past else { continue };
+                let Some(version) = past.removals.remove(&key) else { continue };
+                let own = &mut self.segments[usize::from(segment.0)].past;
+                // Where both have removed it, whoever has seen theirs need not have seen ours.
+                let is_over = own.removals.get(&key).is_none_or(|removed| past.has_seen(*removed, own));
+                if is_over && self.container.peek(segment, &key).is_none() {
                     // Who has parted from that side before may still have what it has removed.
-                    self.state(segment).past.note_absent(&key, version);
+                    own.note_absent(&key, version);
                 }
             }
         }
@@ -507,6 +509,11 @@ impl Cache {
                 standing => return self.copy(cx, segment, key, standing),
             },
             Verdict::Put(value, lifetime) => Change::Put { value, lifetime },
+            Verdict::Remove if !matches!(own, Standing::Entry(_)) => {
+                let version = self.next_version(segment);
+                self.state(segment).past.note(version);
+                return self.copy(cx, segment, key, Standing::Removed(version));
+            }
             Verdict::Remove => Change::Remove,
         };
         let number = self.open_own(cx, segment, key);

@@ -448,3 +448,84 @@ fn what_two_sides_have_changed_of_what_a_third_had_is_a_conflict() {
         heal_and_check(&mut cluster, "there", None);
     }
 }
+
+/// Four members part from two; one of the four parts once more, and the three that are left are merged with the two. `both` is done
+/// before, on either side, and `last` by the one that comes back last.
+fn parted_and_left(
+    merge: MergePolicy,
+    both: impl Fn(&mut Cluster),
+    last: impl Fn(&mut Cluster),
+) -> Option<String> {
+    let mut cluster = Cluster::new(3, config(merge));
+    cluster.merges.push(("greatest", Arc::new(greatest)));
+    for _ in 0..6 {
+        cluster.start();
+        cluster.run(Duration::from_millis(500));
+    }
+    write(&mut cluster, 0, "key", Some("at first"));
+    cluster.cut(vec![0, 0, 0, 0, 1, 1]);
+    cluster.run(Duration::from_secs(2));
+    both(&mut cluster);
+    cluster.sides = vec![0, 0, 0, 2, 1, 1];
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(2));
+    last(&mut cluster);
+    cluster.sides = vec![0, 0, 0, 2, 0, 0];
+    cluster.announce(true);
+    cluster.run(Duration::from_secs(3));
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+    read(&mut cluster, 0, "key")
+}
+
+fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
+    let all = others.iter().copied().chain([preferred]).flatten();
+    all.map(|stored| (stored.value.clone(), stored.lifetime)).max_by(|(one, _), (other, _)| one.cmp(other))
+}
+
+#[test]
+fn what_a_custom_policy_has_chosen_does_not_stand_against_who_has_replaced_it() {
+    let both = |cluster: &mut Cluster| {
+        write(cluster, 0, "key", Some("z"));
+        write(cluster, 4, "key", Some("a"));
+    };
+    let policy = MergePolicy::Custom("greatest".into());
+    let left = parted_and_left(policy, both, |cluster| write(cluster, 3, "key", Some("m")));
+    assert_eq!(left.as_deref(), Some("m"));
+}
+
+/// Who comes back has put the key again after one of the two sides has removed it, and knows nothing of what the other has put.
+#[test]
+fn that_a_policy_has_removed_a_key_is_a_change_also_where_it_was_removed() {
+    let both = |cluster: &mut Cluster| {
+        write(cluster, 0, "key", None);
+        write(cluster, 4, "key", Some("theirs"));
+    };
+    let last = |cluster: &mut Cluster| write(cluster, 3, "key", Some("mine"));
+    assert_eq!(parted_and_left(MergePolicy::RemoveAll, both, last), None);
+}
+
+/// The same where both have removed it: whoever has seen the one removal has not seen the other.
+#[test]
+fn of_two_sides_that_have_removed_a_key_the_removal_of_either_counts() {
+    for sides in [[0, 0, 0, 0, 1, 1], [1, 1, 0, 0, 0, 0]] {
+        let mut cluster = Cluster::settled(3, config(MergePolicy::RemoveAll), 6);
+        write(&mut cluster, 0, "key", Some("at first"));
+        cluster.cut(sides.to_vec());
+        cluster.run(Duration::from_secs(2));
+        write(&mut cluster, 0, "key", None);
+        write(&mut cluster, 5, "key", None);
+        // One of the two that are fewer.
+        let last = sides.iter().rposition(|side| *side == 1).unwrap();
+        cluster.sides[last] = 2;
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(2));
+        write(&mut cluster, last, "key", Some("new"));
+        cluster.sides = (0..6).map(|n| if n == last { 2 } else { 0 }).collect();
+        cluster.announce(true);
+        cluster.run(Duration::from_secs(3));
+        heal_and_check(&mut cluster, "key", None);
+    }
+}
