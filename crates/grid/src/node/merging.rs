@@ -140,17 +140,18 @@ impl Cache {
             }
             self.state(segment).past.begin(topology.lines.iter().filter(|line| knows_none || is_new(line)));
             if topology.lines.iter().any(|line| is_new(&line)) {
-                self.note_unfinished_removals(segment);
+                self.note_unfinished(segment);
             }
         }
     }
 
-    /// Removals of which members that have parted may not have heard: what they still have of those keys must not come back.
-    fn note_unfinished_removals(&mut self, segment: Segment) {
+    /// Writes of which members that have parted may not have heard: what they still have of keys that were removed, or of which
+    /// what was put has expired since, must not come back.
+    fn note_unfinished(&mut self, segment: Segment) {
         let records = self.segments[usize::from(segment.0)].records.iter();
-        let removals = records.filter(|record| matches!(record.did, Did::Remove | Did::CopiedRemoval));
-        let removals: Vec<_> = removals.map(|record| (record.key.clone(), record.version)).collect();
-        for (key, version) in removals {
+        let written = records.filter(|record| !matches!(record.did, Did::Clear));
+        let written: Vec<_> = written.map(|record| (record.key.clone(), record.version)).collect();
+        for (key, version) in written {
             if self.container.version_of(segment, &key) < version {
                 self.state(segment).past.note_absent(&key, version);
             }

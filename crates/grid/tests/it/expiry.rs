@@ -367,3 +367,29 @@ fn what_was_there_before_what_has_expired_does_not_come_back_at_a_merge() {
         assert_eq!(held(&cluster), 0);
     }
 }
+
+/// The same where it has been put and has expired before anybody knew that somebody is parted.
+#[test]
+fn what_was_there_before_what_has_expired_unnoticed_does_not_come_back_at_a_merge() {
+    for writer in [0, 1] {
+        let (mode, partitions) = (CacheMode::Replicated, PartitionHandling::AllowReadWrites);
+        let config = CacheConfig { mode, partitions, ..CacheConfig::new("parted") };
+        let mut cluster = Cluster::settled(7, config, 3);
+        let key = Bytes::from_static(b"k");
+        cluster.submit(0, key.clone(), put(Lifetime::default(), Condition::Always), TIMEOUT);
+        cluster.run(Duration::from_secs(1));
+        cluster.sides = vec![0, 0, 1];
+        let lifetime = Lifetime { lifespan: Some(Duration::from_millis(200)), max_idle: None };
+        let at = cluster.submit(writer, key, put(lifetime, Condition::Always), TIMEOUT);
+        cluster.run(Duration::from_secs(3));
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(3));
+        assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
+        cluster.heal();
+        cluster.run(Duration::from_secs(4));
+        for n in 0..3 {
+            assert!(!found(&mut cluster, n, b"k"), "member {n}, written by {writer}");
+        }
+        assert_eq!(held(&cluster), 0);
+    }
+}
