@@ -210,6 +210,8 @@ impl World {
                 grid.sides.entry((last.id, last.by.clone())).or_insert(side.since);
             }
         }
+        let is_merged = |since: u32| topology.merging.iter().any(|side| side.since == since);
+        grid.has_forsaken |= topology.members.iter().all(|one| is_merged(one.since));
         let is_first = !grid.clients.iter().any(|client| client.node == node);
         let text = format!(
             "{}: topology {} {:?}, {} members, {}",

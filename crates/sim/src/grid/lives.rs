@@ -51,6 +51,15 @@ impl World {
             && (grid.config.partitions != PartitionHandling::AllowReadWrites || self.is_settled())
     }
 
+    /// Whether those who stay have gone on together, as far as they know.
+    fn is_together(&self) -> bool {
+        let staying = || self.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving);
+        let topologies = || staying().filter_map(|node| node.member.as_ref()?.topology());
+        let first = topologies().next();
+        topologies().all(|topology| first.is_some_and(|first| first.partings == topology.partings))
+            && topologies().all(|topology| staying().all(|node| topology.contains(&node.address)))
+    }
+
     fn drawn<R>(&mut self, draw: impl FnOnce(&mut super::Stores) -> R) -> Option<R> {
         self.grid.as_mut().and_then(|grid| grid.stores.as_mut()).map(draw)
     }
@@ -123,6 +132,8 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     world.tell_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
     let passivates = world.drawn(|stores| stores.kind.passivation) == Some(true);
+    let parts =
+        world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
     let mut nodes = alive(world);
     // What members who take nothing are left alone with is nobody's.
     nodes.sort_by_key(|&node| {
@@ -131,6 +142,10 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     for node in nodes {
         let pause = world.drawn(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
         go_on(world, pause.unwrap_or_default());
+        // Whoever ends while all others are away takes along what they do not have.
+        while parts && !world.is_together() && world.now <= limit {
+            go_on(world, Duration::from_millis(50));
+        }
         if world.nodes[node].is_alive() && !world.nodes[node].is_leaving {
             world.leave(node);
         }

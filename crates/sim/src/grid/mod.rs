@@ -86,6 +86,8 @@ pub(crate) struct Grid {
     pub(crate) lost: Vec<(usize, Time)>,
     /// Sides that were merged.
     sides: checks::merges::Sides,
+    /// Whether somebody has gone on without all who were merging what it had.
+    has_forsaken: bool,
     /// The last node that has an address.
     indices: BTreeMap<Address, usize>,
     /// Whether clients go on.
@@ -126,6 +128,7 @@ impl Grid {
             left_out: BTreeMap::new(),
             lost: Vec::new(),
             sides: BTreeMap::new(),
+            has_forsaken: false,
             indices: BTreeMap::new(),
             is_busy: true,
             is_quiet: false,

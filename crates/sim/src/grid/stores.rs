@@ -316,6 +316,7 @@ impl World {
         let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
             return;
         };
+        stores.refusals += beside.refused();
         if let Some(disk) = stores.disks.get(&place).filter(|_| stores.rng.chance(0.5)) {
             disk.crash_after(stores.rng.below(4));
             beside.interrupt(now);
@@ -330,6 +331,7 @@ impl World {
         let Some(beside) = self.nodes[node].member.as_mut().and_then(|member| member.beside.take()) else {
             return;
         };
+        stores.refusals += beside.refused();
         if let Err(why) = beside.close(now) {
             stores.refuse(format!("{}: {why}", self.nodes[node].name));
         }

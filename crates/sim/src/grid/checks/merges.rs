@@ -13,6 +13,9 @@
 //! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again; unless the last of
 //!   both have the same value.
 //!
+//! Nothing but the first is judged where the preferred side was lost as a whole while it merged what others had, which has been
+//! given up then.
+//!
 //! Which side a write was acknowledged on is told by the history of the topology that its caller had then.
 
 use std::collections::BTreeMap;
@@ -42,6 +45,9 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     let last = operations.iter().rev().find(|one| one.is_look() && one.read().is_some());
     let merged = Merged { world, key, operations };
     merged.is_written()?;
+    if world.grid.as_ref().is_some_and(|grid| grid.has_forsaken) {
+        return Ok(());
+    }
     // What everybody has in the end, if it was looked at.
     let Some((last, _)) = last.and_then(|read| read.read()) else { return Ok(()) };
     merged.nothing_comes_back(last)?;
@@ -70,7 +76,8 @@ impl Merged<'_> {
     }
 
     fn nothing_comes_back(&self, last: Option<&Stored>) -> Result<(), Broken> {
-        let Some(last) = last.filter(|_| !self.is_of_both(last)) else { return Ok(()) };
+        let is_judged = |last: &&Stored| !self.is_of_both(Some(*last)) && !self.is_chosen(last);
+        let Some(last) = last.filter(is_judged) else { return Ok(()) };
         if Kind::of(self.key) == Kind::Counter {
             // Two clients may write one number.
             return Ok(());
@@ -86,6 +93,24 @@ impl Merged<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether a policy that chooses a value has chosen it, against something newer: that is a change of the side for which it
+    /// has, also where a third one had replaced the value.
+    fn is_chosen(&self, last: &Stored) -> bool {
+        let policy = self.world.grid.as_ref().map(|grid| &grid.config.merge);
+        if !matches!(policy, Some(MergePolicy::PreferredNonNull | MergePolicy::Custom(_))) {
+            return false;
+        }
+        let acknowledged = || {
+            let of_line = |write: &&'_ Operation| Some((write.acknowledged()?.0, write.partings.clone()?));
+            self.operations.iter().filter_map(move |write| Some((write, of_line(write)?)))
+        };
+        acknowledged().filter(|(write, _)| write.value() == Some(&last.value)).any(|(_, (version, line))| {
+            let is_rival = |other: Version| version < other && other.topology() < last.version.topology();
+            version != last.version
+                && acknowledged().any(|(_, (other, others))| is_rival(other) && line.last() != others.last())
+        })
     }
 
     /// Nobody else writes it, and nobody removes it.
@@ -136,7 +161,7 @@ impl Merged<'_> {
             .filter_map(|write| Some((*write, write.acknowledged()?.0, write.partings.as_deref()?)))
             .collect();
         let of_line = acknowledged.iter().filter(|(_, _, line)| is_line_of(end, line));
-        let Some(&(write, version, _)) = of_line.max_by_key(|(_, version, _)| *version) else {
+        let Some(&(write, version, line)) = of_line.max_by_key(|(_, version, _)| *version) else {
             return Ok(());
         };
         let is_it = is_last(write);
@@ -151,12 +176,20 @@ impl Merged<'_> {
             MergePolicy::RemoveAll if last.is_some() => {
                 // Of each other side, what it had last: sides that have come to the same value are of one mind.
                 let mut lasts: BTreeMap<&Parting, (&Operation, Version)> = BTreeMap::new();
+                // Whether it was seen and replaced by who has parted once more.
+                let is_left_behind = |line: &[Parting]| {
+                    let has_parted = |other: &[Parting]| {
+                        other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
+                    };
+                    acknowledged.iter().any(|(.., other)| has_parted(other) && !is_line_of(end, other))
+                };
+                if is_left_behind(line) {
+                    return Ok(());
+                }
                 for (other, theirs, line) in &acknowledged {
                     let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
                     // What its side has gone on with counts, and not what it had before.
-                    let is_longer =
-                        |longer: &&[Parting]| longer.len() > line.len() && longer.contains(parting);
-                    if acknowledged.iter().any(|(.., other)| is_longer(other) && !is_line_of(end, other)) {
+                    if is_left_behind(line) {
                         continue;
                     }
                     let side = grid.sides.get(&(parting.id, parting.by.clone()));
