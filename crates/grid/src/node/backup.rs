@@ -205,6 +205,37 @@ mod tests {
         first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
     }
 
+    /// A value leaves memory, is there again and leaves it once more, before the store has taken it for the first time.
+    #[test]
+    fn what_has_left_memory_twice_is_held_until_the_store_has_taken_it_for_the_last_time() {
+        let (mut cache, mut cx) = owner(true);
+        let keys: [&'static [u8]; 8] = [b"first", b"a", b"b", b"first", b"c", b"d", b"e", b"f"];
+        for (key, count) in keys.into_iter().zip([1, 2, 3, 1, 4, 5, 6, 7]) {
+            put(&mut cache, &mut cx, key, count);
+        }
+        assert!(cache.is_passive(SEGMENT, b"first"));
+        cx.watermarks.heard(&member(2), 8);
+        let of_first = |cx: &mut Cx| -> Vec<(u64, bool)> {
+            let all: Vec<_> = cx.store.drain(..).collect();
+            let write = |(_, request)| match request {
+                StoreRequest::Write { number, key, entry, .. } => {
+                    (&key[..] == b"first").then_some((number, entry.is_some()))
+                }
+                other => panic!("{other:?}"),
+            };
+            all.into_iter().filter_map(write).collect()
+        };
+        let writes = of_first(&mut cx);
+        assert!(matches!(writes[..], [(_, true), (_, false), (_, true)]), "{writes:?}");
+        for &(number, _) in &writes[..2] {
+            cache.handle_stored(&mut cx, number, Ok(()));
+        }
+        cache.handle_stored(&mut cx, writes[2].0, Err("full".into()));
+        cx.now = Time::ZERO + std::time::Duration::from_secs(2);
+        cache.look_after_store(&mut cx);
+        assert!(matches!(of_first(&mut cx)[..], [(_, true)]), "it is tried again");
+    }
+
     #[test]
     fn what_has_a_record_has_its_value_though_memory_had_no_room_for_it() {
         for passivation in [false, true] {

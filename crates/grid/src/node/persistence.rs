@@ -334,8 +334,10 @@ impl Cache {
         match (wait, result) {
             (Some(Wait::Write { place, version }), Ok(())) => {
                 persistence.unsaved.remove(&place);
-                // With passivation it was held for this; a record may still need it, as without.
-                let held = persistence.held.get_mut(&place);
+                // With passivation it was held for this; a record may still need it, as without. Of several writes the last one
+                // counts: between two of one entry that may be taken out of the store.
+                let is_last = !persistence.writing.contains_key(&place);
+                let held = persistence.held.get_mut(&place).filter(|_| is_last);
                 if let Some(held) = held.filter(|held| held.entry.version == version) {
                     held.is_awaited = false;
                     let records = &mut self.segments[usize::from(place.0.0)].records;
