@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_group::{Address, Time};
 
@@ -14,6 +15,10 @@ use crate::persistence::StoreRequest;
 use crate::planted::Planted;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
+
+/// How long who has parted is told nothing of what is finished: by then it has noticed, and has taken over what was unfinished
+/// there. Until then it keeps records of our writes in other caches, if it has this one no more.
+const PARTED_FOR: Duration = Duration::from_secs(60);
 
 /// The part of a [`super::Node`] that its caches use.
 pub(crate) struct Cx {
@@ -33,6 +38,9 @@ pub(crate) struct Cx {
     outbox: BTreeMap<Address, FrameWriter>,
     /// For whom there is something, once each.
     waiting: Vec<Address>,
+    /// Members that caches have gone on without while these may have done the same. What was finished here since then is not known
+    /// there to any owner but us.
+    parted: BTreeMap<Address, (Time, BTreeSet<CacheId>)>,
     /// Commands to ourselves.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
@@ -86,6 +94,7 @@ impl Cx {
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),
             waiting: Vec::new(),
+            parted: BTreeMap::new(),
             inner: VecDeque::new(),
             events: VecDeque::new(),
             store: VecDeque::new(),
@@ -163,8 +172,10 @@ impl Cx {
 
     /// The next frame for somebody.
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
-        let finished = self.calls.finished_below();
+        let all = self.calls.finished_below();
         while let Some(dest) = self.waiting.last() {
+            let is_parted = |(at, _): &(Time, _)| self.now.since(*at) < PARTED_FOR;
+            let finished = if self.parted.get(dest).is_some_and(is_parted) { 0 } else { all };
             if let Some(bytes) = self.outbox.get_mut(dest).and_then(|frame| frame.next(finished)) {
                 return Some(Frame { dest: dest.clone(), bytes });
             }
@@ -183,9 +194,72 @@ impl Cx {
         self.waiting.retain(is_member);
     }
 
+    /// A cache has gone on without a member, which may have done so, too.
+    pub(crate) fn part_from(&mut self, member: &Address, cache: CacheId) {
+        let now = self.now;
+        self.parted.retain(|_, (at, _)| now.since(*at) < PARTED_FOR);
+        let (at, caches) = self.parted.entry(member.clone()).or_default();
+        *at = now;
+        caches.insert(cache);
+    }
+
+    /// A member has the cache with us again; or the cache is closed here, if none is named.
+    pub(crate) fn meet_again(&mut self, member: Option<&Address>, cache: CacheId) {
+        if self.parted.is_empty() {
+            return;
+        }
+        self.parted.retain(|other, (_, caches)| {
+            let is_met = member.is_none_or(|member| member == other) && caches.remove(&cache);
+            !(is_met && caches.is_empty())
+        });
+    }
+
     /// Our own operations finish where we are; those of others are heard of.
     pub(crate) fn note_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::*;
+    use crate::Segment;
+    use crate::node::calls::InFlight;
+    use crate::wire::FrameReader;
+
+    fn told(cx: &mut Cx, to: &Address) -> u64 {
+        cx.send(to, CacheId(1), 1, Body::UsesTold(Vec::new()));
+        FrameReader::new(cx.next_frame().unwrap().bytes).unwrap().finished
+    }
+
+    #[test]
+    fn who_has_parted_is_not_told_what_is_finished_until_all_caches_have_met_again_or_for_a_while() {
+        let [local, other, third] = [0, 1, 2].map(|least| Address::Uuid(Uuid { most: 0, least }));
+        let mut cx = Cx::new(local);
+        let call = InFlight::new(
+            CacheId(1),
+            Segment(0),
+            bytes::Bytes::new(),
+            InFlight::nothing(),
+            Time::ZERO,
+            Duration::ZERO,
+        );
+        let number = cx.calls.open(call);
+        cx.calls.finish(number, Err(crate::OperationError::Closed));
+        let finished = told(&mut cx, &other);
+        assert!(finished > 0);
+        cx.part_from(&other, CacheId(1));
+        cx.part_from(&other, CacheId(2));
+        assert_eq!([told(&mut cx, &other), told(&mut cx, &third)], [0, finished]);
+        cx.meet_again(Some(&other), CacheId(1));
+        assert_eq!(told(&mut cx, &other), 0);
+        cx.meet_again(None, CacheId(2));
+        assert_eq!(told(&mut cx, &other), finished);
+        cx.part_from(&other, CacheId(1));
+        cx.now = Time::ZERO + PARTED_FOR;
+        assert_eq!(told(&mut cx, &other), finished, "it may have closed the cache");
     }
 }

@@ -52,6 +52,7 @@ impl Cache {
         let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
         let before = self.installed.replace(installed);
+        self.note_parted(cx, before.as_ref());
         self.expire_unheard(cx, before.as_ref());
         self.note_listening(cx, before.as_ref());
         self.note_callers(cx, before.as_ref());
@@ -177,16 +178,41 @@ impl Cache {
         operation.number == ORPHANED || Self::is_caller_gone(topology, &operation.caller)
     }
 
+    /// Where sides go on without each other, neither knows what the other has finished, and whose write is under way on both is told
+    /// by its own side when it is finished.
+    fn note_parted(&self, cx: &mut Cx, before: Option<&Installed>) {
+        let (Some(before), Some(installed)) = (before, &self.installed) else { return };
+        let (topology, id) = (&installed.topology, self.config.id());
+        // Whoever has come back has installed the topology before, and has taken over what was unfinished there.
+        for member in before.topology.addresses().filter(|member| topology.contains(member)) {
+            cx.meet_again(Some(member), id);
+        }
+        if !self.merges() || before.topology.partings == topology.partings {
+            return;
+        }
+        for member in before.topology.addresses().filter(|member| !topology.contains(member)) {
+            cx.part_from(member, id);
+        }
+    }
+
     /// With a new topology callers may have gone. They close the cache when all have installed it.
     fn note_callers(&mut self, cx: &Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_gone = |caller: &Address| Self::is_caller_gone(&installed.topology, caller);
-        if !before.topology.addresses().any(is_gone) {
+        // What has been finished where it comes from was finished there.
+        let is_back = |caller: &Address| {
+            let membership = installed.topology.membership(caller);
+            self.merges() && membership.is_some_and(|one| one.since > before.topology.id)
+        };
+        if !before.topology.addresses().any(|caller| is_gone(caller) || is_back(caller)) {
             return;
         }
         if !cx.has(Planted::GivenUpIsFinished) {
+            let back: Vec<&Address> = before.topology.addresses().filter(|caller| is_back(caller)).collect();
             for state in &mut self.segments {
-                state.records.orphan(&cx.watermarks, is_gone);
+                state.records.orphan(|caller| back.contains(&caller));
+                state.records.prune(&cx.watermarks);
+                state.records.orphan(is_gone);
             }
         }
         self.await_settled(cx);

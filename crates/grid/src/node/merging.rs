@@ -80,7 +80,7 @@ impl Collection {
 
 impl Cache {
     /// Whether there may be a merge.
-    fn merges(&self) -> bool {
+    pub(super) fn merges(&self) -> bool {
         self.config.partitions == PartitionHandling::AllowReadWrites
     }
 

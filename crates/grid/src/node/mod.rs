@@ -421,6 +421,7 @@ impl Node {
     }
 
     fn close(&mut self, id: CacheId) {
+        self.cx.meet_again(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
             cache.put_down(&mut self.cx);
             for segment in cache.config.all_segments() {

@@ -125,9 +125,8 @@ impl Records {
         self.answers = Vec::new();
     }
 
-    /// Callers have gone: what of theirs is not finished by now stays so, whatever they say later.
-    pub(crate) fn orphan(&mut self, watermarks: &Watermarks, is_gone: impl Fn(&Address) -> bool) {
-        self.prune(watermarks);
+    /// Callers have gone: what there is of theirs stays unfinished, whatever they say.
+    pub(crate) fn orphan(&mut self, is_gone: impl Fn(&Address) -> bool) {
         for record in self.records.iter_mut().filter(|record| is_gone(&record.operation.caller)) {
             record.operation.number = ORPHANED;
         }
