@@ -301,7 +301,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             let all = Write { condition: Condition::Always, change, wants_previous: false };
             return self.write(Bytes::new(), all).await.map(drop);
         }
-        let mut walk = self.walk(What::Keys, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
+        let mut walk = self.walk(What::Removable, |item| Ok(item.key)).batch(CLEAR_AT_ONCE);
         let mut keys = Vec::with_capacity(CLEAR_AT_ONCE);
         while let Some(key) = walk.next().await.transpose()? {
             keys.push(key);

@@ -34,6 +34,9 @@ pub enum What {
     Entries,
     /// Key and version.
     Keys,
+    /// The same for who removes whatever anybody may be given: with the keys whose removal may be under way, which an owner gives
+    /// that has not heard of it. These come whatever the guarantee, and perhaps twice.
+    Removable,
     /// Nothing: entries are counted.
     Count,
     /// What a reduction makes of many of them, which [`Publication::transform`] names. Items are parts of the whole, at least

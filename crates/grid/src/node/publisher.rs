@@ -12,13 +12,14 @@ use super::answer::{Answer, Value};
 use super::cache::Cache;
 use super::cx::Cx;
 use super::persistence::Place;
+use super::records::{Did, Record};
 use crate::command::{Applied, Body, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
 use crate::guarded::{Panicked, guarded};
 use crate::operation::OperationError;
 use crate::planted::Planted;
 use crate::publication::{ReduceFn, Transform, TransformFn, What};
-use crate::{SegmentState as ContainerState, Version};
+use crate::{Segment, SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
@@ -76,7 +77,7 @@ impl Cache {
     fn room(&self, fetch: &Fetch) -> usize {
         let each = match fetch.what {
             What::Count => return 0,
-            What::Keys | What::Reduced => KEY_ROOM,
+            What::Keys | What::Removable | What::Reduced => KEY_ROOM,
             What::Entries => {
                 let all = self.container.bytes() / self.container.len().max(1);
                 all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
@@ -104,6 +105,12 @@ impl Cache {
                 self.transforms.get(&name).map(|function| Function::Transform(function.clone(), arguments))
             }
         }
+    }
+
+    /// Removals that some owner may not have heard of.
+    fn removals_under_way<'c>(&'c self, cx: &'c Cx, segment: Segment) -> impl Iterator<Item = &'c Record> {
+        let records = &self.segments[usize::from(segment.0)].records;
+        records.unfinished(cx).filter(|record| matches!(record.did, Did::Remove | Did::CopiedRemoval))
     }
 
     /// What a request gives here, up to the first value that is `missing`. The items go into the answer.
@@ -151,6 +158,14 @@ impl Cache {
                 // Where values may be missing, it has to be known before which one to stop.
                 let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
                 let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes };
+                // Before the walk of the segment begins, which it then does: these do not come again.
+                if what == What::Removable && at == Cursor::START {
+                    for record in self.removals_under_way(cx, segment) {
+                        bytes += record.key.len();
+                        count += 1;
+                        answer.push(&record.key, Value::None, record.version);
+                    }
+                }
                 let next = self.container.visit(segment, at, limits, cx.now, |visited| {
                     looks += 1;
                     let mut loaded_value = None;

@@ -369,7 +369,7 @@ impl Chunk {
     }
 }
 
-wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced });
+wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
 wire_struct!(Transform { name, arguments });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });

@@ -38,7 +38,7 @@ fn found(outcome: Result<Outcome, OperationError>) -> Option<Bytes> {
 }
 
 /// The key's primary, as a number.
-fn primary(cluster: &Cluster, key: &[u8]) -> usize {
+pub(crate) fn primary(cluster: &Cluster, key: &[u8]) -> usize {
     let cache = cluster.cache();
     let topology = cluster.members.iter().flatten().find_map(|member| member.node.topology(cache));
     let current = &topology.expect("a topology").current;

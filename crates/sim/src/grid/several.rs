@@ -106,7 +106,7 @@ impl World {
             );
             return self.go_on_several(nth);
         }
-        let keys = Publication { what: What::Keys, batch: CLEAR_AT_ONCE, ..Publication::default() };
+        let keys = Publication { what: What::Removable, batch: CLEAR_AT_ONCE, ..Publication::default() };
         let member = self.nodes[node].member.as_mut();
         let walk = member.and_then(|member| member.node.iterate(member.cache, keys).ok());
         let several = &mut grid.several[nth];
