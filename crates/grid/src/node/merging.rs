@@ -13,6 +13,7 @@ use consort_group::{Address, Time};
 use super::activation::{LOAD_KEYS, Waiting};
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
+use super::primary::Origin;
 use super::records::{Did, Record};
 use super::transfer::PULL_AGAIN_AFTER;
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
@@ -21,7 +22,7 @@ use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::past::{Line, Past};
 use crate::planted::Planted;
-use crate::{Flags, PartitionHandling, Segment, Topology, Version};
+use crate::{PartitionHandling, Segment, Topology, Version};
 
 /// What a member that has come back had before.
 pub(crate) struct Frozen {
@@ -520,7 +521,7 @@ impl Cache {
         let number = self.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let write = Write { condition: Condition::Always, change, wants_previous: false };
-        self.carry_out(cx, segment, operation, key.clone(), write, Flags::NONE);
+        self.carry_out(cx, segment, operation, key.clone(), write, Origin::Merge);
     }
 
     /// Takes over what another side has, as it is: with a version of this side's it would count as its change when others come

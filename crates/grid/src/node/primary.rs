@@ -10,6 +10,16 @@ use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write,
 use crate::planted::Planted;
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
+/// Where a write comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Somebody waits for it, and is told if it is refused.
+    Caller(Flags),
+    /// It is what sides that are merged come to. Nobody would decide it again, so it is in memory also if the store takes
+    /// nothing now, and is tried there again.
+    Merge,
+}
+
 impl Cache {
     /// An operation has come from somebody with this topology.
     pub(super) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
@@ -88,7 +98,9 @@ impl Cache {
                 let outcome = Outcome::Read(self.stored(cx.now, segment, &call.key));
                 self.answer_behind_writes(cx, segment, operation, call.key, outcome);
             }
-            Action::Write(write) => self.carry_out(cx, segment, operation, call.key, write, call.flags),
+            Action::Write(write) => {
+                self.carry_out(cx, segment, operation, call.key, write, Origin::Caller(call.flags));
+            }
         }
     }
 
@@ -99,8 +111,9 @@ impl Cache {
         operation: OperationId,
         key: bytes::Bytes,
         write: Write,
-        flags: Flags,
+        origin: Origin,
     ) {
+        let flags = if let Origin::Caller(flags) = origin { flags } else { Flags::NONE };
         if self.is_listened() && !self.is_invalidation() {
             self.expire_first(cx, segment, &key);
         }
@@ -113,7 +126,7 @@ impl Cache {
             self.state(segment).records.answered(operation.clone(), outcome, &cx.watermarks);
             return self.answer_behind_writes(cx, segment, operation, key, Outcome::Written(written));
         }
-        if let Some(error) = self.store_refusal(cx) {
+        if let Some(error) = self.store_refusal(cx).filter(|_| origin != Origin::Merge) {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
         let version = self.next_version(segment);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound,
-    OperationError, ReadFrom, Segment, WhenFull, Write,
+    Action, CacheConfig, CacheMode, Capacity, Change, Condition, Lifetime, Limit, MemoryBound, MergePolicy,
+    OperationError, Outcome, PartitionHandling, ReadFrom, Segment, WhenFull, Write,
 };
 use consort_sim::{Beside, Clocks, Keeping, Trouble, begin};
 use consort_store::{MemoryStore, Part, Store};
@@ -158,4 +158,62 @@ fn owners_agree_whatever_stores_refuse() {
     let (errors, refused) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     println!("{errors} errors, {refused} refused");
     assert!(errors > 0 && refused > 0, "{errors} errors, {refused} refused");
+}
+
+/// Two members that are parted write the same keys, and their stores refuse much. Gives how many keys both have written, and how
+/// many requests were refused.
+fn merge_beside_refusals(seed: u64) -> (usize, u64) {
+    let config = CacheConfig {
+        segments: 4,
+        mode: CacheMode::Replicated,
+        partitions: PartitionHandling::AllowReadWrites,
+        merge: MergePolicy::RemoveAll,
+        ..CacheConfig::new("ailing")
+    };
+    let mut cluster = Cluster::new(seed, config);
+    let spell_max = Duration::from_secs(2);
+    let trouble = Trouble { begins: 0.1, spell_max, refused: 0.8, slowness: 1 };
+    for _ in 0..2 {
+        start(&mut cluster, &Keeping::default(), trouble);
+        cluster.run(Duration::from_secs(3));
+    }
+    cluster.cut(vec![0, 1]);
+    cluster.run(Duration::from_secs(2));
+    let written: Vec<[usize; 2]> = (0..40)
+        .map(|n| {
+            [0, 1].map(|member| {
+                let value = Bytes::from(format!("of {member}"));
+                let change = Change::Put { value, lifetime: Lifetime::FOREVER };
+                let put = Write { condition: Condition::Always, change, wants_previous: false };
+                cluster.submit(member, Bytes::from(format!("k{n}")), Action::Write(put), TIMEOUT)
+            })
+        })
+        .collect();
+    cluster.run(Duration::from_secs(1));
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    let mut refused = 0;
+    for beside in cluster.members.iter_mut().flatten().filter_map(|member| member.beside.as_mut()) {
+        refused += beside.refused();
+        beside.heal();
+    }
+    cluster.run(Duration::from_secs(30));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    let is_acknowledged = |cluster: &Cluster, at: usize| matches!(cluster.history[at].result, Some(Ok(_)));
+    let by_both: Vec<usize> =
+        (0..written.len()).filter(|&n| written[n].iter().all(|at| is_acknowledged(&cluster, *at))).collect();
+    for n in &by_both {
+        let read = Action::Read(ReadFrom::Primary);
+        let at = cluster.submit(0, Bytes::from(format!("k{n}")), read, TIMEOUT);
+        cluster.run(Duration::from_millis(30));
+        assert_eq!(cluster.history[at].result, Some(Ok(Outcome::Read(None))), "seed {seed}: k{n}");
+    }
+    (by_both.len(), refused)
+}
+
+#[test]
+fn what_a_merge_comes_to_is_not_lost_where_a_store_refuses() {
+    let counts = every_seed(20, |seed, _| merge_beside_refusals(seed));
+    let (keys, refused) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert!(keys > 0 && refused > 0, "{keys} keys, {refused} refused");
 }
