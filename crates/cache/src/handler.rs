@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use consort_channel::{Bell, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
+use consort_channel::{Address, Bell, Member, Message, MessageBatch, Room, UpHandler, View, WeakChannel};
 use consort_grid::{
     Availability, CacheId, Event, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
     OperationError, Progress, Publication, Topology, is_frame,
@@ -315,11 +315,14 @@ impl GridHandler {
         }
     }
 
-    /// The same error with the names of the members in it: the node knows addresses only.
+    /// A member with its name: the node knows addresses only.
+    fn member(&self, address: &Address) -> Member {
+        self.channel.get().map_or_else(|| address.clone().into(), |channel| channel.member(address))
+    }
+
+    /// The same error with the names of the members in it.
     pub(crate) fn named<E: NamesMembers>(&self, mut error: E) -> E {
-        if let Some(channel) = self.channel.get() {
-            error.each_member(&mut |member| *member = channel.member(&member.address));
-        }
+        error.each_member(&mut |member| *member = self.member(&member.address));
         error
     }
 
@@ -438,10 +441,7 @@ impl UpHandler for GridHandler {
                 traffic.messages_received += 1;
                 traffic.bytes_received += bytes.len() as u64;
                 if let Err(error) = node.handle_frame(now, &from, bytes.clone()) {
-                    let from = self
-                        .channel
-                        .get()
-                        .map_or_else(|| from.clone().into(), |channel| channel.member(&from));
+                    let from = self.member(&from);
                     tracing::warn!(%from, %error, "a frame that cannot be read");
                 }
             }

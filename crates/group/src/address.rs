@@ -325,7 +325,7 @@ impl fmt::Debug for Address {
 struct Entry {
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
-    /// Set when the member left the view; the entry goes `EXPIRY` later.
+    /// Set when the member left the view; where it was reached is forgotten `EXPIRY` later, and all of it if it has no name.
     removable_since: Option<Time>,
 }
 

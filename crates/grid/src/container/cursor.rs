@@ -24,6 +24,12 @@ impl Cursor {
     pub const START: Self = Self { slot: 0, before: u64::MAX };
 }
 
+impl From<(u64, u64)> for Cursor {
+    fn from((slot, before): (u64, u64)) -> Self {
+        Self { slot: slot as u32, before }
+    }
+}
+
 impl From<Cursor> for (u64, u64) {
     fn from(cursor: Cursor) -> Self {
         (cursor.slot.into(), cursor.before)

@@ -12,7 +12,7 @@ use crate::container::{ChunkLimits, Cursor};
 use crate::past::Past;
 use crate::planted::Planted;
 use crate::wire::put_copy;
-use crate::{Segment, SegmentState as ContainerState, Stored};
+use crate::{SegmentState as ContainerState, Stored};
 
 /// Entries of a chunk: a giver's walk holds nobody up for longer.
 const CHUNK_ENTRIES: usize = 4_096;
@@ -20,7 +20,6 @@ const CHUNK_ENTRIES: usize = 4_096;
 /// A walk of which a chunk is given.
 #[derive(Clone, Copy)]
 struct GivenWalk {
-    segment: Segment,
     start: Cursor,
     limits: ChunkLimits,
     alive_at: Time,
@@ -56,7 +55,7 @@ impl Cache {
         if !is_given {
             return self.refuse(cx, from, pull);
         }
-        let start = cursor.map_or(Cursor::START, |(slot, before)| Cursor { slot: slot as u32, before });
+        let start = cursor.map_or(Cursor::START, Cursor::from);
         let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
         let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
         // What has expired and was not taken out yet is told by the primary that takes it out, be that who pulls.
@@ -66,7 +65,7 @@ impl Cache {
             // So that who pulls hears that it is gone, if others have parted.
             self.expire_untold(cx, |one| one == segment, cx.now);
         }
-        let walk = GivenWalk { segment, start, limits, alive_at };
+        let walk = GivenWalk { start, limits, alive_at };
         if self.give_as_it_lies(cx, from, &pull, walk) {
             return;
         }
@@ -111,7 +110,7 @@ impl Cache {
         if *from == cx.local || self.container.passive_len() > 0 {
             return false;
         }
-        let GivenWalk { segment, start, limits, alive_at } = walk;
+        let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
         let (cache, topology, now) = (self.config.id(), self.topology_id(), cx.now);
         let segment_bytes = self.container.segment_content_bytes(segment);
         let mut end = None;
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
     use crate::command::CacheId;
     use crate::wire::FrameWriter;
-    use crate::{Container, ContainerSettings, Entry, Lifetime, Version};
+    use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
 
     const SEGMENT: Segment = Segment(0);
 

@@ -128,7 +128,7 @@ impl Cache {
             fetched.applied = Applied::Unknown;
             return fetched;
         };
-        let mut cursor = cursor.map(|(slot, before)| Cursor { slot: slot as u32, before });
+        let mut cursor = cursor.map(Cursor::from);
         let (mut bytes, mut looks) = (0, 0);
         let needs_value = what == What::Entries || !matches!(function, Function::Nothing);
         let may_miss = self.container.passive_len() > 0 && needs_value;

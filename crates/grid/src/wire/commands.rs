@@ -7,7 +7,7 @@ use consort_group::Time;
 
 use super::frame::LongCommand;
 use super::primitives::{need, put_bytes};
-use super::{FrameError, Result, Wire, wire_enum, wire_struct};
+use super::{FrameError, Result, Wire, read_fields, wire_enum, wire_struct};
 use crate::command::{
     Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
@@ -266,13 +266,7 @@ impl Wire for Stored {
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
-        Ok(Self {
-            value: Wire::read(from)?,
-            version: Wire::read(from)?,
-            lifetime: Wire::read(from)?,
-            age: Wire::read(from)?,
-            idle: Wire::read(from)?,
-        })
+        read_fields!(from, value, version, lifetime, age, idle)
     }
 }
 
@@ -334,17 +328,7 @@ impl Wire for Chunk {
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
-        Ok(Self {
-            rebalance: Wire::read(from)?,
-            side: Wire::read(from)?,
-            segment: Wire::read(from)?,
-            cursor: Wire::read(from)?,
-            entries: Wire::read(from)?,
-            next: Wire::read(from)?,
-            past: Wire::read(from)?,
-            is_refused: Wire::read(from)?,
-            segment_bytes: Wire::read(from)?,
-        })
+        read_fields!(from, rebalance, side, segment, cursor, entries, next, past, is_refused, segment_bytes)
     }
 }
 

@@ -13,4 +13,4 @@ pub(crate) use commands::{FetchedItems, put_copy};
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
 pub use primitives::FrameError;
-pub(crate) use primitives::{Result, Wire, read_number, wire_enum, wire_struct};
+pub(crate) use primitives::{Result, Wire, read_fields, read_number, wire_enum, wire_struct};

@@ -280,6 +280,13 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
+/// Reads fields of a struct, one after the other.
+macro_rules! read_fields {
+    ($from:ident, $($field:ident),+ $(,)?) => {
+        Ok(Self { $($field: $crate::wire::Wire::read($from)?),+ })
+    };
+}
+
 /// The wire form of a struct: its fields one after the other.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),+ $(,)? }) => {
@@ -290,8 +297,7 @@ macro_rules! wire_struct {
             }
 
             fn read(from: &mut bytes::Bytes) -> $crate::wire::Result<Self> {
-                $(let $field = $crate::wire::Wire::read(from)?;)+
-                Ok(Self { $($field),+ })
+                $crate::wire::read_fields!(from, $($field),+)
             }
         }
     };
@@ -328,7 +334,7 @@ macro_rules! wire_enum {
     };
 }
 
-pub(crate) use {wire_enum, wire_struct};
+pub(crate) use {read_fields, wire_enum, wire_struct};
 
 #[cfg(test)]
 mod tests {

@@ -358,6 +358,20 @@ fn what_has_come_with_a_merge_is_no_change_when_a_third_side_is_merged() {
     }
 }
 
+/// One side parts once more.
+fn part_again(cluster: &mut Cluster, sides: [u8; 6]) {
+    cluster.sides = sides.to_vec();
+    cluster.announce(false);
+    cluster.run(Duration::from_secs(2));
+}
+
+/// Two sides are merged, and one stays away.
+fn merge_some(cluster: &mut Cluster, sides: [u8; 6]) {
+    cluster.sides = sides.to_vec();
+    cluster.announce(true);
+    cluster.run(Duration::from_secs(3));
+}
+
 /// Six members of which three part from the others and write; then one of these three parts once more, and the two that are left
 /// are merged with the three that they had parted from.
 fn parted_twice(seed: u64, before: impl Fn(&mut Cluster), between: impl Fn(&mut Cluster)) -> Cluster {
@@ -366,13 +380,9 @@ fn parted_twice(seed: u64, before: impl Fn(&mut Cluster), between: impl Fn(&mut 
     cluster.cut(vec![0, 0, 0, 1, 1, 1]);
     cluster.run(Duration::from_secs(2));
     before(&mut cluster);
-    cluster.sides = vec![0, 0, 0, 1, 1, 2];
-    cluster.announce(false);
-    cluster.run(Duration::from_secs(2));
+    part_again(&mut cluster, [0, 0, 0, 1, 1, 2]);
     between(&mut cluster);
-    cluster.sides = vec![0, 0, 0, 0, 0, 2];
-    cluster.announce(true);
-    cluster.run(Duration::from_secs(3));
+    merge_some(&mut cluster, [0, 0, 0, 0, 0, 2]);
     cluster
 }
 
@@ -466,13 +476,9 @@ fn parted_and_left(
     cluster.cut(vec![0, 0, 0, 0, 1, 1]);
     cluster.run(Duration::from_secs(2));
     both(&mut cluster);
-    cluster.sides = vec![0, 0, 0, 2, 1, 1];
-    cluster.announce(false);
-    cluster.run(Duration::from_secs(2));
+    part_again(&mut cluster, [0, 0, 0, 2, 1, 1]);
     last(&mut cluster);
-    cluster.sides = vec![0, 0, 0, 2, 0, 0];
-    cluster.announce(true);
-    cluster.run(Duration::from_secs(3));
+    merge_some(&mut cluster, [0, 0, 0, 2, 0, 0]);
     cluster.heal();
     cluster.run(Duration::from_secs(5));
     assert!(cluster.is_settled(), "{}", cluster.state());
