@@ -11,7 +11,7 @@
 //! * Of a key that is never removed something is left, unless the policy removes.
 //! * `PreferredAlways`: a write that was acknowledged on the preferred side stands until that side replaces it.
 //! * `RemoveAll`: a key to which both sides have acknowledged writes is gone, until it is written again; unless the last of
-//!   both have the same value.
+//!   both have the same value, or one side has seen and replaced what the other had last.
 //!
 //! Nothing but the first is judged where the preferred side was lost as a whole while it merged what others had, which has been
 //! given up then.
@@ -82,12 +82,7 @@ impl Merged<'_> {
             // Two clients may write one number.
             return Ok(());
         }
-        let saw = |write: &&&Operation| {
-            let written = write.acknowledged().and(write.written());
-            let previous = written.and_then(|(written, _)| written.previous.as_ref());
-            previous.is_some_and(|previous| previous.value == last.value)
-        };
-        match self.operations.iter().find(saw) {
+        match self.operations.iter().find(|write| replaced(write) == Some(&last.value)) {
             Some(write) => {
                 Err(("nothing replaced comes back", format!("{last:?} in the end, but {}", self.tell(write))))
             }
@@ -189,7 +184,7 @@ impl Merged<'_> {
                 for (other, theirs, line) in &acknowledged {
                     let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
                     // What its side has gone on with counts, and not what it had before.
-                    if is_left_behind(line) {
+                    if is_left_behind(line) || self.has_replaced(line, write) {
                         continue;
                     }
                     let side = grid.sides.get(&(parting.id, parting.by.clone()));
@@ -219,6 +214,14 @@ impl Merged<'_> {
         }
     }
 
+    /// Whether a write was seen and replaced on a line: somebody who was there when it was written has gone over to that side.
+    fn has_replaced(&self, line: &[Parting], write: &Operation) -> bool {
+        self.operations.iter().any(|other| {
+            let of = other.partings.as_ref().and_then(|of| of.last());
+            of.is_some() && of == line.last() && write.value().is_some() && replaced(other) == write.value()
+        })
+    }
+
     /// Whether a value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
@@ -245,6 +248,12 @@ impl Merged<'_> {
         let line: Vec<_> = line.collect();
         format!("{}, parted {line:?}", super::tell(self.world, self.key, operation))
     }
+}
+
+/// What an acknowledged write has seen and replaced.
+fn replaced(write: &Operation) -> Option<&Bytes> {
+    let (written, _) = write.acknowledged().and(write.written())?;
+    written.previous.as_ref().map(|previous| &previous.value)
 }
 
 /// Whether a history is that of the topology, or an older part of it.
