@@ -358,6 +358,7 @@ impl World {
             return usize::MAX;
         };
         let at = grid.history.len();
+        let partings = member.topology().map(|topology| topology.partings.clone());
         grid.history.push(Operation {
             node,
             client,
@@ -368,7 +369,7 @@ impl World {
             ended: None,
             result: None,
             readers: BTreeSet::new(),
-            partings: None,
+            partings,
             is_degraded: false,
             is_excused: false,
         });
@@ -399,7 +400,8 @@ impl World {
         grid.running.retain(|other| *other != at);
         let operation = &mut grid.history[at];
         let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
-        operation.partings = topology.map(|topology| topology.partings.clone());
+        let after = topology.map(|topology| &topology.partings);
+        operation.partings = operation.partings.take().filter(|before| after == Some(before));
         operation.ended = Some(now);
         if let (Some(stores), Err(error)) = (&mut grid.stores, &result) {
             stores.note(error);

@@ -29,7 +29,8 @@ pub(crate) struct Operation {
     pub(crate) result: Option<Result<Outcome, OperationError>>,
     /// Members that may have answered, if it is a read.
     pub(crate) readers: BTreeSet<usize>,
-    /// The history of the topology that its member had when it ended.
+    /// The history of the topology that its member had; none if that changed meanwhile, so that nobody knows on which side it was
+    /// done.
     pub(crate) partings: Option<Arc<[Parting]>>,
     /// Whether one of them knew that owners were away: of what was not used there, nobody can tell then whether it lives.
     pub(crate) is_degraded: bool,

@@ -16,7 +16,7 @@
 //! Nothing but the first is judged where the preferred side was lost as a whole while it merged what others had, which has been
 //! given up then.
 //!
-//! Which side a write was acknowledged on is told by the history of the topology that its caller had then.
+//! Which side a write was acknowledged on is told by the history of the topology that its caller had all the time.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ impl Merged<'_> {
             Some(last) => write.value() == Some(&last.value),
             None => write.is_removal(),
         };
-        // Of whom had left the cache when its write was acknowledged nobody knows which side it was on.
+        // Of whom left the cache, or came to another side, before its write was acknowledged, nobody knows which side it was on.
         let is_of_any_side = |write: &&Operation| write.partings.is_none() && is_last(write);
         if self.operations.iter().any(|write| write.acknowledged().is_some() && is_of_any_side(write)) {
             return Ok(());
