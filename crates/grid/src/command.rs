@@ -364,7 +364,7 @@ pub(crate) enum ToCoordinator {
         restored: Option<Box<Restored>>,
     },
     Leave,
-    /// A topology is installed.
+    /// A topology is installed, and all write owners have handed their records over to this member as the new primary of segments.
     Confirm,
     /// All segments of a rebalance have been pulled.
     Pulled {

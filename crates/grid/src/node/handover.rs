@@ -113,6 +113,7 @@ impl Cache {
             if self.state(segment).is_open() {
                 self.resend_records(cx);
                 self.look_after_merge(cx);
+                self.confirm(cx);
             }
         } else if is_pulled && self.write_owners(segment).any(|owner| *owner == cx.local) {
             self.take_records(cx, handed, false);

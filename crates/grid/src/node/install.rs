@@ -6,7 +6,7 @@ use super::NodeEvent;
 use super::cache::{Cache, Installed};
 use super::cx::Cx;
 use super::records::ORPHANED;
-use crate::command::OperationId;
+use crate::command::{OperationId, ToCoordinator};
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState};
@@ -76,6 +76,24 @@ impl Cache {
             cx.events.push_back(NodeEvent::Installed { cache: self.config.id(), topology: id });
         }
         self.handle_deferred(cx);
+    }
+
+    /// Confirms the installed topology, or does so as soon as it is remembered and this member has the records of all owners of
+    /// segments of which it is the new primary: in the next topology some may be owners no more, and another the primary.
+    pub(super) fn confirm(&self, cx: &mut Cx) {
+        if !self.waits_for_records(cx) && !self.confirms_later() {
+            self.tell_coordinator(cx, ToCoordinator::Confirm);
+        }
+    }
+
+    /// Whether an owner that the next topology will have has not handed over its records yet.
+    fn waits_for_records(&self, cx: &Cx) -> bool {
+        let Some(topology) = self.topology() else { return false };
+        self.config.all_segments().any(|segment| {
+            let missing = &self.segments[usize::from(segment.0)].missing;
+            missing.iter().any(|owner| !topology.forgone.contains(owner))
+                && self.is_primary(&cx.local, segment)
+        })
     }
 
     /// This member was left out, and others have gone on without it.

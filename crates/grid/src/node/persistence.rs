@@ -16,7 +16,7 @@ use consort_group::{Address, Time};
 use super::activation::Loading;
 use super::cache::Cache;
 use super::cx::Cx;
-use crate::command::{Ack, Body, Reply, Restored, ToCoordinator};
+use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
 use crate::operation::OperationError;
 use crate::persistence::{Backing, Remembered, StoreFailure, StoreOrder, StoreRequest};
@@ -468,13 +468,10 @@ impl Cache {
         self.remember(cx, false);
     }
 
-    /// Confirms the installed topology, or does so as soon as it is remembered.
-    pub(super) fn confirm(&self, cx: &mut Cx) {
+    /// Whether the installed topology is still to be remembered before it is confirmed.
+    pub(super) fn confirms_later(&self) -> bool {
         let id = self.topology_id();
-        let is_due = self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id));
-        if !is_due {
-            self.tell_coordinator(cx, ToCoordinator::Confirm);
-        }
+        self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id))
     }
 
     fn confirm_remembered(&mut self, cx: &mut Cx, id: u32) {

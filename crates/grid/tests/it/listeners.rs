@@ -111,6 +111,30 @@ fn what_expires_while_its_segment_moves_is_told_once() {
     }
 }
 
+/// Who was the primary and is an owner no more has the only record of a write, which the next primary gets late: the topology after
+/// that waits for it. Its primary would hear of the write from nobody, and do it once more.
+#[test]
+fn what_the_last_but_one_primary_has_ordered_is_done_once() {
+    for seed in 0..20 {
+        let mut cluster = settled(seed, 2, 2);
+        let mut reader = listen(&mut cluster, 1, Listen::default());
+        cluster.slow.extend([((1, 2), Duration::from_millis(600)), ((1, 0), Duration::from_millis(100))]);
+        cluster.start();
+        cluster.run(Duration::from_millis(150));
+        cluster.start();
+        // While the first of them gets its segments, and until it has them all.
+        for n in 0..150 {
+            cluster.submit(1, key(n), put("one", None), TIMEOUT);
+            cluster.run(Duration::from_millis(5));
+        }
+        cluster.run(Duration::from_secs(8));
+        assert!(cluster.is_settled(), "{}", cluster.state());
+        cluster.check_agreement();
+        reader.poll(&mut cluster);
+        assert_eq!(kinds(&reader), vec![EventKind::Created; 150], "seed {seed}");
+    }
+}
+
 /// What comes of a segment while it is pulled is not taken for something that only a store has had, when it has to be asked for
 /// again: who becomes its primary then tells of its end.
 #[test]
