@@ -364,7 +364,7 @@ pub(crate) enum ToCoordinator {
         restored: Option<Box<Restored>>,
     },
     Leave,
-    /// A topology is installed, and all write owners have handed their records over to this member as the new primary of segments.
+    /// A topology is installed, and no record of an owner that the next one relieves is still to come.
     Confirm,
     /// All segments of a rebalance have been pulled.
     Pulled {

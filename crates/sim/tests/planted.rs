@@ -98,7 +98,7 @@ fn first_of_grid(bug: GridPlanted) -> u64 {
         GridPlanted::PhaseTooEarly => 245,
         GridPlanted::AwayAdopted => 240,
         GridPlanted::MarksNotAwaited => 145,
-        GridPlanted::BallotsForgotten => 3_210,
+        GridPlanted::BallotsForgotten => 3_630,
         GridPlanted::AbsentCounted => 110,
         GridPlanted::GapForgotten => 180,
         GridPlanted::JoinerNotAwaited => 345,

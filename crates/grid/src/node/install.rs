@@ -78,19 +78,23 @@ impl Cache {
         self.handle_deferred(cx);
     }
 
-    /// Confirms the installed topology, or does so as soon as it is remembered and this member has the records of all owners of
-    /// segments of which it is the new primary: in the next topology some may be owners no more, and another the primary.
+    /// Confirms the installed topology, or does so as soon as it is remembered, and where the next one will be without some owners,
+    /// as soon as their records are here.
     pub(super) fn confirm(&self, cx: &mut Cx) {
         if !self.waits_for_records(cx) && !self.confirms_later() {
             self.tell_coordinator(cx, ToCoordinator::Confirm);
         }
     }
 
-    /// Whether an owner that the next topology will have has not handed over its records yet.
+    /// Whether owners that a rebalance is about to relieve have not handed over what this member, as the new primary, is to know of
+    /// their writes. If another primary followed it before that comes, nobody would tell that one.
     fn waits_for_records(&self, cx: &Cx) -> bool {
-        let Some(topology) = self.topology() else { return false };
+        let Some(topology) = self.topology().filter(|one| one.phase == Phase::ReadNewWriteAll) else {
+            return false;
+        };
         self.config.all_segments().any(|segment| {
             let missing = &self.segments[usize::from(segment.0)].missing;
+            // Who is left out next hands over nothing.
             missing.iter().any(|owner| !topology.forgone.contains(owner))
                 && self.is_primary(&cx.local, segment)
         })

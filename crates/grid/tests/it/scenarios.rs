@@ -24,9 +24,8 @@ fn judge(bug: Planted, seed: u64) {
 /// No seed before this one found the bug when all of them were run last.
 fn first(bug: Planted) -> u64 {
     match bug {
-        Planted::WritingForgotten => 670,
-        Planted::UndoneUntold => 275,
-        Planted::RefusedIsFinished => 75,
+        Planted::WritingForgotten => 595,
+        Planted::UndoneUntold => 145,
         _ => 0,
     }
 }
@@ -45,8 +44,12 @@ fn find(bug: Planted) -> Option<u64> {
 #[test]
 fn bugs_planted_for_a_scenario_are_found() {
     println!("| bug | seeds |\n|---|---:|");
+    let mut missed = Vec::new();
     for bug in Planted::SCENARIOS {
-        let found = find(bug).unwrap_or_else(|| panic!("{bug:?} is not found with {SEEDS_MAX} seeds"));
-        println!("| {bug:?} | {} |", found + 1);
+        match find(bug) {
+            Some(seed) => println!("| {bug:?} | {} |", seed + 1),
+            None => missed.push(bug),
+        }
     }
+    assert!(missed.is_empty(), "{missed:?} are not found with {SEEDS_MAX} seeds");
 }
