@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use consort_conf::{ConfigError, Ignored, Variables};
@@ -201,8 +202,9 @@ fn make(config: &StackConfig, membership: Option<Arc<dyn MembershipPolicy>>) -> 
     let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
     let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);
+    let ports = edge.bind_port..=edge.bind_port.saturating_add(edge.port_range);
     let edge = BoundEdge::bind(&edge, version)?;
-    let mut names = Names { own: edge.phys_addr().ip, ip_version };
+    let mut names = Names { own: edge.phys_addr().ip, ip_version, ports };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
         let layer = registry::layer(protocol, &mut names)
@@ -224,6 +226,8 @@ struct Names {
     /// The transport's own address.
     own: Option<IpAddr>,
     ip_version: IpVersion,
+    /// Those that the transport may take.
+    ports: RangeInclusive<u16>,
 }
 
 impl Resolver for Names {
@@ -235,6 +239,10 @@ impl Resolver for Names {
         let selectors: BindAddr = selectors.parse().map_err(|error: BindAddrError| error.to_string())?;
         let chosen = selectors.choose_of_host(self.ip_version).map_err(|error| error.to_string())?;
         Ok(chosen.ip)
+    }
+
+    fn ports(&self) -> RangeInclusive<u16> {
+        self.ports.clone()
     }
 }
 

@@ -15,8 +15,10 @@ mod perf;
 mod probe;
 mod reader;
 mod reload;
+mod router;
 mod server;
 mod sim;
+mod table;
 mod user;
 
 use std::io::IsTerminal;
@@ -68,6 +70,8 @@ enum Command {
     Mperf(perf::mperf::Mperf),
     /// Talks to everybody in a cluster, org.jgroups.demos.Chat included.
     Chat(chat::Chat),
+    /// Tells members of each other that find each other by TCPGOSSIP, and shows who is registered with a router.
+    Router(router::Router),
     /// Asks members for views, attributes and statistics, as JGroups' probe.sh does.
     Probe(probe::Probe),
     /// Shows the JGroups messages in a capture, one per line.
@@ -81,14 +85,15 @@ enum Command {
 fn main() -> ExitCode {
     allocator::keep_memory_for_a_while();
     let arguments = Arguments::parse();
-    // A server goes on without a reader.
-    if !matches!(arguments.command, Command::Server(_)) {
+    // A server goes on without a reader, and so does a router.
+    if !matches!(arguments.command, Command::Server(_) | Command::Router(_)) {
         reader::end_without();
     }
     // What a simulation loses, it loses on purpose; and a demo kills. A server's log tells what becomes of its cluster.
     let level = match arguments.command {
         Command::Sim(_) => "off",
         Command::Demo(_) | Command::Live(_) => "error",
+        Command::Router(_) => "warn,consort_router=info",
         Command::Server(_) => "warn,consort_server=info,consort::reload=info,consort::server=info",
         _ => "warn",
     };
@@ -113,6 +118,7 @@ fn main() -> ExitCode {
         Command::Uperf(uperf) => on_one_thread(uperf.run()),
         Command::Mperf(mperf) => on_one_thread(mperf.run()),
         Command::Chat(chat) => on_one_thread(chat.run()),
+        Command::Router(router) => on_all_threads(router.run()),
         Command::Probe(probe) => probe.run(),
         Command::Parse(parse) => parse.run(),
         Command::Completion(completion) => completion.run(Arguments::command()),

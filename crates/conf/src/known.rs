@@ -24,6 +24,7 @@ pub struct Ignored {
 /// What members of JGroups' kind would do otherwise than asked, were nobody told that an attribute has no effect.
 const MISSED: &[&str] = &[
     "after_creation_hook",
+    "dns_address",
     "diag.bind_interfaces",
     "receive_interfaces",
     "receive_on_all_interfaces",
@@ -144,6 +145,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<Ignored>, ConfigError> {
         }
     }
     check_order(stack)?;
+    check_required(stack)?;
     Ok(ignored)
 }
 
@@ -156,6 +158,17 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     let (protocol, id) = (protocol.to_owned(), value.to_owned());
     let own = own.map_or(0, |own| own.0);
     Err(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
+}
+
+/// Attributes that say what nobody can guess.
+fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
+    for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
+        if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
+            let what = "DNS_PING has no dns_query: the name that stands for all members".to_owned();
+            return Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
+        }
+    }
+    Ok(())
 }
 
 /// A transport is at the bottom, and nowhere else.
@@ -273,6 +286,17 @@ mod tests {
             error("<config><TCP/><pbcast.GMS frobnicate=\"1\"/></config>"),
             "my.xml:1:27: unknown attribute `frobnicate` of GMS"
         );
+    }
+
+    #[test]
+    fn a_name_for_all_members_has_to_be_said() {
+        let refused = "my.xml:1:15: DNS_PING has no dns_query: the name that stands for all members";
+        assert_eq!(error("<config><TCP/><DNS_PING/></config>"), refused);
+        assert_eq!(error("<config><TCP/><DNS_PING dns_query=\" \"/></config>"), refused);
+        let mut variables = Variables::new();
+        variables.set("jgroups.dns.dns_query", "grid.shop.svc");
+        let stack = parse_stack("my.xml", "<config><TCP/><DNS_PING/></config>", &variables).unwrap();
+        assert_eq!(stack.config.protocols[1].get("dns_query"), Some("grid.shop.svc"));
     }
 
     #[test]

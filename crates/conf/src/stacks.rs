@@ -12,13 +12,14 @@ use crate::xml::{Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
-        /// The stacks that come with Consort: name and text. They have JGroups' names, protocols and values.
+        /// The stacks that come with Consort: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is
+        /// its `tcp.xml` with routers.
         pub const STOCK: &[(&str, &str)] = &[$(($name, include_str!(concat!("../stacks/", $name)))),+];
     };
 }
 
 stock! {
-    "tcp.xml", "tcp-nio.xml", "tcp-new.xml", "udp.xml", "udp-new.xml", "sequencer.xml",
+    "tcp.xml", "tcp-nio.xml", "tcp-new.xml", "udp.xml", "udp-new.xml", "sequencer.xml", "tcpgossip.xml",
     "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
@@ -29,7 +30,7 @@ const INCLUDES_MAX: usize = 5;
 const FILES_MAX: usize = 50;
 
 /// Variables that set an attribute although the file does not ask for them: protocol, attribute, variable. The names are
-/// those of JGroups' system properties (FILE_PING's is ours). As in JGroups, they count where the file is silent; only a
+/// those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are ours). As in JGroups, they count where the file is silent; only a
 /// transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
 const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
@@ -54,6 +55,9 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("MPING", "mcast_addr", "jgroups.mping.mcast_addr"),
     ("MPING", "mcast_port", "jgroups.mping.mcast_port"),
     ("MPING", "ip_ttl", "jgroups.mping.ip_ttl"),
+    ("TCPGOSSIP", "initial_hosts", "jgroups.tcpgossip.initial_hosts"),
+    ("DNS_PING", "dns_query", "jgroups.dns.dns_query"),
+    ("DNS_PING", "dns_record_type", "jgroups.dns.dns_record_type"),
     ("FILE_PING", "location", "jgroups.file.location"),
 ];
 

@@ -20,7 +20,7 @@ pub fn check_whole(stack: &StackConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::new(&stack.source, None, fault));
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);
-    let missing = if !below(&|name| name.ends_with("PING")) {
+    let missing = if !below(&|name| name.ends_with("PING") || name == "TCPGOSSIP") {
         "a discovery below it, such as TCPPING or PING, or it finds nobody"
     } else if !below(&|name| name.starts_with("NAKACK")) {
         "a NAKACK below it (pbcast.NAKACK2, NAKACK4), or views would be lost"

@@ -415,7 +415,7 @@ impl Cluster {
                     self.ends.insert(near, End { node, token, far });
                     self.ends.insert(far, End { node: peer, token: listener, far: near });
                     self.at(now, here(Outcome::Connected(near)));
-                    let outcome = Outcome::Accepted { conn: far, peer: own };
+                    let outcome = Outcome::Accepted { conn: far, peer: own.unwrap_or(to) };
                     self.at(now + LATENCY, Happening::Told { to: peer, token: listener, outcome });
                 }
                 _ => self.at(now, here(Outcome::Failed("connection refused".to_owned()))),
@@ -440,6 +440,7 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
+            Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(Vec::new()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
@@ -467,6 +468,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     }
                     Effect::JoinGroup { .. } => Outcome::Joined,
                     Effect::ReadFiles { .. } => Outcome::Files(Vec::new()),
+                    Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("nobody is there".to_owned()),
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {

@@ -75,6 +75,7 @@ pub const TARGETS: &[Target] = &[
         wire::objects,
     ),
     reads("ping-data", "discovery's payload", wire::ping_data, wire::ping_datas),
+    reads("gossip", "what members and routers tell each other", wire::gossip, wire::gossips),
     reads(
         "view-and-digest",
         "GMS' payload of view and digest",

@@ -237,6 +237,17 @@ pub(crate) fn objects() -> Vec<Vec<u8>> {
     all
 }
 
+pub(crate) fn gossip(bytes: &[u8]) -> Seen {
+    checked(bytes, wire::encode_gossip, wire::decode_gossip)
+}
+
+pub(crate) fn gossips() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = lines("10").map(|(_, bytes)| bytes).collect();
+    let frames = lines("29").map(|(_, bytes)| bytes).filter(|bytes| bytes.len() > 4);
+    all.extend(frames.map(|bytes| bytes[4..].to_vec()));
+    all
+}
+
 pub(crate) fn ping_data(bytes: &[u8]) -> Seen {
     checked(bytes, |list| wire::encode_ping_data(list), wire::decode_ping_data)
 }

@@ -42,6 +42,7 @@ targets! {
     headers_hold: "header", INPUTS;
     objects_hold: "object", INPUTS;
     discovery_holds: "ping-data", INPUTS;
+    frames_of_routers_hold: "gossip", INPUTS;
     views_and_digests_hold: "view-and-digest", INPUTS;
     views_hold: "view", INPUTS;
     join_responses_hold: "join-rsp", INPUTS;

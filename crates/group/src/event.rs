@@ -214,8 +214,8 @@ pub enum Effect {
     Connect {
         /// Where to.
         to: PhysAddr,
-        /// The address in the set-up bytes: our own listener's.
-        own: PhysAddr,
+        /// The address in the set-up bytes: our own listener's. `None`: there are no such bytes, as with routers.
+        own: Option<PhysAddr>,
         /// How long to try.
         timeout: Duration,
     },
@@ -270,6 +270,11 @@ pub enum Effect {
         /// The file's name.
         name: String,
     },
+    /// Look up what a name stands for (DNS_PING). Outcome: `Addresses` or `Failed`.
+    LookUp {
+        /// The name.
+        name: String,
+    },
     /// Announce ourselves to members in the same process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
     /// Undo that. Outcome: `Done`.
@@ -321,6 +326,8 @@ pub enum Outcome {
     },
     /// The files: name and content, in name order.
     Files(Vec<(String, String)>),
+    /// What a name stands for.
+    Addresses(Vec<IpAddr>),
     /// Who is there in this process.
     Local(Vec<PingData>),
 }

@@ -17,6 +17,7 @@ const CONFIGURATIONS: &[&str] = &[
     "tcp-new.xml",
     "udp-new.xml",
     "sequencer.xml",
+    "tunnel.xml",
     "tcp-default.xml",
     "udp-default.xml",
     "nio-default.xml",

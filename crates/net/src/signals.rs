@@ -77,8 +77,8 @@ pub(crate) enum Owner {
     SideLinks(u16),
     /// A multicast group that a layer joined.
     SideGroup(u16),
-    /// Work on files.
-    Files,
+    /// Work that blocks.
+    Jobs,
 }
 
 #[derive(Default)]

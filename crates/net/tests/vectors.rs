@@ -183,7 +183,7 @@ async fn fd_sock2_asks_as_jgroups_does() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let member = Member::start(&tcp());
     let to = listener.local_addr().unwrap().into();
-    let mut heard = Talker::start(&member, Effect::Connect { to, own, timeout: PATIENCE }, body);
+    let mut heard = Talker::start(&member, Effect::Connect { to, own: Some(own), timeout: PATIENCE }, body);
     let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let mut written = vec![0; asked.len()];
     timeout(PATIENCE, stream.read_exact(&mut written)).await.unwrap().unwrap();

@@ -51,7 +51,6 @@ mod http;
 mod iteration;
 mod latency;
 mod listeners;
-mod listening;
 mod map;
 mod media;
 mod multimap;

@@ -13,11 +13,11 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::task::JoinSet;
 
 use crate::admin_error::AdminError;
+use crate::bounds::CONNECTING_MAX;
 use crate::caches::Caches;
 use crate::data::{Data, DataError};
 use crate::definition::CacheDefinitions;
 use crate::door::Door;
-use crate::listening::listen;
 use crate::predefined::{self, CachesHandle, PredefinedError};
 use crate::security::tls::TlsSettings;
 use crate::security::{
@@ -205,7 +205,7 @@ impl ServerBuilder {
                 return Err(ServerError::Threads(error));
             }
         };
-        let listening = listen(&self.host, self.port).await;
+        let listening = consort_net::listen(&self.host, self.port, CONNECTING_MAX).await;
         let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = match listening {
             Ok(listening) => listening,

@@ -65,7 +65,7 @@ impl Side {
                     self.next += 2;
                     self.ends.insert(near, End { node, token, peer: Some(far) });
                     self.ends.insert(far, End { node: peer, token: listener, peer: Some(near) });
-                    let accepted = Outcome::Accepted { conn: far, peer: own };
+                    let accepted = Outcome::Accepted { conn: far, peer: own.unwrap_or(to) };
                     vec![
                         here(Outcome::Connected(near)),
                         Told { node: peer, token: listener, outcome: accepted, from: Some(node) },
@@ -93,6 +93,7 @@ impl Side {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
+            Effect::LookUp { .. } => vec![here(Outcome::Addresses(Vec::new()))],
             Effect::ReadFiles { .. } => vec![here(Outcome::Files(Vec::new()))],
             Effect::WriteFile { .. } | Effect::RemoveFile { .. } => vec![here(Outcome::Done)],
             Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),

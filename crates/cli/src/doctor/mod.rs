@@ -5,6 +5,7 @@ mod host;
 mod members;
 mod multicast;
 mod pinged;
+mod routers;
 mod server;
 mod stack;
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::findings::Findings;
-use super::{host, members, multicast};
+use super::{host, members, multicast, routers};
 use crate::join::Join;
 
 /// Looks at a stack that a member is to join a cluster by.
@@ -68,7 +68,7 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
     if transport.kind == EdgeKind::Udp {
         host::receive_buffers(transport.mcast_recv_buf_size.max(transport.ucast_recv_buf_size), findings);
     }
-    let found = discover(&stack, &transport, &interface, patience, findings).await;
+    let found = discover(&stack, &transport, &interface, (&join.cluster, patience), findings).await;
     let members = members::around(found.hosts, patience).await;
     unnamed(&members, &join.cluster, &found.asked, findings);
     members::judge(&members, &join.cluster, own_version(), found.is_somebody_there, findings);
@@ -77,9 +77,9 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
 
 /// What to do about a file that cannot be used.
 fn remedy(error: &str) -> &'static str {
-    if ["DNS_PING", "KUBE_PING"].iter().any(|name| error.contains(name)) {
+    if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
         // A name with several addresses stands for all of them.
-        "in Kubernetes use TCPPING with the name of a headless service: -D jgroups.tcpping.initial_hosts=SERVICE[7800]"
+        "in Kubernetes use DNS_PING with the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
     } else {
         "correct the file where it is said"
     }
@@ -145,12 +145,12 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
 
 /// What came of asking.
 #[derive(Default)]
-struct Discovered {
+pub(super) struct Discovered {
     /// Hosts whose members can be asked who they are.
-    hosts: Vec<IpAddr>,
+    pub(super) hosts: Vec<IpAddr>,
     /// Addresses that a list of hosts names.
     asked: Vec<SocketAddr>,
-    is_somebody_there: bool,
+    pub(super) is_somebody_there: bool,
 }
 
 /// Tries every way in which the stack finds members.
@@ -158,14 +158,23 @@ async fn discover(
     stack: &StackConfig,
     transport: &TransportConfig,
     interface: &Interface,
-    patience: Duration,
+    (cluster, patience): (&str, Duration),
     findings: &mut Findings,
 ) -> Discovered {
     let mut found = Discovered::default();
     let mut ways = 0;
     for protocol in &stack.protocols {
         match protocol.short_name() {
-            "TCPPING" => hosts(protocol, interface, patience, &mut found, findings).await,
+            "TCPPING" => match asked_by_tcpping(protocol) {
+                Ok(asked) => hosts(&asked, interface, patience, &mut found, findings).await,
+                Err(why) => {
+                    findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]")
+                }
+            },
+            "DNS_PING" => {
+                hosts(&asked_by_dns(protocol, transport), interface, patience, &mut found, findings).await;
+            }
+            "TCPGOSSIP" => routers::look(protocol, cluster, patience, &mut found, findings).await,
             "PING" if transport.ip_mcast => {
                 multicast::look(transport.mcast_addr, interface, patience, findings);
             }
@@ -185,29 +194,67 @@ async fn discover(
     found
 }
 
+const TCPPING: &str = "hosts to ask (TCPPING)";
+
+/// Whom a stack asks, by name.
+struct Asked {
+    /// What is looked at.
+    checked: &'static str,
+    /// As the stack has them.
+    text: String,
+    named: Vec<HostPort>,
+    /// So many ports after each are asked as well.
+    range: u16,
+    /// Who is a member elsewhere is to be added to it.
+    is_list: bool,
+    /// What to do if nobody is there.
+    remedy: &'static str,
+}
+
 /// The hosts that TCPPING asks.
+fn asked_by_tcpping(protocol: &ProtocolConfig) -> Result<Asked, String> {
+    let text = protocol.get("initial_hosts").unwrap_or("localhost[7800]").to_owned();
+    let named = <Vec<HostPort> as Property>::parse(&text)?;
+    if named.is_empty() {
+        return Err("none".to_owned());
+    }
+    let range = protocol.get("port_range").and_then(|range| range.parse().ok()).unwrap_or(1);
+    Ok(Asked {
+        checked: TCPPING,
+        text,
+        named,
+        range,
+        is_list: true,
+        remedy: "name hosts where members are: -D jgroups.tcpping.initial_hosts=HOST[7800],…; a firewall may keep them from each other",
+    })
+}
+
+/// The hosts that the names of DNS_PING stand for.
+fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked {
+    let text = protocol.get("dns_query").unwrap_or_default().to_owned();
+    let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Asked {
+        checked: "names to ask (DNS_PING)",
+        named: named.map(|name| HostPort { host: name.to_owned(), port: transport.bind_port }).collect(),
+        range: transport.port_range,
+        is_list: false,
+        remedy: "the first member finds nobody; later ones need a name that stands for all members: -D jgroups.dns.dns_query=NAME",
+        text,
+    }
+}
+
+/// Whether somebody is where members are looked for.
 async fn hosts(
-    protocol: &ProtocolConfig,
+    asked: &Asked,
     interface: &Interface,
     patience: Duration,
     found: &mut Discovered,
     findings: &mut Findings,
 ) {
-    let checked = "hosts to ask (TCPPING)";
-    let text = protocol.get("initial_hosts").unwrap_or("localhost[7800]");
-    let named = match <Vec<HostPort> as Property>::parse(text) {
-        Ok(named) if !named.is_empty() => named,
-        Ok(_) => {
-            return findings.bad(checked, "none", "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
-        }
-        Err(error) => {
-            return findings.bad(checked, error, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
-        }
-    };
-    let range = protocol.get("port_range").and_then(|range| range.parse::<u16>().ok()).unwrap_or(1);
+    let Asked { checked, text, named, range, is_list, remedy } = asked;
     let mut asking = JoinSet::new();
     for HostPort { host, port } in named {
-        let resolved = timeout(patience, lookup_host((&*host, port))).await;
+        let resolved = timeout(patience, lookup_host((&**host, *port))).await;
         let mut ips: BTreeSet<IpAddr> = match resolved {
             Ok(Ok(all)) => all.map(|address| address.ip()).collect(),
             Ok(Err(error)) => {
@@ -243,9 +290,9 @@ async fn hosts(
             );
         }
         for ip in ips {
-            for port in port..=port.saturating_add(range) {
+            for port in *port..=port.saturating_add(*range) {
                 let address = SocketAddr::new(ip, port);
-                found.asked.push(address);
+                found.asked.extend(is_list.then_some(address));
                 asking.spawn(async move {
                     let connected = timeout(patience, TcpStream::connect(address)).await;
                     (address, matches!(connected, Ok(Ok(_))))
@@ -265,13 +312,10 @@ async fn hosts(
     let there: Vec<String> = there.iter().map(ToString::to_string).collect();
     found.is_somebody_there = !there.is_empty();
     if there.is_empty() {
-        findings.bad(
-            checked,
-            format!("nobody listens at any of {text}, nor at the {range} ports after each"),
-            "name hosts where members are: -D jgroups.tcpping.initial_hosts=HOST[7800],…; a firewall may keep them from each other",
-        );
+        let nobody = format!("nobody listens at any of {text}, nor at the {range} ports after each");
+        findings.bad(*checked, nobody, *remedy);
     } else {
-        findings.good(checked, format!("somebody listens at {}", there.join(", ")));
+        findings.good(*checked, format!("somebody listens at {}", there.join(", ")));
     }
 }
 
@@ -317,7 +361,7 @@ fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], finding
             })
             .collect();
         findings.bad(
-            "hosts to ask (TCPPING)",
+            TCPPING,
             format!("none of them is a member of cluster {cluster}, whose members are elsewhere"),
             format!("-D jgroups.tcpping.initial_hosts={}", places.join(",")),
         );

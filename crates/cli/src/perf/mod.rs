@@ -75,7 +75,7 @@ impl Common {
         if self.json {
             println!("{}", serde_json::to_string(summary)?);
         } else {
-            print!("{}", report::table(rows));
+            print!("{}", crate::table::table(rows));
         }
         Ok(())
     }

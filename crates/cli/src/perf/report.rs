@@ -1,4 +1,4 @@
-//! Histograms across members, and tables for people.
+//! Histograms across members.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -55,30 +55,6 @@ impl Percentiles {
     }
 }
 
-/// Rows of cells, the first left-aligned, the others right-aligned.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            if column == 0 {
-                line.push_str(&format!("{cell:<width$}"));
-            } else {
-                line.push_str(&format!("  {cell:>width$}"));
-            }
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,11 +71,5 @@ mod tests {
         assert_eq!(second.len(), 4);
         assert_eq!(second.value_at_quantile(0.5), first.value_at_quantile(0.5));
         assert_eq!(second.max(), first.max());
-    }
-
-    #[test]
-    fn tables_align() {
-        let rows = [vec!["member".to_owned(), "req/s".to_owned()], vec!["A".to_owned(), "12".to_owned()]];
-        assert_eq!(table(&rows), "member  req/s\nA          12\n");
     }
 }

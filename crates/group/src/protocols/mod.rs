@@ -14,7 +14,10 @@ pub mod stable;
 pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
-pub use discovery::{Discovery, DiscoveryConfig, FilePingConfig, MpingConfig, Source};
+pub use discovery::{
+    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, MpingConfig, Names, RecordType, Routers,
+    Source, TcpGossipConfig,
+};
 pub mod gms;
 
 pub use gms::{DefaultPolicy, Gms, GmsConfig, MembershipPolicy};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use super::discovery::Source;
 use super::*;
@@ -23,6 +24,11 @@ pub trait Resolver {
     ///
     /// If they find none.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
+
+    /// The ports at which members may be, by what the transport says of its own. JGroups' own unless it is known.
+    fn ports(&self) -> RangeInclusive<u16> {
+        7800..=7810
+    }
 }
 
 /// Where hosts are simulated they have names, but no interfaces to select from.
@@ -99,6 +105,13 @@ impl Making<'_, '_> {
         found.map_err(|why| self.fail(self.config.position, why))
     }
 
+    fn tcpgossip(&mut self, config: TcpGossipConfig) -> Result<Source, ValueError> {
+        let asked: Vec<HostPort> =
+            self.one("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 12001 }])?;
+        let found = Source::tcpgossip(&asked, config, |host| self.resolver.hosts(host));
+        found.map_err(|why| self.fail(self.config.position, why))
+    }
+
     /// The address that an attribute names or selects, if it is set.
     fn own_address(&mut self, name: &str) -> Result<Option<IpAddr>, ValueError> {
         let place =
@@ -161,6 +174,10 @@ entries! {
     "MPING": [DiscoveryConfig, MpingConfig] |_, c, config| Ok(Discovery::new(Source::Mping { config }, c));
     "FILE_PING": [DiscoveryConfig, FilePingConfig]
         |_, c, config| Ok(Discovery::new(Source::FilePing { config, is_reading: false }, c));
+    "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig] |m, c, config| Ok(Discovery::new(m.tcpgossip(config)?, c));
+    "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
+        Ok(Discovery::new(Source::Dns(Names::new(config, m.resolver.ports())), c))
+    };
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));

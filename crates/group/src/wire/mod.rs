@@ -5,6 +5,7 @@
 mod addresses;
 mod exceptions;
 mod frequent_headers;
+mod gossip;
 mod headers;
 mod messages;
 mod objects;
@@ -17,6 +18,7 @@ mod views;
 mod vectors;
 
 pub use exceptions::{decode_exception, encode_exception};
+pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip};
 pub use headers::magic_of_header;
 pub use messages::{Bulk, decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};
@@ -27,7 +29,7 @@ pub use packets::{
 pub use primitives::{NESTING_MAX, Reader, WireError, compressed_long_length};
 pub use rpc::{Method, MethodCall, decode_method_call, encode_method_call};
 pub use views::{
-    JoinRsp, SEQNO_LIST_MAX, ViewForm, decode_address_list, decode_join_rsp, decode_ping_data,
+    JoinRsp, PING_DATA_MAX, SEQNO_LIST_MAX, ViewForm, decode_address_list, decode_join_rsp, decode_ping_data,
     decode_view_and_digest, decode_view_id_option, decode_view_option, encode_address_list, encode_join_rsp,
     encode_ping_data, encode_view_and_digest, encode_view_id_option, encode_view_option,
 };

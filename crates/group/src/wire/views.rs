@@ -353,7 +353,7 @@ pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
 }
 
 /// Members in one discovery message at most. Responses with a whole cache carry one per member.
-const PING_DATA_MAX: usize = 10_000;
+pub const PING_DATA_MAX: usize = 10_000;
 
 /// A discovery message's payload (11.2).
 pub fn encode_ping_data(list: &[PingData]) -> Bytes {

@@ -1,8 +1,8 @@
-//! What layers ask of the world besides packets ([`Effect`]): connections of their own, a multicast group, files, and
+//! What layers ask of the world besides packets ([`Effect`]): connections of their own, a multicast group, files, names, and
 //! the members of this process.
 
-mod files;
 mod group;
+mod jobs;
 mod local;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use consort_group::{ConnId, Effect, External, Lane, Outcome, PhysAddr, Shared, Time, Token};
 use tokio::net::TcpListener;
 
-use self::files::{Files, Job};
 use self::group::Group;
+use self::jobs::{Job, Jobs};
 use self::local::Announcement;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
@@ -38,7 +38,7 @@ pub(crate) struct Side {
     settings: LinkSettings,
     tables: BTreeMap<u16, Table>,
     groups: BTreeMap<u16, Group>,
-    files: Files,
+    jobs: Jobs,
     announced: BTreeMap<u16, Announcement>,
     outcomes: Outcomes,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Side {
 impl Side {
     pub(crate) fn new(signals: Arc<Signals>, settings: LinkSettings) -> Self {
         Self {
-            files: Files::new(&signals),
+            jobs: Jobs::new(&signals),
             signals,
             settings,
             tables: BTreeMap::new(),
@@ -101,12 +101,13 @@ impl Side {
                 self.groups.remove(&token.layer());
             }
             Effect::ReadFiles { directory, ending } => {
-                self.file(token, Job::Read { directory, ending });
+                self.block(token, Job::Read { directory, ending });
             }
             Effect::WriteFile { directory, name, content } => {
-                self.file(token, Job::Write { directory, name, content });
+                self.block(token, Job::Write { directory, name, content });
             }
-            Effect::RemoveFile { directory, name } => self.file(token, Job::Remove { directory, name }),
+            Effect::RemoveFile { directory, name } => self.block(token, Job::Remove { directory, name }),
+            Effect::LookUp { name } => self.block(token, Job::LookUp { name }),
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();
                 self.announced.insert(token.layer(), Announcement::new(cluster, data));
@@ -137,7 +138,7 @@ impl Side {
                     group.receive(now, outcomes);
                 }
             }
-            Owner::Files => self.files.poll(outcomes),
+            Owner::Jobs => self.jobs.poll(outcomes),
             Owner::Edge => {}
         }
     }
@@ -185,17 +186,18 @@ impl Side {
         !self.outcomes.is_empty()
     }
 
-    /// Ends everything; work on files that has been asked for is still done.
+    /// Ends everything; what changes files and was asked for is still done.
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
         self.announced.clear();
+        self.jobs.begin_close();
         for table in self.tables.values_mut() {
             table.links.begin_close(now);
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.files.is_idle() && self.tables.values().all(|table| table.links.is_empty())
+        self.jobs.is_idle() && self.tables.values().all(|table| table.links.is_empty())
     }
 
     fn tell(&mut self, token: Token, outcome: Outcome) {
@@ -247,8 +249,8 @@ impl Side {
         self.tell(token, outcome);
     }
 
-    fn file(&mut self, token: Token, job: Job) {
-        self.files.add(token, job, &mut self.outcomes);
+    fn block(&mut self, token: Token, job: Job) {
+        self.jobs.add(token, job, &mut self.outcomes);
     }
 }
 

@@ -95,8 +95,10 @@ impl TcpEdge {
             return;
         }
         self.links.stats.packets_out += 1;
-        let found =
-            self.links.find(peer).or_else(|| self.links.connect(now, peer, self.own, self.connect_timeout));
+        let found = self
+            .links
+            .find(peer)
+            .or_else(|| self.links.connect(now, peer, Some(self.own), self.connect_timeout));
         match found {
             Some(index) => {
                 self.links.push(now, index, lane, frame);

@@ -19,7 +19,7 @@ const READ_LEN_MIN: usize = 64 * 1024;
 const READ_LEN_MAX: usize = 128 * 1024;
 
 /// The length word that announces a graceful close.
-const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
+pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
 
 /// What comes out of a peer's byte stream.
 #[derive(PartialEq, Eq, Debug)]

@@ -11,7 +11,6 @@ use super::Grid;
 use super::settings::Settings;
 use super::walk::{Take, Walked, Walking, Way, word};
 use crate::join::Join;
-use crate::perf::report;
 
 /// Measures how fast one member goes through all entries of a cache that several members share.
 ///
@@ -146,7 +145,7 @@ impl Iterate {
         if self.json {
             println!("{}", serde_json::to_string(&summary)?);
         } else {
-            print!("{}", report::table(&table(&summary.points)));
+            print!("{}", crate::table::table(&table(&summary.points)));
         }
         grid.close().await;
         Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,15 +1,19 @@
 //! Discovery: finds members, their names and physical addresses (facts section 11).
 //!
 //! All discovery protocols share the questions and answers; they differ in how a question reaches others: by
-//! multicast (PING), to a list of hosts (TCPPING), over a multicast group of their own (MPING), through files
-//! (FILE_PING) or within the process (LOCAL_PING).
+//! multicast (PING), to a list of hosts (TCPPING), over a multicast group of their own (MPING), to those whom routers
+//! know (TCPGOSSIP), to what names stand for (DNS_PING), through files (FILE_PING) or within the process (LOCAL_PING).
 
+mod names;
+mod routers;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use names::{DnsPingConfig, Names, RecordType};
+pub use routers::{Routers, TcpGossipConfig};
 pub use source::{FilePingConfig, MpingConfig, Source, parse_file};
 
 use crate::wire;
@@ -45,6 +49,8 @@ const RESPONSES_MAX: usize = 2_000;
 const END: TimerKey = TimerKey(1);
 const RUN: TimerKey = TimerKey(2);
 const STAGGER: TimerKey = TimerKey(3);
+/// Of TCPGOSSIP: routers that are away are tried again.
+const RECONNECT: TimerKey = TimerKey(4);
 
 /// Answers that wait for their turn at most.
 const STAGGERED_MAX: usize = 500;
@@ -373,6 +379,7 @@ impl Protocol for Discovery {
                     self.ask_around(cx, true, None);
                 }
             }
+            RECONNECT => self.source.reach(cx),
             _ => {
                 let now = cx.now();
                 let due: Vec<Address> =
@@ -387,7 +394,7 @@ impl Protocol for Discovery {
     }
 
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
-        let heard = self.source.done(cx, token, outcome);
+        let heard = self.source.done(cx, token, outcome, self.search.is_some());
         if let Source::FilePing { .. } = self.source {
             self.tell_those_read(cx, &heard);
         }
@@ -407,6 +414,11 @@ impl Protocol for Discovery {
 
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
+        match &self.source {
+            Source::TcpGossip(routers) => routers.probe(out),
+            Source::Dns(names) => names.probe(out),
+            _ => {}
+        }
         out.put("num_discovery_requests", self.requests_sent);
         out.put("num_discovery_requests_received", self.requests_received);
         out.put("num_discovery_responses", self.responses_received);

@@ -1,6 +1,6 @@
 //! How a question reaches others.
 
-use super::cluster_of;
+use super::{Names, Routers, TcpGossipConfig, cluster_of};
 use crate::config::HostPort;
 use crate::wire;
 use crate::{
@@ -27,7 +27,7 @@ crate::properties! {
     }
 }
 
-/// Addresses learnt at run time that TCPPING asks at most (JGroups' max_dynamic_hosts).
+/// Addresses learnt at run time that TCPPING and DNS_PING ask at most (JGroups' max_dynamic_hosts).
 const DYNAMIC_HOSTS_MAX: usize = 2_000;
 
 /// What a source came upon.
@@ -52,6 +52,10 @@ pub enum Source {
         /// Group and time to live.
         config: MpingConfig,
     },
+    /// To those whom routers know.
+    TcpGossip(Routers),
+    /// To all that names stand for.
+    Dns(Names),
     /// Through files in a shared directory.
     FilePing {
         /// Where.
@@ -87,11 +91,34 @@ impl Source {
         Ok(Self::TcpPing { hosts: all })
     }
 
+    /// TCPGOSSIP with these routers, resolved by `resolve`: the first address of each.
+    ///
+    /// # Errors
+    ///
+    /// What `resolve` says of a host it cannot resolve.
+    pub fn tcpgossip(
+        hosts: &[HostPort],
+        config: TcpGossipConfig,
+        mut resolve: impl FnMut(&str) -> Result<Vec<std::net::IpAddr>, String>,
+    ) -> Result<Self, String> {
+        let mut places = Vec::new();
+        for host in hosts {
+            let first = resolve(&host.host)?.into_iter().next();
+            let ip = first.ok_or_else(|| format!("host `{}` has no address", host.host))?;
+            places.push(PhysAddr::new(ip, host.port));
+        }
+        places.sort();
+        places.dedup();
+        Ok(Self::TcpGossip(Routers::new(places, config)))
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Ping => "PING",
             Self::TcpPing { .. } => "TCPPING",
             Self::Mping { .. } => "MPING",
+            Self::TcpGossip(_) => "TCPGOSSIP",
+            Self::Dns(_) => "DNS_PING",
             Self::FilePing { .. } => "FILE_PING",
             Self::Local { is_loopback: true } => "SHARED_LOOPBACK_PING",
             Self::Local { .. } => "LOCAL_PING",
@@ -103,6 +130,8 @@ impl Source {
             Self::Ping => ProtocolId::PING,
             Self::TcpPing { .. } => ProtocolId::TCPPING,
             Self::Mping { .. } => ProtocolId::MPING,
+            Self::TcpGossip(_) => ProtocolId::TCPGOSSIP,
+            Self::Dns(_) => ProtocolId::DNS_PING,
             Self::FilePing { .. } => ProtocolId::FILE_PING,
             Self::Local { is_loopback: true } => ProtocolId::SHARED_LOOPBACK_PING,
             Self::Local { .. } => ProtocolId::LOCAL_PING,
@@ -111,7 +140,7 @@ impl Source {
 
     /// Whether members need to be told of each other: those that multicast hear of everybody anyway.
     pub(super) fn needs_dissemination(&self) -> bool {
-        matches!(self, Self::TcpPing { .. } | Self::FilePing { .. })
+        matches!(self, Self::TcpPing { .. } | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing { .. })
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -123,6 +152,7 @@ impl Source {
                 }
                 Err(_) => tracing::error!(mcast_addr = config.mcast_addr, "MPING: not an IP address"),
             },
+            Self::TcpGossip(routers) => routers.connect(cx),
             Self::Local { .. } => {
                 let data = super::Discovery::own_data(cx, None);
                 cx.request(Effect::AnnounceLocally(data));
@@ -131,11 +161,19 @@ impl Source {
         }
     }
 
+    /// Tries again whom a source could not reach.
+    pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
+        if let Self::TcpGossip(routers) = self {
+            routers.reach(cx);
+        }
+    }
+
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Mping { .. } => {
                 cx.request(Effect::LeaveGroup);
             }
+            Self::TcpGossip(routers) => routers.disconnect(cx),
             Self::Local { .. } => {
                 cx.request(Effect::RetractLocally);
             }
@@ -151,21 +189,19 @@ impl Source {
         match self {
             Self::Ping => cx.send(message),
             Self::TcpPing { hosts } => {
-                let own = cx.shared().phys;
                 let mut all = hosts.clone();
-                let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
-                for phys in book.take(DYNAMIC_HOSTS_MAX) {
+                for phys in known(cx) {
                     if !all.contains(&phys) {
                         all.push(phys);
                     }
                 }
-                for host in all.into_iter().filter(|host| *host != own) {
-                    cx.send(Message { dest: Some(Address::Ip(host)), ..message.clone() });
-                }
+                send_to(cx, &message, all);
             }
             Self::Mping { .. } => {
                 cx.request(Effect::SendGroup { datagram: wire::encode_body(&message) });
             }
+            Self::TcpGossip(routers) => routers.ask(cx, message),
+            Self::Dns(names) => names.ask(cx, message),
             Self::FilePing { config, is_reading } => {
                 *is_reading = true;
                 let directory = directory(cx, config);
@@ -198,8 +234,23 @@ impl Source {
         }
     }
 
-    pub(super) fn done(&mut self, cx: &mut Cx<'_>, _token: Token, outcome: Outcome) -> Vec<FoundBySource> {
+    /// `is_searching`: somebody waits for what the last question finds.
+    pub(super) fn done(
+        &mut self,
+        cx: &mut Cx<'_>,
+        token: Token,
+        outcome: Outcome,
+        is_searching: bool,
+    ) -> Vec<FoundBySource> {
         match (self, outcome) {
+            (Self::TcpGossip(routers), outcome) => {
+                routers.done(cx, token, outcome, is_searching);
+                Vec::new()
+            }
+            (Self::Dns(names), outcome) => {
+                names.done(cx, outcome);
+                Vec::new()
+            }
             (Self::Mping { .. }, Outcome::Datagram { datagram, .. }) => match wire::decode_body(0, &datagram)
             {
                 Ok(message) if message.src.as_ref() != Some(cx.local()) => {
@@ -242,6 +293,20 @@ impl Source {
             }
             _ => Vec::new(),
         }
+    }
+}
+
+/// Where members are of whom we have heard.
+pub(super) fn known(cx: &Cx<'_>) -> impl Iterator<Item = PhysAddr> + use<> {
+    let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
+    book.take(DYNAMIC_HOSTS_MAX).collect::<Vec<_>>().into_iter()
+}
+
+/// Asks whoever is at these places, but not ourselves.
+pub(super) fn send_to(cx: &mut Cx<'_>, question: &Message, places: impl IntoIterator<Item = PhysAddr>) {
+    let own = cx.shared().phys;
+    for place in places.into_iter().filter(|place| *place != own) {
+        cx.send(Message { dest: Some(Address::Ip(place)), ..question.clone() });
     }
 }
 

@@ -98,7 +98,7 @@ impl FdSock2 {
         if let Some(conn) = self.open_to(to) {
             return self.ask(cx, conn, left);
         }
-        let token = cx.request(Effect::Connect { to, own, timeout: self.config.connect_timeout });
+        let token = cx.request(Effect::Connect { to, own: Some(own), timeout: self.config.connect_timeout });
         self.link = Link::Connecting { token, to, left };
     }
 

@@ -153,12 +153,13 @@ impl Links {
         self.slots.link(index)
     }
 
-    /// Begins to open a connection, a little later if an attempt has just failed. `None` if there are too many.
+    /// Begins to open a connection, a little later if an attempt has just failed. `None` if there are too many. It begins
+    /// with set-up bytes if there is an own address for them.
     pub(crate) fn connect(
         &mut self,
         now: Time,
         peer: PhysAddr,
-        own: PhysAddr,
+        own: Option<PhysAddr>,
         timeout: Duration,
     ) -> Option<u32> {
         if self.slots.in_use() >= LINKS_MAX {
@@ -168,7 +169,7 @@ impl Links {
         let pause = self.failed.remove(&peer).map_or(Duration::ZERO, |until| until.since(now));
         let opening = pause.is_zero().then(|| self.open(peer));
         let mut queue = SendQueue::default();
-        queue.begin(setup::encode(self.settings.version, own));
+        queue.begin(own.map_or_else(Bytes::new, |own| setup::encode(self.settings.version, own)));
         let deadline = now + if opening.is_some() { timeout } else { pause };
         let attempt = Attempt { peer, timeout, opening, queue };
         let index = self.slots.add(State::Connecting(attempt), Some(deadline));

@@ -375,7 +375,7 @@ mod tests {
             let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
             let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
 
-            let old = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+            let old = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
             if is_open {
                 assert!(matches!(told(&mut links, old).await[..], [LinkEvent::Connected { .. }]));
             }
@@ -405,10 +405,10 @@ mod tests {
         drop(theirs);
         let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
         let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
-        let refused = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+        let refused = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
         assert!(matches!(told(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
 
-        let pausing = links.connect(Time::ZERO, peer, own, Duration::from_secs(9)).unwrap();
+        let pausing = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
         assert!(links.push(Time::ZERO, pausing, Lane::Data, Bytes::from("waits")));
         let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
         client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();

@@ -1,9 +1,11 @@
-//! Work on files, one job after the other, on the runtime's threads for blocking work (FILE_PING, facts 27.1).
+//! Work that blocks, one job after the other, on the runtime's threads for it: on files (FILE_PING, facts 27.1), and what
+//! names stand for (DNS_PING, 27.4).
 
 use std::collections::VecDeque;
 use std::fs;
 use std::future::Future;
 use std::io::{self, Read};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,29 +26,36 @@ const FILES_MAX: usize = 4096;
 /// Bytes that are read of one file: a line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// Something to do with files.
+/// Something to do.
 pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
     Remove { directory: String, name: String },
+    LookUp { name: String },
 }
 
 /// What is to be done, in order.
-pub(super) struct Files {
+pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
-    running: Option<(Token, JoinHandle<Outcome>)>,
+    running: Option<Running>,
     waker: Waker,
 }
 
-impl Files {
+struct Running {
+    token: Token,
+    work: JoinHandle<Outcome>,
+    changes_nothing: bool,
+}
+
+impl Jobs {
     pub(super) fn new(signals: &Arc<Signals>) -> Self {
-        let waker = SourceWaker::waker(signals, Key { owner: Owner::Files, index: 0 });
+        let waker = SourceWaker::waker(signals, Key { owner: Owner::Jobs, index: 0 });
         Self { waiting: VecDeque::new(), running: None, waker }
     }
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
         if self.waiting.len() >= JOBS_MAX {
-            outcomes.push_back((token, Outcome::Failed("too much to do with files".into())));
+            outcomes.push_back((token, Outcome::Failed("too much to do already".into())));
             return;
         }
         self.waiting.push_back((token, job));
@@ -59,9 +68,8 @@ impl Files {
 
     pub(super) fn poll(&mut self, outcomes: &mut Outcomes) {
         loop {
-            if let Some((token, running)) = &mut self.running {
-                let Poll::Ready(result) = Pin::new(running).poll(&mut Context::from_waker(&self.waker))
-                else {
+            if let Some(Running { token, work, .. }) = &mut self.running {
+                let Poll::Ready(result) = Pin::new(work).poll(&mut Context::from_waker(&self.waker)) else {
                     return;
                 };
                 let outcome = result.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
@@ -69,12 +77,24 @@ impl Files {
                 self.running = None;
             }
             let Some((token, job)) = self.waiting.pop_front() else { return };
-            self.running = Some((token, tokio::task::spawn_blocking(move || job.run())));
+            let changes_nothing = job.changes_nothing();
+            let work = tokio::task::spawn_blocking(move || job.run());
+            self.running = Some(Running { token, work, changes_nothing });
         }
+    }
+
+    /// Nobody waits for answers any more: only what changes files is still done.
+    pub(super) fn begin_close(&mut self) {
+        self.waiting.retain(|(_, job)| !job.changes_nothing());
+        self.running.take_if(|running| running.changes_nothing);
     }
 }
 
 impl Job {
+    fn changes_nothing(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::LookUp { .. })
+    }
+
     fn run(self) -> Outcome {
         let result = match self {
             Self::Read { directory, ending } => read_all(Path::new(&directory), ending).map(Outcome::Files),
@@ -82,6 +102,7 @@ impl Job {
                 write(Path::new(&directory), &name, &content).map(|()| Outcome::Done)
             }
             Self::Remove { directory, name } => remove(Path::new(&directory), &name).map(|()| Outcome::Done),
+            Self::LookUp { name } => look_up(&name).map(Outcome::Addresses),
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
     }
@@ -123,6 +144,16 @@ fn remove(directory: &Path, name: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
+}
+
+/// All addresses of a name, in their order.
+fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    let found = (name, 0).to_socket_addrs();
+    let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+    let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    all.sort();
+    all.dedup();
+    Ok(all)
 }
 
 /// A file of this directory and no other: names hold what members call themselves.
@@ -169,5 +200,13 @@ mod tests {
             assert!(remove(&directory, name).is_err(), "{name:?}");
         }
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_name_stands_for_its_addresses() {
+        assert_eq!(look_up("127.0.0.1").unwrap(), [IpAddr::from([127, 0, 0, 1])]);
+        assert!(look_up("localhost").unwrap().iter().all(IpAddr::is_loopback));
+        let error = look_up("no.such.host.invalid").unwrap_err().to_string();
+        assert!(error.starts_with("no.such.host.invalid: "), "{error}");
     }
 }

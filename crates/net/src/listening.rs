@@ -1,17 +1,20 @@
-//! The socket that clients connect to.
+//! The socket of a program that clients connect to.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-use crate::bounds::CONNECTING_MAX;
-
-/// Listens where the host's name says, at the first of its addresses that can be had.
-pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+/// Listens where the host's name says, at the first of its addresses that can be had. The port can be had again as soon as
+/// whoever listened there is gone. So many connections may wait to be accepted, as far as the system allows.
+///
+/// # Errors
+///
+/// If the name has no address, or the port cannot be had at any.
+pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpListener> {
     let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host((host, port)).await? {
-        match listen_at(address) {
+        match listen_at(address, waiting_max) {
             Ok(listener) => return Ok(listener),
             Err(error) => failure = error,
         }
@@ -19,12 +22,12 @@ pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
     Err(failure)
 }
 
-fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen_at(address: SocketAddr, waiting_max: u32) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // The port can be had again as soon as a server is gone, while connections of before are remembered.
+    // While connections of before are remembered.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(CONNECTING_MAX)
+    socket.listen(waiting_max)
 }
 
 #[cfg(test)]
@@ -36,6 +39,8 @@ mod tests {
 
     use super::*;
 
+    const WAITING_MAX: u32 = 4_096;
+
     /// What the system allows at a socket (Linux).
     fn allowed() -> usize {
         let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
@@ -44,12 +49,12 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_come_at_once_all_have_a_place() {
-        let listener = listen("127.0.0.1", 0).await.unwrap();
+        let listener = listen("127.0.0.1", 0, WAITING_MAX).await.unwrap();
         let at = listener.local_addr().unwrap();
         // Nobody is accepted meanwhile: who had no place would never be connected.
         let connecting = async {
             let mut connected = Vec::new();
-            for _ in 0..allowed().min(CONNECTING_MAX as usize).min(500) {
+            for _ in 0..allowed().min(WAITING_MAX as usize).min(500) {
                 connected.push(TcpStream::connect(at).await.unwrap());
             }
         };
@@ -58,10 +63,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_is_taken_is_an_error() {
-        let listener = listen("localhost", 0).await.unwrap();
+        let listener = listen("localhost", 0, WAITING_MAX).await.unwrap();
         let at = listener.local_addr().unwrap();
-        let taken = listen(&at.ip().to_string(), at.port()).await.unwrap_err();
+        let taken = listen(&at.ip().to_string(), at.port(), WAITING_MAX).await.unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        assert!(listen("no.such.host.invalid", 0).await.is_err());
+        assert!(listen("no.such.host.invalid", 0, WAITING_MAX).await.is_err());
     }
 }

@@ -1,0 +1,65 @@
+//! The routers that TCPGOSSIP asks: whether they are there, and whom they know.
+
+use std::time::Duration;
+
+use consort_group::config::{HostPort, Property, ProtocolConfig};
+
+use super::findings::Findings;
+use super::stack::Discovered;
+
+const CHECKED: &str = "routers to ask (TCPGOSSIP)";
+
+/// Asks each who is registered for the cluster.
+pub(super) async fn look(
+    protocol: &ProtocolConfig,
+    cluster: &str,
+    patience: Duration,
+    found: &mut Discovered,
+    findings: &mut Findings,
+) {
+    let text = protocol.get("initial_hosts").unwrap_or("localhost[12001]");
+    let routers = match <Vec<HostPort> as Property>::parse(text) {
+        Ok(routers) if !routers.is_empty() => routers,
+        Ok(_) => return findings.bad(CHECKED, "none", NAME_THEM),
+        Err(error) => return findings.bad(CHECKED, error, NAME_THEM),
+    };
+    let mut is_reached = false;
+    for HostPort { host, port } in routers {
+        let place = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let checked = format!("router {place}");
+        match consort_router::ask(&place, patience).await {
+            Ok(groups) => {
+                is_reached = true;
+                let members = groups.into_iter().filter(|(name, _)| name == cluster);
+                let members: Vec<_> = members.flat_map(|(_, members)| members).collect();
+                let places = members.iter().filter_map(|member| member.phys);
+                found.hosts.extend(places.filter_map(|place| place.ip));
+                found.is_somebody_there |= !members.is_empty();
+                let names = members.iter().map(|member| {
+                    let name = member.name.as_deref().unwrap_or("?");
+                    member.phys.map_or_else(|| name.to_owned(), |place| format!("{name} at {place}"))
+                });
+                let told = match members.len() {
+                    0 => format!("it is there, and nobody of cluster {cluster} is registered"),
+                    _ => format!(
+                        "of cluster {cluster} are registered {}",
+                        names.collect::<Vec<_>>().join(", ")
+                    ),
+                };
+                findings.good(checked, told);
+            }
+            Err(error) => findings.warning(
+                checked,
+                error.to_string(),
+                "start one there (consort router --host 0.0.0.0), or let a firewall pass who connects to it",
+            ),
+        }
+    }
+    found.hosts.sort();
+    found.hosts.dedup();
+    if !is_reached {
+        findings.bad(CHECKED, format!("none of {text} can be asked"), NAME_THEM);
+    }
+}
+
+const NAME_THEM: &str = "-D jgroups.tcpgossip.initial_hosts=HOST[12001],HOST[12001]";

@@ -1,0 +1,167 @@
+//! `consort router`: tells members of each other, as JGroups' GossipRouter does.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use consort_group::PingData;
+use consort_group::config::{HostPort, Property};
+use consort_router::{Router as Routes, RouterConfig};
+
+use crate::ending::Signals;
+use crate::table::table;
+
+/// How long a router may take to say who is registered.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    consort router --host 0.0.0.0           members of all hosts may register\n  \
+    consort router --members 10.0.0.1       who is registered there?\n  \
+    consort chat --config tcpgossip.xml \\\n    \
+    -D jgroups.tcpgossip.initial_hosts=10.0.0.1[12001],10.0.0.2[12001]\n\n\
+    Members whose stack has TCPGOSSIP register with all routers that it names, and\n\
+    ask them where the others are; their messages do not pass through it. Those of\n\
+    JGroups' members that have TUNNEL do. Either takes JGroups' own GossipRouter,\n\
+    too, and --members asks it as well.\n\n\
+    With two routers members find each other while one of them is away. A router\n\
+    knows nothing any more when it ends; members register again with the next.\n\n\
+    Whoever reaches a router can register there, so let nobody reach it but the\n\
+    members. SIGTERM or Ctrl-C ends it. The log tells who comes and goes;\n\
+    CONSORT_LOG=warn tells only what is wrong.")]
+pub(crate) struct Router {
+    /// The address for members to connect to; 0.0.0.0 and :: are all of this host's.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// The port for members to connect to.
+    #[arg(long, default_value_t = RouterConfig::PORT)]
+    port: u16,
+    /// Does not tell members of a group that the connection of one has ended.
+    #[arg(long)]
+    no_suspect: bool,
+    /// Asks this router who is registered there, instead of being one.
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["host", "port", "no_suspect"])]
+    members: Option<String>,
+}
+
+impl Router {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        match self.members {
+            Some(router) => show(&router).await,
+            None => self.route().await,
+        }
+    }
+
+    async fn route(self) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::listen()?;
+        let Self { host, port, no_suspect, .. } = self;
+        let config = RouterConfig { host, port, tells_ends: !no_suspect };
+        let router = Routes::start(&config).await.map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => anyhow::anyhow!(
+                "port {port} of {} is taken, by another router perhaps: --port chooses another one",
+                config.host
+            ),
+            _ => anyhow::anyhow!("cannot listen at {} port {port}: {error}", config.host),
+        })?;
+        // Whoever has started it may not read what it says.
+        let _ = writeln!(std::io::stdout(), "-- router: members connect to {}", router.local_addr());
+        let name = signals.next().await;
+        let left = router.member_count();
+        let _ = writeln!(std::io::stdout(), "-- {name}: the router ends; {}", registered(left));
+        router.close().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn registered(count: usize) -> String {
+    match count {
+        1 => "1 member is registered".to_owned(),
+        count => format!("{count} members are registered"),
+    }
+}
+
+/// Host and port of a router, whose port is JGroups' unless it is said.
+fn place(router: &str) -> anyhow::Result<String> {
+    let has_port = match router.strip_prefix('[') {
+        Some(rest) => !rest.ends_with(']') || rest.contains("]["),
+        None => router.ends_with(']') || router.matches(':').count() == 1,
+    };
+    let text = if has_port { router.to_owned() } else { format!("{router}[{}]", RouterConfig::PORT) };
+    let named = <Vec<HostPort> as Property>::parse(&text).map_err(anyhow::Error::msg)?;
+    let [HostPort { host, port }] = &named[..] else { anyhow::bail!("{router} is not one router") };
+    let host = host.trim_matches(['[', ']']);
+    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+async fn show(router: &str) -> anyhow::Result<ExitCode> {
+    let place = place(router)?;
+    let groups = consort_router::ask(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
+    print!("{}", shown(&groups));
+    println!("{}", registered(groups.iter().map(|(_, members)| members.len()).sum()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A row per member.
+fn shown(groups: &[(String, Vec<PingData>)]) -> String {
+    let mut rows = Vec::new();
+    if groups.iter().any(|(_, members)| !members.is_empty()) {
+        rows.push(["cluster", "member", "address", "uuid"].map(str::to_owned).to_vec());
+    }
+    for (group, members) in groups {
+        for member in members {
+            rows.push(vec![
+                group.clone(),
+                member.name.as_deref().unwrap_or("?").to_owned(),
+                member.phys.map_or_else(|| "?".to_owned(), |phys| phys.to_string()),
+                member.sender.to_string(),
+            ]);
+        }
+    }
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::{Address, PhysAddr, Uuid};
+
+    use super::*;
+
+    #[test]
+    fn routers_are_named_as_people_name_them() {
+        for (text, expected) in [
+            ("10.0.0.1", "10.0.0.1:12001"),
+            ("router.example", "router.example:12001"),
+            ("10.0.0.1:13000", "10.0.0.1:13000"),
+            ("10.0.0.1[13000]", "10.0.0.1:13000"),
+            ("::1", "[::1]:12001"),
+            ("[::1]", "[::1]:12001"),
+            ("[::1]:13000", "[::1]:13000"),
+            ("[::1][13000]", "[::1]:13000"),
+        ] {
+            assert_eq!(place(text).unwrap(), expected, "{text}");
+        }
+        assert!(place("10.0.0.1:port").is_err());
+    }
+
+    #[test]
+    fn members_are_shown_a_row_each() {
+        let member = |name: Option<&str>, least| PingData {
+            sender: Address::Uuid(Uuid { most: 0, least }),
+            is_server: true,
+            is_coordinator: false,
+            name: name.map(Into::into),
+            phys: name.map(|_| PhysAddr::new([10, 0, 0, 1].into(), 7800)),
+            wanted: None,
+        };
+        let groups = [("shop".to_owned(), vec![member(Some("A"), 1), member(None, 2)])];
+        assert_eq!(
+            shown(&groups),
+            "cluster  member        address                                  uuid\n\
+             shop          A  10.0.0.1:7800  00000000-0000-0000-0000-000000000001\n\
+             shop          ?              ?  00000000-0000-0000-0000-000000000002\n"
+        );
+        assert_eq!(shown(&[]), "");
+    }
+}

@@ -1,0 +1,185 @@
+//! Names that stand for all members, as that of a headless service does on Kubernetes (DNS_PING, facts 27.4): what they stand
+//! for is looked up with every question.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use super::*;
+use crate::Effect;
+
+crate::properties! {
+    /// DNS_PING's own properties.
+    DnsPingConfig {
+        /// The names, with commas between them.
+        dns_query: String = String::new(),
+        /// Which of their addresses are asked: A (IPv4) or AAAA (IPv6).
+        dns_record_type: RecordType = RecordType::A,
+    }
+}
+
+/// A kind of address that a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordType {
+    /// IPv4.
+    A,
+    /// IPv6.
+    Aaaa,
+}
+
+impl crate::config::Property for RecordType {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_uppercase().as_str() {
+            "A" => Ok(Self::A),
+            "AAAA" => Ok(Self::Aaaa),
+            "SRV" => Err("SRV is not asked for here: a headless service has A or AAAA as well".to_owned()),
+            other => Err(format!("`{other}` is neither A nor AAAA")),
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::A => "A".to_owned(),
+            Self::Aaaa => "AAAA".to_owned(),
+        }
+    }
+}
+
+/// Addresses of one name that are asked at most, of which each has some ports.
+const ADDRESSES_MAX: usize = 2_000;
+
+/// What a member asks names for.
+pub struct Names {
+    config: DnsPingConfig,
+    /// The ports at which members may be, at each address: those that the transport may take.
+    ports: RangeInclusive<u16>,
+    /// The last question: it goes to what names stand for.
+    question: Option<Message>,
+    /// Names that are being looked up.
+    waiting: usize,
+    /// It was said that names stand for nothing.
+    is_failing: bool,
+}
+
+impl Names {
+    /// Looks up what the configuration says, for members at these ports.
+    pub fn new(config: DnsPingConfig, ports: RangeInclusive<u16>) -> Self {
+        Self { config, ports, question: None, waiting: 0, is_failing: false }
+    }
+
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
+        let known = source::known(cx);
+        source::send_to(cx, &question, known);
+        self.question = Some(question);
+        if self.waiting > 0 {
+            // What comes of it is for this question, too.
+            return;
+        }
+        let names = self.config.dns_query.split(',').map(str::trim).filter(|name| !name.is_empty());
+        for name in names {
+            self.waiting += 1;
+            cx.request(Effect::LookUp { name: name.to_owned() });
+        }
+    }
+
+    pub(super) fn done(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
+        let found = match outcome {
+            Outcome::Addresses(found) => found,
+            Outcome::Failed(why) => {
+                self.waiting = self.waiting.saturating_sub(1);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::warn!(why, "DNS_PING: a name stands for nothing");
+                }
+                return;
+            }
+            _ => return,
+        };
+        self.waiting = self.waiting.saturating_sub(1);
+        self.is_failing = false;
+        let Some(question) = self.question.clone() else { return };
+        let is_meant = |ip: &IpAddr| ip.is_ipv4() == (self.config.dns_record_type == RecordType::A);
+        let ips = found.into_iter().filter(is_meant).take(ADDRESSES_MAX);
+        let places = ips.flat_map(|ip| self.ports.clone().map(move |port| PhysAddr::new(ip, port)));
+        let known: BTreeSet<PhysAddr> = source::known(cx).collect();
+        let places: Vec<PhysAddr> = places.filter(|place| !known.contains(place)).collect();
+        source::send_to(cx, &question, places);
+    }
+
+    pub(super) fn probe(&self, out: &mut ProbeOut) {
+        out.put_all(&self.config);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member, phys};
+
+    fn harness(query: &str) -> Harness {
+        let config = DnsPingConfig { dns_query: query.to_owned(), ..DnsPingConfig::default() };
+        let source = Source::Dns(Names::new(config, 1..=2));
+        let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
+        harness.stack.handle_connect(harness.now, "demo");
+        harness.stack.run(harness.now);
+        harness
+    }
+
+    fn looked_up(harness: &mut Harness) -> Vec<(Token, String)> {
+        let effects = harness.take_effects().into_iter();
+        let names = effects.map(|(token, effect)| match effect {
+            Effect::LookUp { name } => (token, name),
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    }
+
+    fn asked(harness: &mut Harness) -> Vec<String> {
+        harness
+            .take_down()
+            .iter()
+            .map(|message| message.dest.as_ref().expect("a place").to_string())
+            .collect()
+    }
+
+    fn find(harness: &mut Harness) {
+        harness.lower(Event::FindMembers { is_initial: true, timeout: Duration::from_secs(2) });
+    }
+
+    #[test]
+    fn every_question_goes_to_what_the_names_stand_for_then() {
+        let mut harness = harness("grid.shop.svc, other");
+        find(&mut harness);
+        let [(first, grid), (second, other)] = &looked_up(&mut harness)[..] else { panic!("two names") };
+        assert_eq!((&**grid, &**other), ("grid.shop.svc", "other"));
+        let four = |last| IpAddr::from([10, 0, 0, last]);
+        harness.done(*first, Outcome::Addresses(vec![four(7), "::1".parse().unwrap()]));
+        assert_eq!(asked(&mut harness), ["10.0.0.7:1", "10.0.0.7:2"], "and nobody of IPv6");
+        // Asked again while one is being looked up.
+        find(&mut harness);
+        assert_eq!(looked_up(&mut harness), []);
+        harness.done(*second, Outcome::Failed("no such host".to_owned()));
+        find(&mut harness);
+        assert_eq!(looked_up(&mut harness).len(), 2);
+        harness.done(*first, Outcome::Addresses(vec![four(8)]));
+        assert_eq!(asked(&mut harness), ["10.0.0.8:1", "10.0.0.8:2"]);
+    }
+
+    #[test]
+    fn who_is_known_already_is_asked_at_once_and_not_twice() {
+        let mut harness = harness("grid");
+        harness.learn(3);
+        find(&mut harness);
+        assert_eq!(asked(&mut harness), [phys(3).to_string()]);
+        let [(token, _)] = looked_up(&mut harness)[..] else { panic!("one name") };
+        let own = harness.stack.shared().phys;
+        harness.done(token, Outcome::Addresses([own.ip, phys(3).ip].into_iter().flatten().collect()));
+        assert!(!asked(&mut harness).contains(&own.to_string()), "not ourselves");
+        assert_eq!(harness.stack.shared().local, member(1));
+    }
+
+    #[test]
+    fn other_records_are_refused() {
+        use crate::config::Property;
+        assert_eq!(RecordType::parse("aaaa"), Ok(RecordType::Aaaa));
+        assert!(RecordType::parse("SRV").unwrap_err().starts_with("SRV is not asked for here"));
+        assert!(RecordType::parse("MX").is_err());
+    }
+}

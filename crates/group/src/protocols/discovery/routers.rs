@@ -1,0 +1,332 @@
+//! Routers that know where members are (TCPGOSSIP, facts 26): a member registers with each of them, and asks them for the
+//! others. What they say counts as no answer: those who are registered are asked themselves.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::wire::{GossipData, GossipKind};
+use crate::{ConnId, Effect};
+
+crate::properties! {
+    /// TCPGOSSIP's own properties.
+    TcpGossipConfig {
+        /// The routers, as host:port or host with the port in brackets, with commas between them. 12001 is their usual port.
+        initial_hosts: String = "localhost[12001]".to_owned(),
+        /// How long a connection to a router may take to stand.
+        sock_conn_timeout: Duration = Duration::from_millis(1000),
+        /// After so long one that could not be reached, or was lost, is tried again.
+        reconnect_interval: Duration = Duration::from_secs(10),
+    }
+}
+
+/// The routers of a member.
+pub struct Routers {
+    config: TcpGossipConfig,
+    all: Vec<Router>,
+    /// The last question: it goes to those whom routers name.
+    question: Option<Message>,
+    is_registered: bool,
+}
+
+struct Router {
+    place: PhysAddr,
+    link: Link,
+    /// It was said that it is away.
+    is_missed: bool,
+}
+
+#[derive(PartialEq, Eq)]
+enum Link {
+    /// There is none; it is tried again when the timer says so.
+    None,
+    Connecting(Token),
+    Open(Token, ConnId),
+}
+
+impl Routers {
+    /// These routers, with nothing to them yet.
+    pub fn new(places: Vec<PhysAddr>, config: TcpGossipConfig) -> Self {
+        let router = |place| Router { place, link: Link::None, is_missed: false };
+        Self { all: places.into_iter().map(router).collect(), config, question: None, is_registered: false }
+    }
+
+    /// Registers with all of them, now or as soon as they are reached.
+    pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
+        self.is_registered = true;
+        self.reach(cx);
+    }
+
+    /// Takes the registrations back.
+    pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
+        self.is_registered = false;
+        self.question = None;
+        cx.disarm(RECONNECT);
+        let unregister = about(cx, GossipKind::Unregister).about(cx.local().clone());
+        for router in &mut self.all {
+            if let Link::Open(_, conn) = std::mem::replace(&mut router.link, Link::None) {
+                cx.request(Effect::Write { conn, frame: wire::encode_gossip(&unregister) });
+                cx.request(Effect::Close { conn, is_graceful: true });
+            }
+        }
+    }
+
+    /// Tries those that are not reached.
+    pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
+        for router in self.all.iter_mut().filter(|router| router.link == Link::None) {
+            let timeout = self.config.sock_conn_timeout;
+            router.link =
+                Link::Connecting(cx.request(Effect::Connect { to: router.place, own: None, timeout }));
+        }
+    }
+
+    pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
+        self.question = Some(question);
+        let conns: Vec<ConnId> = self.all.iter().filter_map(Router::conn).collect();
+        conns.into_iter().for_each(|conn| ask_for_members(cx, conn));
+    }
+
+    /// `is_searching`: the last question is still waited for.
+    pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
+        match outcome {
+            Outcome::Connected(conn) => {
+                let connecting = self.all.iter_mut().find(|router| router.link == Link::Connecting(token));
+                let Some(router) = connecting.filter(|_| self.is_registered) else {
+                    cx.request(Effect::Close { conn, is_graceful: true });
+                    return;
+                };
+                if std::mem::take(&mut router.is_missed) {
+                    tracing::info!(router = %router.place, "TCPGOSSIP: the router is there");
+                }
+                router.link = Link::Open(token, conn);
+                let shared = cx.shared();
+                let register = GossipData {
+                    name: Some(shared.name.clone()),
+                    phys: Some(shared.phys),
+                    ..about(cx, GossipKind::Register).about(cx.local().clone())
+                };
+                cx.request(Effect::Write { conn, frame: wire::encode_gossip(&register) });
+                if is_searching {
+                    ask_for_members(cx, conn);
+                }
+            }
+            Outcome::Frame { conn, frame } if self.all.iter().any(|router| router.conn() == Some(conn)) => {
+                match wire::decode_gossip(&frame) {
+                    Ok(data) => self.told(cx, &data),
+                    Err(error) => cx.count_drop(DropReason::Malformed, |_| format!("from a router: {error}")),
+                }
+            }
+            Outcome::Failed(why) => self.lost(cx, token, &why),
+            Outcome::Closed { .. } => self.lost(cx, token, "the connection has ended"),
+            _ => {}
+        }
+    }
+
+    /// A router has said who is registered.
+    fn told(&mut self, cx: &mut Cx<'_>, data: &GossipData) {
+        let is_list = matches!(data.kind, GossipKind::Members | GossipKind::LastMembers);
+        let Some(question) = self.question.as_ref().filter(|_| is_list && data.group == cx.shared().cluster)
+        else {
+            return;
+        };
+        let local = cx.local().clone();
+        let mut places = BTreeSet::new();
+        for member in data.members.iter().filter(|member| member.sender != local) {
+            cx.book().learn(&member.sender, member.name.as_deref(), member.phys);
+            places.extend(member.phys);
+        }
+        source::send_to(cx, question, places);
+    }
+
+    /// A router could not be reached, or is gone.
+    fn lost(&mut self, cx: &mut Cx<'_>, token: Token, why: &str) {
+        let is_this = |router: &&mut Router| match router.link {
+            Link::Connecting(own) | Link::Open(own, _) => own == token,
+            Link::None => false,
+        };
+        let Some(router) = self.all.iter_mut().find(is_this) else { return };
+        router.link = Link::None;
+        if !std::mem::replace(&mut router.is_missed, true) {
+            let again = self.config.reconnect_interval;
+            tracing::warn!(router = %router.place, why, ?again, "TCPGOSSIP: the router is not there");
+        }
+        cx.arm(RECONNECT, self.config.reconnect_interval);
+    }
+
+    pub(super) fn probe(&self, out: &mut ProbeOut) {
+        out.put_all(&self.config);
+        let reached = self.all.iter().filter(|router| router.conn().is_some());
+        out.put("num_routers", self.all.len());
+        out.put("num_routers_connected", reached.count());
+    }
+}
+
+impl Router {
+    fn conn(&self) -> Option<ConnId> {
+        if let Link::Open(_, conn) = self.link { Some(conn) } else { None }
+    }
+}
+
+fn about(cx: &Cx<'_>, kind: GossipKind) -> GossipData {
+    GossipData::new(kind, cx.shared().cluster.clone())
+}
+
+fn ask_for_members(cx: &mut Cx<'_>, conn: ConnId) {
+    let frame = wire::encode_gossip(&about(cx, GossipKind::GetMembers));
+    cx.request(Effect::Write { conn, frame });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member, phys};
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    const NEAR: ConnId = ConnId(7);
+    const FAR: ConnId = ConnId(8);
+
+    /// A member of `demo` with two routers, and what it does to reach them.
+    fn connected() -> (Harness, Vec<Token>) {
+        let routers = Routers::new(vec![phys(91), phys(92)], TcpGossipConfig::default());
+        let mut harness =
+            Harness::new(Discovery::new(Source::TcpGossip(routers), DiscoveryConfig::default()));
+        harness.stack.handle_connect(harness.now, "demo");
+        harness.stack.run(harness.now);
+        let tokens = reached(&mut harness, &[91, 92]);
+        (harness, tokens)
+    }
+
+    /// The attempts that are under way, to these routers.
+    fn reached(harness: &mut Harness, routers: &[u16]) -> Vec<Token> {
+        let effects = harness.take_effects();
+        let places: Vec<PhysAddr> = routers.iter().map(|&n| phys(n)).collect();
+        let attempts: Vec<(Token, PhysAddr)> = effects
+            .into_iter()
+            .map(|(token, effect)| match effect {
+                Effect::Connect { to, own: None, .. } => (token, to),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(attempts.iter().map(|(_, to)| *to).collect::<Vec<_>>(), places);
+        attempts.into_iter().map(|(token, _)| token).collect()
+    }
+
+    /// What routers are told, by connection.
+    fn written(harness: &mut Harness) -> Vec<(ConnId, GossipKind)> {
+        let effects = harness.take_effects().into_iter();
+        let told = effects.map(|(_, effect)| match effect {
+            Effect::Write { conn, frame } => {
+                let data = wire::decode_gossip(&frame).unwrap();
+                assert_eq!(data.group.as_deref(), Some("demo"));
+                if data.kind != GossipKind::GetMembers {
+                    assert_eq!(data.addr, Some(member(1)));
+                }
+                (conn, data.kind)
+            }
+            other => panic!("{other:?}"),
+        });
+        told.collect()
+    }
+
+    fn members(group: &str, all: &[u64]) -> Outcome {
+        let mut data = GossipData::new(GossipKind::LastMembers, Some(group.into()));
+        data.members = all
+            .iter()
+            .map(|&n| PingData {
+                sender: member(n),
+                is_server: true,
+                is_coordinator: false,
+                name: None,
+                phys: Some(phys(n as u16)),
+                wanted: None,
+            })
+            .collect();
+        Outcome::Frame { conn: NEAR, frame: wire::encode_gossip(&data) }
+    }
+
+    fn asked(harness: &mut Harness) -> Vec<Option<Address>> {
+        harness.take_down().into_iter().map(|message| message.dest).collect()
+    }
+
+    #[test]
+    fn those_whom_a_router_names_are_asked_and_count_once_they_answer() {
+        let (mut harness, tokens) = connected();
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        assert_eq!(written(&mut harness), [(NEAR, GossipKind::Register)]);
+        harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+        assert_eq!(written(&mut harness), [(NEAR, GossipKind::GetMembers)]);
+        assert_eq!(asked(&mut harness), []);
+        harness.done(tokens[0], members("other", &[4]));
+        harness.done(tokens[0], members("demo", &[1, 2, 3]));
+        assert_eq!(asked(&mut harness), [2, 3].map(|n| Some(Address::Ip(phys(n)))));
+        let is_found = |event: &Event| matches!(event, Event::Found(_));
+        assert!(!harness.take_up_events().iter().any(is_found), "what a router says is no answer");
+        harness.advance(TIMEOUT);
+        assert!(matches!(&harness.take_up_events()[..], [Event::Found(none)] if none.is_empty()));
+    }
+
+    #[test]
+    fn a_router_that_is_reached_late_is_asked_while_somebody_waits() {
+        let (mut harness, tokens) = connected();
+        harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+        assert_eq!(harness.take_effects(), []);
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        assert_eq!(written(&mut harness), [(NEAR, GossipKind::Register), (NEAR, GossipKind::GetMembers)]);
+        harness.advance(TIMEOUT);
+        harness.done(tokens[1], Outcome::Connected(FAR));
+        assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)], "nobody waits any more");
+    }
+
+    /// S003-4: a router that comes back has forgotten everybody.
+    #[test]
+    fn a_router_that_was_lost_is_tried_again_and_told_again() {
+        let (mut harness, tokens) = connected();
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        harness.done(tokens[1], Outcome::Failed("connection refused".to_owned()));
+        harness.take_effects();
+        harness.advance(Duration::from_secs(4));
+        harness.done(tokens[0], Outcome::Closed { conn: NEAR, is_graceful: true });
+        assert_eq!(harness.take_effects(), [], "not at once");
+        harness.advance(Duration::from_secs(10));
+        let again = reached(&mut harness, &[91, 92]);
+        harness.done(again[0], Outcome::Connected(FAR));
+        assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)]);
+        // What comes of the old attempts is of no interest any more.
+        harness.done(tokens[1], Outcome::Connected(ConnId(9)));
+        let closed = Effect::Close { conn: ConnId(9), is_graceful: true };
+        assert!(matches!(&harness.take_effects()[..], [(_, effect)] if *effect == closed));
+    }
+
+    #[test]
+    fn who_disconnects_is_registered_no_more_and_tries_no_router() {
+        let (mut harness, tokens) = connected();
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        harness.take_effects();
+        harness.stack.handle_disconnect(harness.now);
+        harness.stack.run(harness.now);
+        let effects: Vec<Effect> = harness.take_effects().into_iter().map(|(_, effect)| effect).collect();
+        let [Effect::Write { conn: NEAR, frame }, Effect::Close { conn: NEAR, is_graceful: true }] =
+            &effects[..]
+        else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(wire::decode_gossip(frame).unwrap().kind, GossipKind::Unregister);
+        harness.done(tokens[1], Outcome::Connected(FAR));
+        let closed = Effect::Close { conn: FAR, is_graceful: true };
+        assert!(matches!(&harness.take_effects()[..], [(_, effect)] if *effect == closed));
+        harness.advance(Duration::from_secs(60));
+        assert_eq!(harness.take_effects(), []);
+    }
+
+    #[test]
+    fn what_no_router_says_is_counted_and_left_alone() {
+        let (mut harness, tokens) = connected();
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        harness.take_effects();
+        harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: vec![200; 9].into() });
+        // A list before anything was asked, and what only TUNNEL listens to.
+        harness.done(tokens[0], members("demo", &[2]));
+        let suspect = GossipData::new(GossipKind::Suspect, Some("demo".into())).about(member(2));
+        harness.done(tokens[0], Outcome::Frame { conn: NEAR, frame: wire::encode_gossip(&suspect) });
+        assert_eq!((asked(&mut harness), harness.take_effects()), (vec![], vec![]));
+    }
+}

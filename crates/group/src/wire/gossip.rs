@@ -1,0 +1,137 @@
+//! What members and routers tell each other (facts 26): the frames of TCPGOSSIP, of TUNNEL and of GossipRouter.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::addresses::{put_address, put_phys, read_address, read_phys};
+use super::primitives::{Reader, Result, WireError, put_string};
+use super::views::{PING_DATA_MAX, put_ping_data, read_ping_data};
+use crate::{Address, PhysAddr, PingData};
+
+/// What a frame is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GossipKind {
+    /// A member of a group is reached through this connection.
+    Register,
+    /// It is no more.
+    Unregister,
+    /// Who is in the group? Without a group: who is in any?
+    GetMembers,
+    /// Some of those.
+    Members,
+    /// A payload for a member, or for all.
+    Message,
+    /// Are you there? The answer is the same.
+    Heartbeat,
+    /// A member's connection has ended.
+    Suspect,
+    /// The last of those.
+    LastMembers,
+}
+
+const KINDS: [GossipKind; 8] = [
+    GossipKind::Register,
+    GossipKind::Unregister,
+    GossipKind::GetMembers,
+    GossipKind::Members,
+    GossipKind::Message,
+    GossipKind::Heartbeat,
+    GossipKind::Suspect,
+    GossipKind::LastMembers,
+];
+
+/// A frame without its length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GossipData {
+    /// What it is about.
+    pub kind: GossipKind,
+    /// The cluster.
+    pub group: Option<Arc<str>>,
+    /// The member that it is about; of a message the destination, all if absent.
+    pub addr: Option<Address>,
+    /// Who has sent the message.
+    pub sender: Option<Address>,
+    /// The member's logical name. A message has none, nor what follows.
+    pub name: Option<Arc<str>>,
+    /// The group's members.
+    pub members: Vec<PingData>,
+    /// Where the member is reached.
+    pub phys: Option<PhysAddr>,
+    /// A message's payload.
+    pub payload: Bytes,
+}
+
+impl GossipData {
+    /// A frame about a group, with nothing else in it.
+    pub fn new(kind: GossipKind, group: Option<Arc<str>>) -> Self {
+        Self {
+            kind,
+            group,
+            addr: None,
+            sender: None,
+            name: None,
+            members: Vec::new(),
+            phys: None,
+            payload: Bytes::new(),
+        }
+    }
+
+    /// The same about a member.
+    pub fn about(self, member: Address) -> Self {
+        Self { addr: Some(member), ..self }
+    }
+}
+
+/// A frame's bytes.
+pub fn encode_gossip(data: &GossipData) -> Bytes {
+    let mut out = BytesMut::new();
+    let kind = KINDS.iter().position(|kind| *kind == data.kind);
+    out.put_u8(kind.map_or(0, |kind| kind as u8));
+    put_string(&mut out, data.group.as_deref());
+    put_address(&mut out, data.addr.as_ref());
+    put_address(&mut out, data.sender.as_ref());
+    if data.kind != GossipKind::Message {
+        put_string(&mut out, data.name.as_deref());
+        let members = &data.members[..data.members.len().min(PING_DATA_MAX)];
+        out.put_i16(members.len() as i16);
+        members.iter().for_each(|member| put_ping_data(&mut out, member));
+        put_phys(&mut out, data.phys);
+    }
+    out.put_i32(data.payload.len() as i32);
+    out.put_slice(&data.payload);
+    out.freeze()
+}
+
+/// The reverse of [`encode_gossip`]. A payload is a slice of the bytes.
+///
+/// # Errors
+///
+/// If the bytes are no such frame, or more than one.
+pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
+    let mut reader = Reader::new(bytes);
+    let kind = reader.u8("kind of gossip")?;
+    let kind = *KINDS
+        .get(usize::from(kind))
+        .ok_or(WireError::BadValue { what: "kind of gossip", value: kind.into() })?;
+    let mut data = GossipData::new(kind, reader.string("group")?.map(Arc::from));
+    data.addr = read_address(&mut reader)?;
+    data.sender = read_address(&mut reader)?;
+    if kind != GossipKind::Message {
+        data.name = reader.string("logical name")?.map(Arc::from);
+        let count = usize::from(reader.u16("number of members")?);
+        // The least that a member takes: an address, flags, no name, no place, nobody wanted.
+        reader.need("members", count * 6)?;
+        if count > PING_DATA_MAX {
+            return Err(WireError::BadValue { what: "number of members", value: count as i64 });
+        }
+        data.members = (0..count).map(|_| read_ping_data(&mut reader)).collect::<Result<_>>()?;
+        data.phys = read_phys(&mut reader)?;
+    }
+    let length = reader.i32("length of a payload")?;
+    let length = usize::try_from(length)
+        .map_err(|_| WireError::BadValue { what: "length of a payload", value: length.into() })?;
+    data.payload = reader.bytes("payload", length)?;
+    reader.end()?;
+    Ok(data)
+}

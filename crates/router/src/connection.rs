@@ -1,0 +1,151 @@
+//! One client's connection: frames in either direction, without set-up bytes (facts 26).
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use consort_net::framing::{CLOSE_WORD, Frame, next_frame, room_wanted};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::router::Shared;
+use crate::routes::Client;
+
+/// The longest frame that is read. What goes through a tunnel is a bundle (64 KB in JGroups' files) or a fragment.
+pub(crate) const FRAME_LEN_MAX: usize = 1024 * 1024;
+
+/// Frames that may wait for a client, whatever their size.
+const WAITING_FRAMES_MAX: usize = 4096;
+
+/// Bytes of frames that may wait for a client. More is dropped, as a network would: whoever sends through a router sends
+/// again what is not acknowledged.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A connection that has not said anything for so long is ended: it is nobody's.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Room for a read.
+const READ_LEN: usize = 16 * 1024;
+
+/// Of a host that is gone without a word, the connection ends after a minute: its members are registered until then.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
+
+/// What waits for a client.
+pub(crate) struct Outbox {
+    frames: mpsc::Sender<Bytes>,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Bytes>) {
+        let (frames, outgoing) = mpsc::channel(WAITING_FRAMES_MAX);
+        (Self { frames, bytes: 0 }, outgoing)
+    }
+
+    /// Whether there is room for a frame, which waits then.
+    pub(crate) fn push(&mut self, frame: Bytes) -> bool {
+        let bytes = self.bytes + frame.len();
+        let is_taken = bytes <= WAITING_BYTES_MAX && self.frames.try_send(frame).is_ok();
+        if is_taken {
+            self.bytes = bytes;
+        }
+        is_taken
+    }
+
+    pub(crate) fn written(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// Reads frames and has them routed, and writes what is for the client, until either side ends it.
+pub(crate) async fn serve(
+    stream: TcpStream,
+    client: Client,
+    shared: &Shared,
+    outgoing: mpsc::Receiver<Bytes>,
+    mut is_ending: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE) {
+        tracing::debug!(%error, "a host that is gone without a word is not noticed");
+    }
+    let (input, output) = stream.into_split();
+    let writing = write(output, client, shared, outgoing);
+    let reading = async {
+        tokio::select! {
+            ended = read(input, client, shared) => {
+                if let Err(error) = ended {
+                    tracing::warn!("a connection is ended: {error}");
+                }
+            }
+            _ = is_ending.changed() => {}
+        }
+        // What was for it still goes out; nothing more comes.
+        shared.forget(client);
+    };
+    let (_, written) = tokio::join!(reading, writing);
+    if let Err(error) = written {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+/// Until the client ends the connection.
+async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::Result<()> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut buffer = BytesMut::new();
+    let mut is_known = false;
+    loop {
+        match next_frame(&mut buffer, FRAME_LEN_MAX).map_err(|error| wrong(error.to_string()))? {
+            Some(Frame::Payload(frame)) => {
+                shared.route(client, frame).map_err(|error| wrong(error.to_string()))?;
+                is_known = true;
+                continue;
+            }
+            Some(Frame::Close) => return Ok(()),
+            None => {}
+        }
+        buffer.reserve(room_wanted(&buffer, READ_LEN));
+        let reading = input.read_buf(&mut buffer);
+        let count = if is_known {
+            reading.await
+        } else {
+            let silent = |_| wrong(format!("it has said nothing for {} s", SILENCE_MAX.as_secs()));
+            timeout(SILENCE_MAX, reading).await.map_err(silent)?
+        };
+        // A connection that breaks has ended, and there is nothing more to say of it.
+        if !matches!(count, Ok(1..)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Until nothing more can come.
+async fn write(
+    mut output: OwnedWriteHalf,
+    client: Client,
+    shared: &Shared,
+    mut outgoing: mpsc::Receiver<Bytes>,
+) -> io::Result<()> {
+    let mut taken = Vec::new();
+    let mut bytes = BytesMut::new();
+    while outgoing.recv_many(&mut taken, WAITING_FRAMES_MAX).await > 0 {
+        let mut length = 0;
+        for frame in taken.drain(..) {
+            bytes.extend_from_slice(&(frame.len() as i32).to_be_bytes());
+            bytes.extend_from_slice(&frame);
+            length += frame.len();
+        }
+        output.write_all(&bytes).await?;
+        bytes.clear();
+        shared.written(client, length);
+    }
+    output.write_all(&CLOSE_WORD).await?;
+    output.shutdown().await
+}

@@ -1,0 +1,246 @@
+//! Routes on a socket: whoever connects is a client, and its frames are routed in its order.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::wire::WireError;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::connection::{self, Outbox};
+use crate::routes::{Client, Delivery, Routed, Routes};
+
+/// Connections at a time; of more, those that come are turned away. A member has one.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Connections that wait to be accepted: members may all come back at once.
+const CONNECTING_MAX: u32 = 4_096;
+
+/// After a connection could not be accepted, for want of descriptors as a rule: so long until the next attempt.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// How long clients may take to read what waits for them when the router ends.
+const CLOSE_TIME: Duration = Duration::from_millis(500);
+
+/// How a router is.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// The host's name or address to listen at; 0.0.0.0 or :: for all addresses. This host alone unless it is said:
+    /// whoever reaches a router can register there.
+    pub host: String,
+    /// The port, JGroups' own for routers unless it is said; 0 for any.
+    pub port: u16,
+    /// Whether members are told to suspect one whose connection ends, as JGroups' routers do. TUNNEL listens to it.
+    pub tells_ends: bool,
+}
+
+impl RouterConfig {
+    /// Where routers are expected.
+    pub const PORT: u16 = 12001;
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self { host: "127.0.0.1".to_owned(), port: Self::PORT, tells_ends: true }
+    }
+}
+
+/// A router at work. It ends when it is dropped, without a word to its clients, or in order by [`Router::close`].
+pub struct Router {
+    local: SocketAddr,
+    shared: Arc<Shared>,
+    is_ending: watch::Sender<bool>,
+    attending: JoinHandle<()>,
+}
+
+/// What connections share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+}
+
+struct State {
+    routes: Routes,
+    outboxes: HashMap<Client, Outbox>,
+    /// Where deliveries gather while a frame is routed.
+    deliveries: Vec<Delivery>,
+    /// Frames for clients that do not read.
+    dropped: u64,
+}
+
+impl Router {
+    /// Listens, and routes from now on, on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the host has no address, or the port cannot be had.
+    pub async fn start(config: &RouterConfig) -> io::Result<Self> {
+        let listener = consort_net::listen(&config.host, config.port, CONNECTING_MAX).await?;
+        let local = listener.local_addr()?;
+        let state = State {
+            routes: Routes::new(config.tells_ends),
+            outboxes: HashMap::new(),
+            deliveries: Vec::new(),
+            dropped: 0,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state) });
+        let is_ending = watch::Sender::new(false);
+        let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
+        Ok(Self { local, shared, is_ending, attending })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// How many members are registered.
+    pub fn member_count(&self) -> usize {
+        self.shared.state().routes.len()
+    }
+
+    /// Frames that were dropped, since whom they were for did not read.
+    pub fn dropped(&self) -> u64 {
+        self.shared.state().dropped
+    }
+
+    /// Takes in nobody more, tells clients that it ends, and waits for a moment until they have what was for them.
+    pub async fn close(mut self) {
+        self.is_ending.send_replace(true);
+        let _ = (&mut self.attending).await;
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        self.attending.abort();
+    }
+}
+
+/// Takes in whoever comes, until the router ends.
+async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    let mut next = 0;
+    loop {
+        tokio::select! {
+            _ = is_ending.changed() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                    let client = Client(next);
+                    next += 1;
+                    let outgoing = shared.admit(client);
+                    connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
+                }
+                Ok((_, peer)) => {
+                    tracing::warn!(%peer, "turned away: there are {CONNECTIONS_MAX} connections");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(CLOSE_TIME, ended).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    client: Client,
+    shared: Arc<Shared>,
+    outgoing: mpsc::Receiver<Bytes>,
+    is_ending: watch::Receiver<bool>,
+) {
+    let _admitted = Admitted { client, shared: shared.clone() };
+    connection::serve(stream, client, &shared, outgoing, is_ending).await;
+}
+
+/// A client that is forgotten when this is dropped, however its connection ends.
+struct Admitted {
+    client: Client,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.shared.forget(self.client);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, client: Client) -> mpsc::Receiver<Bytes> {
+        let (outbox, outgoing) = Outbox::new();
+        self.state().outboxes.insert(client, outbox);
+        outgoing
+    }
+
+    /// Routes a frame.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of a router's.
+    pub(crate) fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
+        let mut state = self.state();
+        let State { routes, deliveries, .. } = &mut *state;
+        let routed = routes.handle_frame(from, frame, deliveries)?;
+        state.deliver();
+        drop(state);
+        told(&routed);
+        Ok(())
+    }
+
+    /// The client has read so many bytes of what waited for it.
+    pub(crate) fn written(&self, client: Client, bytes: usize) {
+        if let Some(outbox) = self.state().outboxes.get_mut(&client) {
+            outbox.written(bytes);
+        }
+    }
+
+    /// No more is to be delivered to a client: what waits goes out, and that is the end.
+    pub(crate) fn forget(&self, client: Client) {
+        let mut state = self.state();
+        state.outboxes.remove(&client);
+        let State { routes, deliveries, .. } = &mut *state;
+        let gone = routes.handle_closed(client, deliveries);
+        state.deliver();
+        drop(state);
+        gone.iter().for_each(told);
+    }
+}
+
+impl State {
+    fn deliver(&mut self) {
+        for Delivery { to, frame } in self.deliveries.drain(..) {
+            let is_taken = self.outboxes.get_mut(&to).is_none_or(|outbox| outbox.push(frame));
+            if !is_taken {
+                self.dropped += 1;
+                if self.dropped.is_power_of_two() {
+                    tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
+                }
+            }
+        }
+    }
+}
+
+/// Tells those who look on what has become of members.
+fn told(routed: &Routed) {
+    match routed {
+        Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
+        Routed::Unregistered { group, member } => tracing::info!("{member} is no more in {group}"),
+        Routed::Full => tracing::warn!("a member is not registered: there are too many"),
+        Routed::Passed(_) | Routed::NoSuchMember => {}
+    }
+}

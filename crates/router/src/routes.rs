@@ -1,0 +1,411 @@
+//! Who is registered, and through which connection (facts 26): what a router knows, without sockets.
+//!
+//! It promises:
+//!
+//! * A group's members are those who have registered and neither unregistered nor lost the connection through which they
+//!   did. Who registers again, through another connection, is reached through that one, and the end of the first is not his.
+//! * What arrives on one connection is routed in its order.
+//! * A message is forwarded as it came, to its destination or to all of its group, the sender included.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_group::wire::{self, GossipData, GossipKind, WireError};
+use consort_group::{Address, PhysAddr, PingData};
+
+/// Members of all groups together: a frame that registers one may be small, and what is kept of it is not.
+pub const MEMBERS_MAX: usize = 100_000;
+
+/// Members of one group: what fits the answer to who asks for them.
+pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
+
+/// The name of a group in answers to who asks for all.
+const OF_ALL: &str = "<<all-groups>>:";
+
+/// A connection, by a number that is used once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Client(pub u64);
+
+/// Something for a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// Which.
+    pub to: Client,
+    /// What, without its length.
+    pub frame: Bytes,
+}
+
+/// What came of a frame, for those who look on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Routed {
+    /// A member is registered now, or again.
+    Registered {
+        /// Its group.
+        group: Arc<str>,
+        /// What it is called: its logical name if it has one.
+        member: String,
+    },
+    /// It is no more.
+    Unregistered {
+        /// Its group.
+        group: Arc<str>,
+        /// What it was called.
+        member: String,
+    },
+    /// A question or a message, which went to so many connections.
+    Passed(usize),
+    /// A message to somebody who is not here.
+    NoSuchMember,
+    /// There are too many members already.
+    Full,
+}
+
+/// A member of a group.
+struct Member {
+    client: Client,
+    name: Option<Arc<str>>,
+    phys: Option<PhysAddr>,
+}
+
+impl Member {
+    fn called(&self, address: &Address) -> String {
+        self.name.as_deref().map_or_else(|| address.to_string(), str::to_owned)
+    }
+}
+
+type Group = BTreeMap<Address, Member>;
+
+/// All groups and connections.
+#[derive(Default)]
+pub struct Routes {
+    groups: BTreeMap<Arc<str>, Group>,
+    /// Who was registered through a connection.
+    through: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
+    count: usize,
+    /// Whether members are told when another one's connection ends.
+    tells_ends: bool,
+}
+
+impl Routes {
+    /// Nobody. `tells_ends`: others of a group are told to suspect a member whose connection has ended.
+    pub fn new(tells_ends: bool) -> Self {
+        Self { tells_ends, ..Self::default() }
+    }
+
+    /// How many members are registered, in all groups.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nobody is.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A frame has arrived. What it is for goes to `out`.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of a router's; nothing is changed.
+    pub fn handle_frame(
+        &mut self,
+        from: Client,
+        frame: Bytes,
+        out: &mut Vec<Delivery>,
+    ) -> Result<Routed, WireError> {
+        let data = wire::decode_gossip(&frame)?;
+        let before = out.len();
+        match data.kind {
+            GossipKind::Register => return self.register(from, data),
+            GossipKind::Unregister => {
+                let (group, member) = member_of(&data)?;
+                return Ok(match self.unregister(&group, &member, from) {
+                    Some(called) => Routed::Unregistered { group, member: called },
+                    None => Routed::NoSuchMember,
+                });
+            }
+            GossipKind::GetMembers => self.tell_members(from, data.group.as_ref(), out),
+            GossipKind::Message => {
+                let members = data.group.as_ref().and_then(|group| self.groups.get(group));
+                let Some(members) = members else { return Ok(Routed::NoSuchMember) };
+                match &data.addr {
+                    Some(dest) => out.extend(
+                        members.get(dest).map(|member| Delivery { to: member.client, frame: frame.clone() }),
+                    ),
+                    None => out.extend(
+                        members.values().map(|member| Delivery { to: member.client, frame: frame.clone() }),
+                    ),
+                }
+                if out.len() == before {
+                    return Ok(Routed::NoSuchMember);
+                }
+            }
+            GossipKind::Heartbeat => out.push(Delivery { to: from, frame }),
+            // What routers say. JGroups' router leaves them alone as well.
+            GossipKind::Members | GossipKind::LastMembers | GossipKind::Suspect => {}
+        }
+        Ok(Routed::Passed(out.len() - before))
+    }
+
+    /// A connection has ended: who was registered through it is no more. Returns who that was.
+    pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
+        let mut gone = Vec::new();
+        for (group, address) in self.through.remove(&client).unwrap_or_default() {
+            let Some(members) = self.groups.get_mut(&group) else { continue };
+            let Some(member) = members.remove(&address) else { continue };
+            self.count -= 1;
+            if self.tells_ends {
+                let suspect =
+                    GossipData::new(GossipKind::Suspect, Some(group.clone())).about(address.clone());
+                let frame = wire::encode_gossip(&suspect);
+                let others: BTreeSet<Client> = members.values().map(|other| other.client).collect();
+                out.extend(others.into_iter().map(|to| Delivery { to, frame: frame.clone() }));
+            }
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+            gone.push(Routed::Unregistered { group, member: member.called(&address) });
+        }
+        gone
+    }
+
+    fn register(&mut self, from: Client, data: GossipData) -> Result<Routed, WireError> {
+        let (group, address) = member_of(&data)?;
+        let members = self.groups.get(&group);
+        let known = members.and_then(|members| members.get(&address)).map(|member| member.client);
+        let is_full = self.count >= MEMBERS_MAX || members.is_some_and(|all| all.len() >= GROUP_MEMBERS_MAX);
+        match known {
+            None if is_full => return Ok(Routed::Full),
+            None => self.count += 1,
+            Some(before) => self.forget(before, &group, &address),
+        }
+        let member = Member { client: from, name: data.name, phys: data.phys };
+        let called = member.called(&address);
+        self.groups.entry(group.clone()).or_default().insert(address.clone(), member);
+        self.through.entry(from).or_default().insert((group.clone(), address));
+        Ok(Routed::Registered { group, member: called })
+    }
+
+    /// Takes a member out if it is registered through this connection. Returns what it was called.
+    fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
+        let members = self.groups.get_mut(group)?;
+        members.get(address).filter(|member| member.client == from)?;
+        let member = members.remove(address)?;
+        if members.is_empty() {
+            self.groups.remove(group);
+        }
+        self.count -= 1;
+        self.forget(from, group, address);
+        Some(member.called(address))
+    }
+
+    /// A connection has nothing to do with a member any more.
+    fn forget(&mut self, client: Client, group: &Arc<str>, address: &Address) {
+        if let Some(all) = self.through.get_mut(&client) {
+            all.remove(&(group.clone(), address.clone()));
+            if all.is_empty() {
+                self.through.remove(&client);
+            }
+        }
+    }
+
+    /// Answers who is in a group, or in each; of a group that nobody is in nothing is said, as by JGroups' router.
+    fn tell_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
+        let answer = |kind, name: Arc<str>, members: &Group| {
+            let mut data = GossipData::new(kind, Some(name));
+            data.members = members.iter().map(described).collect();
+            Delivery { to, frame: wire::encode_gossip(&data) }
+        };
+        if let Some(group) = group {
+            let members = self.groups.get(group);
+            return out
+                .extend(members.map(|members| answer(GossipKind::LastMembers, group.clone(), members)));
+        }
+        for (nth, (group, members)) in self.groups.iter().enumerate() {
+            let is_last = nth + 1 == self.groups.len();
+            let kind = if is_last { GossipKind::LastMembers } else { GossipKind::Members };
+            out.push(answer(kind, format!("{OF_ALL}{group}").into(), members));
+        }
+    }
+}
+
+/// The name of a group as its members know it, from an answer to who asks for all groups.
+pub fn group_of_all(name: &str) -> &str {
+    name.strip_prefix(OF_ALL).unwrap_or(name)
+}
+
+fn described((address, member): (&Address, &Member)) -> PingData {
+    PingData {
+        sender: address.clone(),
+        is_server: true,
+        is_coordinator: false,
+        name: member.name.clone(),
+        phys: member.phys,
+        wanted: None,
+    }
+}
+
+/// Whom a frame is about.
+fn member_of(data: &GossipData) -> Result<(Arc<str>, Address), WireError> {
+    let missing = |what| WireError::BadValue { what, value: 0 };
+    let group = data.group.clone().ok_or_else(|| missing("group of a member"))?;
+    let member = data.addr.clone().ok_or_else(|| missing("address of a member"))?;
+    Ok((group, member))
+}
+
+#[cfg(test)]
+#[path = "../../group/tests/vectors/mod.rs"]
+mod vectors;
+
+#[cfg(test)]
+mod tests {
+    use consort_group::Uuid;
+
+    use super::vectors::vector;
+    use super::*;
+
+    const ONE: Client = Client(1);
+    const TWO: Client = Client(2);
+
+    fn member(n: u64) -> Address {
+        Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    fn register(n: u64) -> Bytes {
+        let name = Some(format!("m{n}").into());
+        let data = GossipData::new(GossipKind::Register, Some("demo".into())).about(member(n));
+        wire::encode_gossip(&GossipData { name, ..data })
+    }
+
+    fn handle(routes: &mut Routes, from: Client, frame: Bytes) -> (Routed, Vec<Delivery>) {
+        let mut out = Vec::new();
+        let routed = routes.handle_frame(from, frame, &mut out).unwrap();
+        (routed, out)
+    }
+
+    /// Who is registered, as the router says it.
+    fn told(routes: &mut Routes) -> Vec<Address> {
+        let ask = wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, Some("demo".into())));
+        let (_, out) = handle(routes, Client(99), ask);
+        let Some(answer) = out.first() else { return Vec::new() };
+        wire::decode_gossip(&answer.frame).unwrap().members.into_iter().map(|data| data.sender).collect()
+    }
+
+    /// A session of JGroups' router: the same frames are answered with the same bytes.
+    #[test]
+    fn a_session_of_gossip_router_is_answered_byte_by_byte() {
+        let line = |name: &str| {
+            let bytes = vector("29-gossiprouter", name);
+            if bytes.is_empty() { bytes } else { bytes.slice(4..) }
+        };
+        let mut routes = Routes::new(true);
+        for (client, name) in [(ONE, "client1.register"), (TWO, "client2.register")] {
+            assert!(
+                matches!(handle(&mut routes, client, line(name)), (Routed::Registered { .. }, out) if out.is_empty())
+            );
+        }
+        let session: [(&str, &[(Client, &str)]); 6] = [
+            ("client1.getmbrs", &[(ONE, "router.to.client1")]),
+            ("client1.message.to.B", &[(TWO, "router.to.client2")]),
+            ("client1.message.to.all", &[(ONE, "router.to.client1.2"), (TWO, "router.to.client2.2")]),
+            ("client1.heartbeat", &[(ONE, "router.to.client1.3")]),
+            ("client1.getmbrs.unknown", &[]),
+            ("client1.getmbrs.all", &[(ONE, "router.to.client1.5")]),
+        ];
+        for (asked, answers) in session {
+            let (_, out) = handle(&mut routes, ONE, line(asked));
+            let expected: Vec<Delivery> =
+                answers.iter().map(|&(to, name)| Delivery { to, frame: line(name) }).collect();
+            assert_eq!(out, expected, "{asked}");
+        }
+        assert!(line("router.to.client1.4").is_empty(), "of unknown groups nothing was said");
+        let mut out = Vec::new();
+        assert_eq!(routes.handle_closed(TWO, &mut out).len(), 1);
+        assert_eq!(out, [Delivery { to: ONE, frame: line("router.to.client1.after.client2.closed") }]);
+    }
+
+    /// S003-4
+    #[test]
+    fn who_comes_back_through_another_connection_stays_when_the_first_one_ends() {
+        let mut routes = Routes::new(true);
+        handle(&mut routes, ONE, register(1));
+        handle(&mut routes, TWO, register(1));
+        let mut out = Vec::new();
+        assert_eq!(routes.handle_closed(ONE, &mut out), []);
+        assert_eq!((told(&mut routes), out), (vec![member(1)], vec![]));
+        routes.handle_closed(TWO, &mut Vec::new());
+        assert_eq!((told(&mut routes), routes.len()), (vec![], 0));
+    }
+
+    #[test]
+    fn only_who_has_registered_a_member_takes_it_back() {
+        let mut routes = Routes::new(true);
+        handle(&mut routes, ONE, register(1));
+        let unregister = GossipData::new(GossipKind::Unregister, Some("demo".into())).about(member(1));
+        let unregister = wire::encode_gossip(&unregister);
+        assert_eq!(handle(&mut routes, TWO, unregister.clone()).0, Routed::NoSuchMember);
+        let gone = Routed::Unregistered { group: "demo".into(), member: "m1".into() };
+        assert_eq!(handle(&mut routes, ONE, unregister.clone()).0, gone);
+        assert_eq!(handle(&mut routes, ONE, unregister).0, Routed::NoSuchMember);
+        assert!(routes.groups.is_empty() && routes.through.is_empty());
+    }
+
+    /// S003-4: whatever comes and goes in whatever order, the list is the set of those who are registered.
+    #[test]
+    fn the_list_is_the_set_of_the_registered_whoever_comes_and_goes() {
+        for seed in 0..200 {
+            let mut rng = consort_group::Rng::new(seed);
+            let mut routes = Routes::new(rng.chance(0.5));
+            let mut expected: BTreeMap<Address, Client> = BTreeMap::new();
+            for _ in 0..300 {
+                let (client, n) = (Client(rng.below(6)), 1 + rng.below(20));
+                match rng.below(5) {
+                    0 | 1 => {
+                        handle(&mut routes, client, register(n));
+                        expected.insert(member(n), client);
+                    }
+                    2 | 3 => {
+                        let data = GossipData::new(GossipKind::Unregister, Some("demo".into()));
+                        handle(&mut routes, client, wire::encode_gossip(&data.about(member(n))));
+                        if expected.get(&member(n)) == Some(&client) {
+                            expected.remove(&member(n));
+                        }
+                    }
+                    _ => {
+                        routes.handle_closed(client, &mut Vec::new());
+                        expected.retain(|_, through| *through != client);
+                    }
+                }
+                assert_eq!(told(&mut routes), expected.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(routes.len(), expected.len());
+                let through: usize = routes.through.values().map(BTreeSet::len).sum();
+                assert_eq!(through, expected.len());
+            }
+        }
+    }
+
+    #[test]
+    fn frames_without_a_group_or_a_member_are_refused() {
+        let mut routes = Routes::new(true);
+        for kind in [GossipKind::Register, GossipKind::Unregister] {
+            for data in
+                [GossipData::new(kind, Some("demo".into())), GossipData::new(kind, None).about(member(1))]
+            {
+                assert!(routes.handle_frame(ONE, wire::encode_gossip(&data), &mut Vec::new()).is_err());
+            }
+        }
+        assert!(routes.is_empty());
+    }
+
+    #[test]
+    fn a_group_takes_as_many_members_as_one_answer_holds() {
+        let mut routes = Routes::new(true);
+        for n in 1..=GROUP_MEMBERS_MAX as u64 {
+            assert!(matches!(handle(&mut routes, ONE, register(n)).0, Routed::Registered { .. }));
+        }
+        assert_eq!(handle(&mut routes, TWO, register(1_000_000)).0, Routed::Full);
+        assert!(matches!(handle(&mut routes, TWO, register(5)).0, Routed::Registered { .. }));
+        assert_eq!(told(&mut routes).len(), GROUP_MEMBERS_MAX);
+    }
+}
