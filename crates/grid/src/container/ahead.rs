@@ -41,21 +41,43 @@ fn fetch_line(at: *const u8) {
 fn fetch_line(_: *const u8) {}
 
 /// Where something begins in memory. Nothing is read through it: what was there may be gone.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place(usize);
+
+/// Which line of the CPU's cache that is in, as far as 32 bits say it.
 #[derive(Clone, Copy)]
-pub(super) struct Hint(usize);
+pub(super) struct Hint(u32);
 
 impl Hint {
     pub(super) const NOWHERE: Self = Self(0);
+}
 
+impl Place {
+    #[inline]
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self(bytes.as_ptr().addr())
     }
-}
 
-/// Begins to fetch the line where something begins.
-#[inline]
-pub(super) fn fetch_hinted(Hint(at): Hint) {
-    fetch_line(std::ptr::without_provenance(at));
+    #[inline]
+    pub(super) fn hint(self) -> Hint {
+        Hint((self.0 / LINE) as u32)
+    }
+
+    /// The line that is meant: of those with these bits the one that is nearest to this place. They are 256 GiB apart, so that
+    /// it is the right one as long as what was allocated lies within half of that; and if it is another one, something
+    /// else is fetched in vain.
+    #[inline]
+    fn line(self, hint: Hint) -> usize {
+        let here = self.0 / LINE;
+        let apart = hint.0.wrapping_sub(here as u32) as i32;
+        here.wrapping_add_signed(apart as isize).wrapping_mul(LINE)
+    }
+
+    /// Begins to fetch it.
+    #[inline]
+    pub(super) fn fetch(self, hint: Hint) {
+        fetch_line(std::ptr::without_provenance(self.line(hint)));
+    }
 }
 
 impl Container {
@@ -86,6 +108,20 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+
+    #[test]
+    fn a_hint_means_the_line_that_it_was_made_of_from_either_side_of_it() {
+        let bytes = vec![0; 10_000];
+        let here = bytes.as_ptr().addr();
+        for at in (0..bytes.len()).step_by(100) {
+            let meant = Place::of(&bytes[at..]).hint();
+            let line = (here + at) / LINE * LINE;
+            let far = 100 << 30;
+            for near in [here, here + at, here + far, here.saturating_sub(far)] {
+                assert_eq!(Place(near).line(meant), line);
+            }
+        }
+    }
     use crate::container::{ContainerSettings, Entry};
     use crate::{Lifetime, Version};
     use consort_group::Time;

@@ -1,28 +1,26 @@
 //! Where the slot of a key is: cells of a hash and a slot, searched from where the hash says until an empty one.
 //!
-//! Four cells are one line of the CPU's cache. A search seldom leaves the line that it begins in, so it waits for memory
-//! once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time goes to. A cell
-//! also knows where in memory the item of its slot begins, so that the CPU fetches both at once.
+//! Five cells are about one line of the CPU's cache. A search seldom leaves the line that it begins in and the next, so it
+//! waits for memory once, where a table that keeps its tags apart waits twice; and waiting for memory is what a read's time
+//! goes to. A cell also knows where in memory the item of its slot begins, so that the CPU fetches both at once.
 
-use super::ahead::{Hint, fetch_hinted};
+use super::ahead::{Hint, Place};
 use super::table::KeyHash;
-
-/// What a slot and its hash are together. A slot is kept as one more than it is, so that nothing else looks like
-/// [`EMPTY`].
-type Tag = u64;
-
-/// The tag of a cell nobody is in.
-const EMPTY: Tag = 0;
 
 /// A place in the table.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
-    tag: Tag,
+    hash: KeyHash,
+    /// One more than the slot is; [`EMPTY`] if nobody is in it.
+    tag: u32,
     /// Where the item is, or was.
     item: Hint,
 }
 
-const VACANT: Cell = Cell { tag: EMPTY, item: Hint::NOWHERE };
+/// The tag of a cell nobody is in.
+const EMPTY: u32 = 0;
+
+const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: Hint::NOWHERE };
 
 /// Cells of the smallest table with something in it: two lines.
 const CELLS_MIN: usize = 8;
@@ -30,79 +28,96 @@ const CELLS_MIN: usize = 8;
 /// Slots by the hash of their keys.
 #[derive(Default)]
 pub(super) struct Index {
-    /// A power of two of them, or none.
+    /// As many as [`cells_for`] says, or none.
     cells: Box<[Cell]>,
     len: usize,
+    /// The item of which it has heard last.
+    newest: Place,
 }
 
-const fn tag(hash: KeyHash, slot: u32) -> Tag {
-    (hash.0 as u64) << 32 | (slot as u64 + 1)
+const fn tag(slot: u32) -> u32 {
+    slot.wrapping_add(1)
 }
 
-const fn hash_of(tag: Tag) -> KeyHash {
-    KeyHash((tag >> 32) as u32)
-}
-
-/// Cells for so many slots: at most three of four are in use, so that searches stay short.
+/// Cells for so many slots: a power of two, or one and a half times one, of which at most four of five are in use, so that
+/// searches stay short.
 const fn cells_for(len: usize) -> usize {
-    let cells = (len + len.div_ceil(3)).next_power_of_two();
+    let wanted = len + len.div_ceil(4);
+    let power = wanted.next_power_of_two();
+    let cells = if power / 4 * 3 >= wanted { power / 4 * 3 } else { power };
     if cells < CELLS_MIN { CELLS_MIN } else { cells }
+}
+
+/// Where a search for a hash begins among so many cells.
+#[inline]
+const fn home(hash: KeyHash, cells: usize) -> usize {
+    ((hash.0 as u64 * cells as u64) >> 32) as usize
 }
 
 impl Index {
     /// The first slot with this hash that is the wanted one.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let mask = self.cells.len().wrapping_sub(1);
-        let mut at = hash.0 as usize & mask;
+        let mut at = home(hash, self.cells.len());
         loop {
             // Without cells there is none here.
-            let &Cell { tag, item } = self.cells.get(at)?;
-            if tag == EMPTY {
+            let cell = self.cells.get(at)?;
+            if cell.tag == EMPTY {
                 return None;
             }
-            if hash_of(tag) == hash {
-                fetch_hinted(item);
-                let slot = (tag as u32).wrapping_sub(1);
+            if cell.hash == hash {
+                self.newest.fetch(cell.item);
+                let slot = cell.tag.wrapping_sub(1);
                 if is_it(slot) {
                     return Some(slot);
                 }
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
     }
 
     /// The cell where a search for this hash begins; none if there are no cells.
     #[inline]
     pub(super) fn home(&self, hash: KeyHash) -> Option<&Cell> {
-        self.cells.get(hash.0 as usize & self.cells.len().wrapping_sub(1))
+        self.cells.get(home(hash, self.cells.len()))
     }
 
-    /// Adds a slot that is not in it.
-    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Hint) {
+    /// Adds a slot that is not in it, and whose item begins there.
+    pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Place) {
         if cells_for(self.len + 1) > self.cells.len() {
             self.resize(cells_for(self.len + 1));
         }
-        self.put(Cell { tag: tag(hash, slot), item });
+        self.newest = item;
+        self.put(Cell { hash, tag: tag(slot), item: item.hint() });
         self.len += 1;
     }
 
     /// The item of a slot that is in it is somewhere else now. Searches are right without, and slower.
-    pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: Hint) {
+    pub(super) fn moved(&mut self, hash: KeyHash, slot: u32, item: Place) {
         if let Some(at) = self.at(hash, slot) {
-            self.cells[at].item = item;
+            self.cells[at].item = item.hint();
+            self.newest = item;
         }
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.cells.len() { 0 } else { at + 1 }
+    }
+
+    /// How many cells further on the second is.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to < from { to + self.cells.len() - from } else { to - from }
     }
 
     /// The cell of a slot.
     fn at(&self, hash: KeyHash, slot: u32) -> Option<usize> {
-        let mask = self.cells.len().wrapping_sub(1);
-        let mut at = hash.0 as usize & mask;
+        let mut at = home(hash, self.cells.len());
         loop {
             match self.cells.get(at)?.tag {
                 EMPTY => return None,
-                other if other == tag(hash, slot) => return Some(at),
-                _ => at = (at + 1) & mask,
+                other if other == tag(slot) => return Some(at),
+                _ => at = self.after(at),
             }
         }
     }
@@ -111,16 +126,15 @@ impl Index {
     pub(super) fn remove(&mut self, hash: KeyHash, slot: u32) -> bool {
         let Some(mut gap) = self.at(hash, slot) else { return false };
         // Those behind it that a search would no longer get to move up.
-        let mask = self.cells.len() - 1;
         let mut at = gap;
         loop {
-            at = (at + 1) & mask;
+            at = self.after(at);
             let other = self.cells[at];
             if other.tag == EMPTY {
                 break;
             }
-            let home = hash_of(other.tag).0 as usize & mask;
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(gap) & mask {
+            let begin = home(other.hash, self.cells.len());
+            if self.distance(begin, at) >= self.distance(gap, at) {
                 self.cells[gap] = other;
                 gap = at;
             }
@@ -144,10 +158,9 @@ impl Index {
 
     /// There is an empty cell.
     fn put(&mut self, cell: Cell) {
-        let mask = self.cells.len() - 1;
-        let mut at = hash_of(cell.tag).0 as usize & mask;
+        let mut at = home(cell.hash, self.cells.len());
         while self.cells[at].tag != EMPTY {
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
         self.cells[at] = cell;
     }
@@ -172,8 +185,8 @@ mod tests {
                 if grows && known.len() < 500 {
                     // Hashes at the end of the table.
                     let hash = KeyHash(u32::MAX - rng.below(hashes) as u32);
-                    index.insert(hash, round, Hint::NOWHERE);
-                    index.moved(hash, round, Hint::of(&[1]));
+                    index.insert(hash, round, Place::default());
+                    index.moved(hash, round, Place::of(&[1]));
                     known.insert(round, hash);
                 } else if let Some(slot) =
                     known.keys().nth(rng.below(known.len() as u64 + 1) as usize).copied()
@@ -207,22 +220,24 @@ mod tests {
     }
 
     #[test]
-    fn at_least_a_quarter_is_empty_and_at_least_three_eighths_are_in_use() {
+    fn at_least_a_fifth_is_empty_and_at_least_half_are_in_use() {
         let mut index = Index::default();
         for slot in 0..10_000_u32 {
-            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot, Hint::NOWHERE);
+            index.insert(KeyHash(slot.wrapping_mul(0x9e37_79b9)), slot, Place::default());
             let cells = index.cells.len();
-            assert!(
-                index.len <= cells * 3 / 4 && (cells == CELLS_MIN || index.len > cells * 3 / 8),
-                "{slot}"
-            );
+            assert!(index.len <= cells * 4 / 5 && (cells == CELLS_MIN || index.len >= cells / 2), "{slot}");
         }
+    }
+
+    #[test]
+    fn a_cell_is_small() {
+        assert_eq!(size_of::<Cell>(), 12);
     }
 
     #[test]
     fn memory_is_given_back() {
         let mut index = Index::default();
-        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot, Hint::NOWHERE));
+        (0..10_000).for_each(|slot| index.insert(KeyHash(slot), slot, Place::default()));
         for slot in 10..10_000 {
             index.remove(KeyHash(slot), slot);
             index.shrink();

@@ -59,7 +59,7 @@ use stored::Stored;
 use table::{Ahead, KeyHash, Table, Walk};
 
 /// What an entry takes besides the allocation of its key and its value: its slot and its place in the index.
-pub const ENTRY_OVERHEAD: u64 = 105;
+pub const ENTRY_OVERHEAD: u64 = 92;
 
 /// What an entry with a lifetime takes besides: its times and its deadline.
 pub const LIFETIME_OVERHEAD: u64 = 76;

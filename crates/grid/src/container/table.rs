@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use consort_group::Time;
 
-use super::ahead::{Hint, fetch};
+use super::ahead::{Place, fetch};
 use super::cursor::{Budget, Cursor};
 use super::entry::Entry;
 use super::eviction::Queues;
@@ -371,7 +371,7 @@ impl Table {
                 if let Some(mortal) = &stored.mortal {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
-                contents.index.moved(hash, slot, Hint::of(item.first_bytes()));
+                contents.index.moved(hash, slot, Place::of(item.first_bytes()));
                 stored.item = item;
                 stored.version = entry.version;
                 stored.created = entry.created;
@@ -383,7 +383,7 @@ impl Table {
                 let number = self.inserted;
                 self.inserted += 1;
                 let (version, created) = (entry.version, entry.created);
-                let begin = Hint::of(item.first_bytes());
+                let begin = Place::of(item.first_bytes());
                 let slot = contents.slab.insert(Stored { item, version, created, number, mortal });
                 contents.index.insert(hash, slot, begin);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
@@ -466,7 +466,7 @@ impl Table {
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
         stored.item = Item::new(key, value);
-        contents.index.moved(hash, slot, Hint::of(stored.item.first_bytes()));
+        contents.index.moved(hash, slot, Place::of(stored.item.first_bytes()));
         contents.discount(before, true);
         contents.count(after, false);
         if let Some(queues) = &mut contents.queues {
