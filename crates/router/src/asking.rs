@@ -29,6 +29,9 @@ pub enum AskError {
     /// It says nothing.
     #[error("no answer within {0:?}")]
     Silent(Duration),
+    /// It ends the connection.
+    #[error("it ends the connection instead of answering: it is no router, or it is about to end")]
+    Ended,
     /// It is something else than a router.
     #[error("what listens there is no router: {0}")]
     Frame(#[from] BadLength),
@@ -75,11 +78,16 @@ async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError
                     _ => {}
                 }
             }
-            Some(Frame::Close) => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+            Some(Frame::Close) => return Err(AskError::Ended),
             None => {
                 buffer.reserve(room_wanted(&buffer, 16 * 1024));
-                if stream.read_buf(&mut buffer).await? == 0 {
-                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                match stream.read_buf(&mut buffer).await {
+                    Ok(1..) => {}
+                    Ok(0) => return Err(AskError::Ended),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        return Err(AskError::Ended);
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
         }

@@ -15,7 +15,10 @@ use consort_group::wire::{self, GossipData, GossipKind, WireError};
 use consort_group::{Address, PhysAddr, PingData};
 
 /// Members of all groups together: a frame that registers one may be small, and what is kept of it is not.
-pub const MEMBERS_MAX: usize = 100_000;
+pub const MEMBERS_MAX: usize = 20_000;
+
+/// The longest frame that registers a member: names and addresses of any kind that are in use fit many times.
+const REGISTRATION_LEN_MAX: usize = 4096;
 
 /// Members of one group: what fits the answer to who asks for them.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
@@ -117,6 +120,10 @@ impl Routes {
         let data = wire::decode_gossip(&frame)?;
         let before = out.len();
         match data.kind {
+            GossipKind::Register if frame.len() > REGISTRATION_LEN_MAX => {
+                let value = frame.len() as i64;
+                return Err(WireError::BadValue { what: "length of a registration", value });
+            }
             GossipKind::Register => return self.register(from, data),
             GossipKind::Unregister => {
                 let (group, member) = member_of(&data)?;
@@ -386,8 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_a_group_or_a_member_are_refused() {
+    fn frames_without_a_group_or_a_member_are_refused_and_so_are_long_names() {
         let mut routes = Routes::new(true);
+        let long = GossipData::new(GossipKind::Register, Some("x".repeat(REGISTRATION_LEN_MAX).into()));
+        let long = wire::encode_gossip(&long.about(member(1)));
+        assert!(routes.handle_frame(ONE, long, &mut Vec::new()).is_err());
         for kind in [GossipKind::Register, GossipKind::Unregister] {
             for data in
                 [GossipData::new(kind, Some("demo".into())), GossipData::new(kind, None).about(member(1))]

@@ -62,4 +62,5 @@ pub(super) async fn look(
     }
 }
 
-const NAME_THEM: &str = "-D jgroups.tcpgossip.initial_hosts=HOST[12001],HOST[12001]";
+const NAME_THEM: &str =
+    "start one (consort router), or name others: -D jgroups.tcpgossip.initial_hosts=HOST[12001],HOST[12001]";

@@ -168,7 +168,7 @@ async fn discover(
             "TCPPING" => match asked_by_tcpping(protocol) {
                 Ok(asked) => hosts(&asked, interface, patience, &mut found, findings).await,
                 Err(why) => {
-                    findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]")
+                    findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
                 }
             },
             "DNS_PING" => {
