@@ -202,6 +202,14 @@ impl World {
         {
             grid.newest.push(topology.clone());
         }
+        let one_side = grid.config.partitions != PartitionHandling::AllowReadWrites;
+        let vote = |topology: &Topology| (topology.ballot.clone(), topology.id);
+        if is_available
+            && one_side
+            && grid.elected.as_ref().is_none_or(|elected| vote(elected) < vote(topology))
+        {
+            grid.elected = Some(topology.clone());
+        }
         for parting in topology.partings.iter().skip(1) {
             grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
         }
@@ -254,6 +262,13 @@ impl World {
             return false;
         };
         let is_degraded = own.availability != Availability::Available;
+        let elected = grid.elected.as_ref().filter(|elected| elected.ballot > own.ballot);
+        let is_taken_in = |elected: &Topology| {
+            elected.membership(&self.nodes[node].address).is_some_and(|one| one.since <= own.id)
+        };
+        if elected.is_some_and(|elected| !is_taken_in(elected)) {
+            return true;
+        }
         grid.newest.iter().any(|newest| match newest.membership(&self.nodes[node].address) {
             // Of one id if its own coordinator and another one, who do not know of each other, went on from the same.
             // Nor does who has counted on by itself since it is degraded.

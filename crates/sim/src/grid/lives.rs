@@ -121,6 +121,7 @@ fn forget(world: &mut World) {
     let (count, now) = (world.nodes.len(), world.now);
     if let Some(grid) = &mut world.grid {
         grid.newest.clear();
+        grid.elected = None;
         grid.left_out.clear();
         // Stores do not know when an entry was used last.
         grid.lost.extend((0..count).map(|node| (node, now)));

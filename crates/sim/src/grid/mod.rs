@@ -77,6 +77,8 @@ pub(crate) struct Grid {
     /// The newest topologies of an available cache that somebody has installed: one, or several of the same id, if
     /// coordinators that do not know of each other have made them.
     newest: Vec<Topology>,
+    /// That of the highest ballot, where no two sides go on: a coordinator that was left out may count further meanwhile.
+    elected: Option<Topology>,
     /// Since when topologies have gone on without somebody who may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
     /// Members that a newer topology is without, or has taken in anew, and that do not know: since when.
@@ -124,6 +126,7 @@ impl Grid {
             transit: None,
             running: Vec::new(),
             newest: Vec::new(),
+            elected: None,
             parted: BTreeMap::new(),
             left_out: BTreeMap::new(),
             lost: Vec::new(),
