@@ -5,7 +5,7 @@
 //!
 //! * What is read was written, and after the merge everybody has the same ([`super::agreement`]).
 //! * What an acknowledged write has seen and replaced does not come back. Excepted is what was under way when members
-//!   parted: it may have been sent again, and is then a change of both sides.
+//!   parted, or when its caller heard of it: it may have been sent again, and is then a change of both sides.
 //! * What only one client writes, each time knowing what it wrote before, ends with what it wrote last, whatever the
 //!   policy: nobody else has changed it.
 //! * Of a key that is never removed something is left, unless the policy removes.
@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use consort_grid::{MergePolicy, Parting, PartitionHandling, Stored, Topology, Version};
+use consort_group::Time;
 
 use super::super::history::Operation;
 use super::super::keys::Kind;
@@ -230,12 +231,13 @@ impl Merged<'_> {
         })
     }
 
+    /// Whether a write was under way when members parted, or when its caller came to another side.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
         let mut parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
         // Whose caller waits no longer may go on.
         let ended = operation.ended.filter(|_| !operation.is_uncertain());
-        operation.write().is_some()
-            && parted.any(|at| *at >= operation.began && ended.is_none_or(|ended| *at <= ended))
+        let is_within = |at: &Time| *at >= operation.began && ended.is_none_or(|ended| *at <= ended);
+        operation.write().is_some() && (operation.partings.is_none() || parted.any(is_within))
     }
 
     /// Whether there is no write of which nobody knows whether it was done.
