@@ -91,8 +91,8 @@ fn place(router: &str) -> anyhow::Result<String> {
     let text = if has_port { router.to_owned() } else { format!("{router}[{}]", RouterConfig::PORT) };
     let named = <Vec<HostPort> as Property>::parse(&text).map_err(anyhow::Error::msg)?;
     let [HostPort { host, port }] = &named[..] else { anyhow::bail!("{router} is not one router") };
-    let host = host.trim_matches(['[', ']']);
-    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    let host = host.trim_matches(['[', ']']).to_owned();
+    Ok(HostPort { host, port: *port }.to_string())
 }
 
 async fn show(router: &str) -> anyhow::Result<ExitCode> {

@@ -30,8 +30,8 @@ const INCLUDES_MAX: usize = 5;
 const FILES_MAX: usize = 50;
 
 /// Variables that set an attribute although the file does not ask for them: protocol, attribute, variable. The names are
-/// those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are ours). As in JGroups, they count where the file is silent; only a
-/// transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
+/// those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are ours). As in JGroups, they count where the file is
+/// silent; only a transport's `bind_addr` is set in any case, because a file that many hosts share cannot know it.
 const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),

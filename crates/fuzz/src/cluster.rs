@@ -406,8 +406,8 @@ impl Cluster {
                 self.at(now, here(outcome));
             }
             Effect::CloseListener => self.listeners.retain(|_, (owner, _)| *owner != node),
-            Effect::Connect { to, own, .. } => match self.listeners.get(&to).copied() {
-                Some((peer, listener))
+            Effect::Connect { to, own, .. } => match own.zip(self.listeners.get(&to).copied()) {
+                Some((own, (peer, listener)))
                     if !self.cuts.contains(&(node, peer)) && !self.cuts.contains(&(peer, node)) =>
                 {
                     let (near, far) = (ConnId(self.next_conn), ConnId(self.next_conn + 1));
@@ -415,7 +415,7 @@ impl Cluster {
                     self.ends.insert(near, End { node, token, far });
                     self.ends.insert(far, End { node: peer, token: listener, far: near });
                     self.at(now, here(Outcome::Connected(near)));
-                    let outcome = Outcome::Accepted { conn: far, peer: own.unwrap_or(to) };
+                    let outcome = Outcome::Accepted { conn: far, peer: own };
                     self.at(now + LATENCY, Happening::Told { to: peer, token: listener, outcome });
                 }
                 _ => self.at(now, here(Outcome::Failed("connection refused".to_owned()))),

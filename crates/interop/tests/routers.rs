@@ -1,8 +1,10 @@
 //! Members of both kinds that find each other through routers of both kinds (TCPGOSSIP), and JGroups' members whose messages
 //! go through ours (TUNNEL).
 
+use std::time::Instant;
+
 use consort_interop::cluster::{everybody_multicasts, exit, same_view};
-use consort_interop::{Setting, Tool, in_own_network};
+use consort_interop::{PATIENCE, Setting, Tool, in_own_network};
 
 /// Where the router of a test is: each test has a network of its own.
 const ROUTER: &str = "127.0.0.1:12001";
@@ -50,6 +52,15 @@ fn registered(setting: &Setting) -> Vec<String> {
     names
 }
 
+/// Waits until these are registered: routers hear of it by connections, which may begin and end after the views.
+fn until_registered(setting: &Setting, expected: &[&str]) {
+    let until = Instant::now() + PATIENCE;
+    while registered(setting) != expected {
+        assert!(Instant::now() < until, "{:?} instead of {expected:?}", registered(setting));
+        std::thread::yield_now();
+    }
+}
+
 /// Four members, two of each kind, find each other through a router.
 async fn find_each_other(router: &mut Tool, java_first: bool) {
     let setting = setting();
@@ -72,17 +83,12 @@ async fn find_each_other(router: &mut Tool, java_first: bool) {
     members.remove(0).exit().await;
     members.pop().expect("D").kill();
     same_view(&mut members, "(2) [").await;
-    // Routers are told by the ends of connections, which may come after the view.
-    while registered(&setting) != ["B", "C"] {
-        std::thread::yield_now();
-    }
+    until_registered(&setting, &["B", "C"]);
     members.push(if java_first { setting.consort("E").await } else { setting.java("E").await });
     same_view(&mut members, "(3) [").await;
     everybody_multicasts(&mut members, 100, 1_000).await;
     exit(members).await;
-    while !registered(&setting).is_empty() {
-        std::thread::yield_now();
-    }
+    until_registered(&setting, &[]);
     router.signal("TERM");
 }
 
@@ -111,7 +117,8 @@ fn members_of_both_kinds_find_each_other_through_gossip_router() {
     });
 }
 
-/// Everything that JGroups' members with TUNNEL tell each other goes through our router, and it tells them who is gone.
+/// Everything that JGroups' members with TUNNEL tell each other goes through our router. That it tells who is gone is seen
+/// in the captured session (`crates/router/src/routes.rs`).
 #[test]
 fn members_with_tunnels_talk_through_our_router() {
     in_own_network("members_with_tunnels_talk_through_our_router", async {
@@ -128,7 +135,6 @@ fn members_with_tunnels_talk_through_our_router() {
         everybody_multicasts(&mut members, 1_000, 1_000).await;
         everybody_multicasts(&mut members, 10, 1_000_000).await;
         assert_eq!(registered(&setting), ["A", "B", "C"]);
-        // FD_ALL3 would take 40 s.
         members.remove(1).kill();
         same_view(&mut members, "(2) [A, C]").await;
         exit(members).await;
@@ -150,9 +156,7 @@ fn a_router_that_comes_back_is_told_of_members_again() {
         first.wait_for_death();
         everybody_multicasts(&mut members, 100, 1_000).await;
         let mut second = theirs();
-        while registered(&setting) != ["A", "B"] {
-            std::thread::yield_now();
-        }
+        until_registered(&setting, &["A", "B"]);
         members.push(setting.consort("C").await);
         same_view(&mut members, "(3) [").await;
         exit(members).await;

@@ -2,5 +2,5 @@
 //!
 //! The decoders are those that connections use; here they are open to tools and tests.
 
-pub use crate::tcp::framed::{BadLength, CLOSE_WORD, Frame, next_frame, room_wanted};
+pub use crate::tcp::framed::{BadLength, CLOSE_WORD, Frame, next_frame, put_frame, room_wanted};
 pub use crate::tcp::setup::{SetupError, decode as decode_setup, encode as encode_setup};

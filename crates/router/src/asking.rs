@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use consort_group::PingData;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
-use consort_net::framing::{BadLength, Frame, next_frame, room_wanted};
+use consort_net::framing::{BadLength, Frame, next_frame, put_frame, room_wanted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -57,9 +57,7 @@ async fn converse(router: &str) -> Result<Vec<(String, Vec<PingData>)>, AskError
     let mut stream = TcpStream::connect(router).await?;
     let mut asked = BytesMut::new();
     for kind in [GossipKind::GetMembers, GossipKind::Heartbeat] {
-        let frame = wire::encode_gossip(&GossipData::new(kind, None));
-        asked.extend_from_slice(&(frame.len() as i32).to_be_bytes());
-        asked.extend_from_slice(&frame);
+        put_frame(&mut asked, &wire::encode_gossip(&GossipData::new(kind, None)));
     }
     stream.write_all(&asked).await?;
     let mut groups = Vec::new();

@@ -4,13 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consort_net::framing::{CLOSE_WORD, Frame, next_frame, room_wanted};
+use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, room_wanted};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::router::Shared;
 use crate::routes::Client;
@@ -25,7 +25,7 @@ const WAITING_FRAMES_MAX: usize = 4096;
 /// again what is not acknowledged.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A connection that has not said anything for so long is ended: it is nobody's.
+/// A connection of which no frame has come within this time is ended: it is nobody's.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Room for a read.
@@ -100,6 +100,7 @@ pub(crate) async fn serve(
 async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut buffer = BytesMut::new();
+    let deadline = Instant::now() + SILENCE_MAX;
     let mut is_known = false;
     loop {
         match next_frame(&mut buffer, FRAME_LEN_MAX).map_err(|error| wrong(error.to_string()))? {
@@ -117,7 +118,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
             reading.await
         } else {
             let silent = |_| wrong(format!("it has said nothing for {} s", SILENCE_MAX.as_secs()));
-            timeout(SILENCE_MAX, reading).await.map_err(silent)?
+            timeout_at(deadline, reading).await.map_err(silent)?
         };
         // A connection that breaks has ended, and there is nothing more to say of it.
         if !matches!(count, Ok(1..)) {
@@ -138,8 +139,7 @@ async fn write(
     while outgoing.recv_many(&mut taken, WAITING_FRAMES_MAX).await > 0 {
         let mut length = 0;
         for frame in taken.drain(..) {
-            bytes.extend_from_slice(&(frame.len() as i32).to_be_bytes());
-            bytes.extend_from_slice(&frame);
+            put_frame(&mut bytes, &frame);
             length += frame.len();
         }
         output.write_all(&bytes).await?;

@@ -59,13 +59,13 @@ impl Side {
                 self.listeners.retain(|_, (owner, _)| *owner != node);
                 Vec::new()
             }
-            Effect::Connect { to, own, .. } => match self.listeners.get(&to).copied() {
-                Some((peer, listener)) if connects(node, peer) => {
+            Effect::Connect { to, own, .. } => match own.zip(self.listeners.get(&to).copied()) {
+                Some((own, (peer, listener))) if connects(node, peer) => {
                     let (near, far) = (ConnId(self.next), ConnId(self.next + 1));
                     self.next += 2;
                     self.ends.insert(near, End { node, token, peer: Some(far) });
                     self.ends.insert(far, End { node: peer, token: listener, peer: Some(near) });
-                    let accepted = Outcome::Accepted { conn: far, peer: own.unwrap_or(to) };
+                    let accepted = Outcome::Accepted { conn: far, peer: own };
                     vec![
                         here(Outcome::Connected(near)),
                         Told { node: peer, token: listener, outcome: accepted, from: Some(node) },

@@ -24,8 +24,8 @@ pub(super) async fn look(
         Err(error) => return findings.bad(CHECKED, error, NAME_THEM),
     };
     let mut is_reached = false;
-    for HostPort { host, port } in routers {
-        let place = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    for router in routers {
+        let place = router.to_string();
         let checked = format!("router {place}");
         match consort_router::ask(&place, patience).await {
             Ok(groups) => {

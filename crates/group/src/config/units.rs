@@ -28,6 +28,14 @@ pub struct HostPort {
     pub port: u16,
 }
 
+/// As sockets take it, an IPv6 address in brackets.
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// `500`, `500ms`, `2s`, `1.5m`, `2h`, `1d`; a plain number counts milliseconds.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
 use super::stream::Stream;
@@ -65,6 +65,12 @@ pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, Bad
     }
     input.advance(4);
     Ok(Some(Frame::Payload(input.split_to(len).freeze())))
+}
+
+/// Adds a frame with its length, for who gathers a few before they are written.
+pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
+    out.put_i32(frame.len() as i32);
+    out.put_slice(frame);
 }
 
 /// How much room the next read should have, with so much read and so much room for busy connections. It grows with

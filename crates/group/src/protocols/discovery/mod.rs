@@ -414,11 +414,7 @@ impl Protocol for Discovery {
 
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
-        match &self.source {
-            Source::TcpGossip(routers) => routers.probe(out),
-            Source::Dns(names) => names.probe(out),
-            _ => {}
-        }
+        self.source.probe(out);
         out.put("num_discovery_requests", self.requests_sent);
         out.put("num_discovery_requests_received", self.requests_received);
         out.put("num_discovery_responses", self.responses_received);

@@ -4,7 +4,7 @@ use super::{Names, Routers, TcpGossipConfig, cluster_of};
 use crate::config::HostPort;
 use crate::wire;
 use crate::{
-    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProtocolId, Token, Uuid, View,
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, Token, Uuid, View,
 };
 
 crate::properties! {
@@ -210,6 +210,15 @@ impl Source {
             Self::Local { .. } => {
                 cx.request(Effect::FindLocally);
             }
+        }
+    }
+
+    /// What a source has to show of its own.
+    pub(super) fn probe(&self, out: &mut ProbeOut) {
+        match self {
+            Self::TcpGossip(routers) => routers.probe(out),
+            Self::Dns(names) => names.probe(out),
+            _ => {}
         }
     }
 
