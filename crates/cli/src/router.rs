@@ -57,7 +57,7 @@ impl Router {
     async fn route(self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
         let Self { host, port, no_suspect, .. } = self;
-        let config = RouterConfig { host, port, tells_ends: !no_suspect };
+        let config = RouterConfig { host, port, tells_ends: !no_suspect, ..RouterConfig::default() };
         let router = Routes::start(&config).await.map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => anyhow::anyhow!(
                 "port {port} of {} is taken, by another router perhaps: --port chooses another one",

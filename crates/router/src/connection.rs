@@ -12,18 +12,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::outbox::cost;
 use crate::router::Shared;
 use crate::routes::Client;
 
 /// The longest frame that is read. What goes through a tunnel is a bundle (64 KB in JGroups' files) or a fragment.
 pub(crate) const FRAME_LEN_MAX: usize = 1024 * 1024;
-
-/// Frames that may wait for a client, whatever their size.
-const WAITING_FRAMES_MAX: usize = 4096;
-
-/// Bytes of frames that may wait for a client. More is dropped, as a network would: whoever sends through a router sends
-/// again what is not acknowledged.
-const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A connection of which no frame has come within this time is ended: it is nobody's.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -31,45 +25,21 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Room for a read.
 const READ_LEN: usize = 16 * 1024;
 
+/// Frames are written together up to this: it is seen by parts of this size that a client reads.
+const WRITE_LEN: usize = 64 * 1024;
+
 /// Of a host that is gone without a word, the connection ends after a minute: its members are registered until then.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// What waits for a client.
-pub(crate) struct Outbox {
-    frames: mpsc::Sender<Bytes>,
-    bytes: usize,
-}
-
-impl Outbox {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Bytes>) {
-        let (frames, outgoing) = mpsc::channel(WAITING_FRAMES_MAX);
-        (Self { frames, bytes: 0 }, outgoing)
-    }
-
-    /// Whether there is room for a frame, which waits then.
-    pub(crate) fn push(&mut self, frame: Bytes) -> bool {
-        let bytes = self.bytes + frame.len();
-        let is_taken = bytes <= WAITING_BYTES_MAX && self.frames.try_send(frame).is_ok();
-        if is_taken {
-            self.bytes = bytes;
-        }
-        is_taken
-    }
-
-    pub(crate) fn written(&mut self, bytes: usize) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-}
-
 /// Reads frames and has them routed, and writes what is for the client, until either side ends it.
 pub(crate) async fn serve(
     stream: TcpStream,
     client: Client,
     shared: &Shared,
-    outgoing: mpsc::Receiver<Bytes>,
+    outgoing: mpsc::UnboundedReceiver<Bytes>,
     mut is_ending: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
@@ -105,7 +75,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
     loop {
         match next_frame(&mut buffer, FRAME_LEN_MAX).map_err(|error| wrong(error.to_string()))? {
             Some(Frame::Payload(frame)) => {
-                shared.route(client, frame).map_err(|error| wrong(error.to_string()))?;
+                shared.route(client, frame).await.map_err(|error| wrong(error.to_string()))?;
                 is_known = true;
                 continue;
             }
@@ -132,19 +102,23 @@ async fn write(
     mut output: OwnedWriteHalf,
     client: Client,
     shared: &Shared,
-    mut outgoing: mpsc::Receiver<Bytes>,
+    mut outgoing: mpsc::UnboundedReceiver<Bytes>,
 ) -> io::Result<()> {
-    let mut taken = Vec::new();
     let mut bytes = BytesMut::new();
-    while outgoing.recv_many(&mut taken, WAITING_FRAMES_MAX).await > 0 {
-        let mut length = 0;
-        for frame in taken.drain(..) {
+    while let Some(mut frame) = outgoing.recv().await {
+        let mut written = 0;
+        loop {
             put_frame(&mut bytes, &frame);
-            length += frame.len();
+            written += cost(&frame);
+            if bytes.len() >= WRITE_LEN {
+                break;
+            }
+            let Ok(next) = outgoing.try_recv() else { break };
+            frame = next;
         }
         output.write_all(&bytes).await?;
         bytes.clear();
-        shared.written(client, length);
+        shared.written(client, written);
     }
     output.write_all(&CLOSE_WORD).await?;
     output.shutdown().await

@@ -11,6 +11,7 @@
 
 mod asking;
 mod connection;
+mod outbox;
 mod router;
 mod routes;
 

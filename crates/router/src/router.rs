@@ -12,7 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connection::{self, Outbox};
+use crate::connection;
+use crate::outbox::{Outbox, Room};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
 /// Connections at a time; of more, those that come are turned away. A member has one.
@@ -37,6 +38,10 @@ pub struct RouterConfig {
     pub port: u16,
     /// Whether members are told to suspect one whose connection ends, as JGroups' routers do. TUNNEL listens to it.
     pub tells_ends: bool,
+    /// Who sends to a client that reads slowly is read from as slowly. A client that has not read for this time holds up
+    /// nobody more: what does not fit is dropped. 5 s unless it is said: more than a long pause of a member's, and less
+    /// than anybody waits until he suspects it.
+    pub stalls_after: Duration,
 }
 
 impl RouterConfig {
@@ -46,7 +51,12 @@ impl RouterConfig {
 
 impl Default for RouterConfig {
     fn default() -> Self {
-        Self { host: "127.0.0.1".to_owned(), port: Self::PORT, tells_ends: true }
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: Self::PORT,
+            tells_ends: true,
+            stalls_after: Duration::from_secs(5),
+        }
     }
 }
 
@@ -61,6 +71,7 @@ pub struct Router {
 /// What connections share.
 pub(crate) struct Shared {
     state: Mutex<State>,
+    stalls_after: Duration,
 }
 
 struct State {
@@ -87,7 +98,7 @@ impl Router {
             deliveries: Vec::new(),
             dropped: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state) });
+        let shared = Arc::new(Shared { state: Mutex::new(state), stalls_after: config.stalls_after });
         let is_ending = watch::Sender::new(false);
         let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
         Ok(Self { local, shared, is_ending, attending })
@@ -157,7 +168,7 @@ async fn serve(
     stream: TcpStream,
     client: Client,
     shared: Arc<Shared>,
-    outgoing: mpsc::Receiver<Bytes>,
+    outgoing: mpsc::UnboundedReceiver<Bytes>,
     is_ending: watch::Receiver<bool>,
 ) {
     let _admitted = Admitted { client, shared: shared.clone() };
@@ -181,31 +192,35 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(&self, client: Client) -> mpsc::Receiver<Bytes> {
+    fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
         let (outbox, outgoing) = Outbox::new();
         self.state().outboxes.insert(client, outbox);
         outgoing
     }
 
-    /// Routes a frame.
+    /// Routes a frame, and waits until those it was for have room for more.
     ///
     /// # Errors
     ///
     /// If it is none of a router's.
-    pub(crate) fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
-        let mut state = self.state();
-        let State { routes, deliveries, .. } = &mut *state;
-        let routed = routes.handle_frame(from, frame, deliveries)?;
-        state.deliver();
-        drop(state);
+    pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
+        let (routed, rooms) = {
+            let mut state = self.state();
+            let State { routes, deliveries, .. } = &mut *state;
+            let routed = routes.handle_frame(from, frame, deliveries)?;
+            (routed, state.deliver())
+        };
         told(&routed);
+        for room in rooms {
+            room.wait(self.stalls_after).await;
+        }
         Ok(())
     }
 
-    /// The client has read so many bytes of what waited for it.
-    pub(crate) fn written(&self, client: Client, bytes: usize) {
+    /// The client has read frames of this cost.
+    pub(crate) fn written(&self, client: Client, cost: usize) {
         if let Some(outbox) = self.state().outboxes.get_mut(&client) {
-            outbox.written(bytes);
+            outbox.written(cost);
         }
     }
 
@@ -222,16 +237,20 @@ impl Shared {
 }
 
 impl State {
-    fn deliver(&mut self) {
+    /// Returns what to wait for before more is read from who has sent this.
+    fn deliver(&mut self) -> Vec<Room> {
+        let mut rooms = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
-            let is_taken = self.outboxes.get_mut(&to).is_none_or(|outbox| outbox.push(frame));
-            if !is_taken {
+            let Some(outbox) = self.outboxes.get_mut(&to) else { continue };
+            if !outbox.push(frame) {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
                     tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
                 }
             }
+            rooms.extend(outbox.room());
         }
+        rooms
     }
 }
 
