@@ -9,8 +9,6 @@ import org.jgroups.JChannel;
 import org.jgroups.Message;
 import org.jgroups.util.MessageBatch;
 
-import consort.interop.Json;
-
 /** Multicasts to all, itself included, as fast as flow control lets its senders: what arrives is counted. */
 final class Multicast extends Views implements Bench.Test {
     private final JChannel channel;
@@ -46,8 +44,7 @@ final class Multicast extends Views implements Bench.Test {
         AtomicLong before = new AtomicLong();
         AtomicLong after = new AtomicLong();
         Slice.Taken taken = slice.pass(() -> before.set(received.sum()), () -> after.set(received.sum()));
-        return Json.object("operations", after.get() - before.get(), "errors", errors.sum(), "seconds",
-            taken.seconds(), "cpu_s", taken.cpuSeconds());
+        return taken.with("operations", after.get() - before.get(), "errors", errors.sum());
     }
 
     private void send(Slice slice, byte[] payload, LongAdder errors) {

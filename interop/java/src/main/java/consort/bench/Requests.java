@@ -8,8 +8,6 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 
-import consort.interop.Json;
-
 /** The load of a map: threads that read or write a key drawn from {@code keys}, and wait for each answer. */
 public final class Requests<K> {
     private final Slice slice;
@@ -38,8 +36,7 @@ public final class Requests<K> {
         Slice.Taken taken = slice.pass(atStart, atEnd);
         Histogram all = new Histogram();
         latencies.forEach(all::add);
-        return Json.object("operations", all.count(), "errors", errors.sum(), "seconds", taken.seconds(),
-            "cpu_s", taken.cpuSeconds(), "latencies", all.counts());
+        return taken.with("operations", all.count(), "errors", errors.sum(), "latencies", all.counts());
     }
 
     private void invoke(Histogram latencies) {

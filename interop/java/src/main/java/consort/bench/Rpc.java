@@ -18,8 +18,6 @@ import org.jgroups.blocks.RpcDispatcher;
 import org.jgroups.tests.perf.PerfUtil;
 import org.jgroups.util.Util;
 
-import consort.interop.Json;
-
 /**
  * Synchronous calls: four of five fetch a value from one other member, the fifth writes one to two others at once.
  * The calls are those that JGroups' UPerf makes, with its compact encoding. The class is public because the dispatcher calls it by reflection.
@@ -77,8 +75,7 @@ public final class Rpc implements Bench.Test {
         Slice.Taken taken = slice.pass(() -> { }, () -> { });
         Histogram all = new Histogram();
         latencies.forEach(all::add);
-        return Json.object("operations", all.count(), "errors", errors.sum(), "seconds", taken.seconds(),
-            "cpu_s", taken.cpuSeconds(), "latencies", all.counts());
+        return taken.with("operations", all.count(), "errors", errors.sum(), "latencies", all.counts());
     }
 
     private void call(Slice slice, List<Address> others, Histogram latencies, LongAdder errors) {

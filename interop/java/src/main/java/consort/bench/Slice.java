@@ -8,10 +8,17 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
-/** A stretch of load as a line asks for it: {@code key=value} words, and the threads that make it. */
+import consort.interop.Json;
+
+/**
+ * A stretch of load as a line asks for it: {@code key=value} words, and the threads that make it. With {@code start_ms}, milliseconds since
+ * 1970, processes that are told the same work and count at the same time: threads that are busy in one would otherwise hold up their
+ * making in another, and what each does alone would count as done at once.
+ */
 public final class Slice {
     /** Before the load counts, while it counts, and after. */
     private static final int STARTING = 0;
@@ -28,8 +35,18 @@ public final class Slice {
     private final boolean oob;
     private final long warmupMillis;
     private final long timeMillis;
-    private final AtomicInteger phase = new AtomicInteger(STARTING);
+    private final CountDownLatch begun = new CountDownLatch(1);
     private final List<Thread> running = new ArrayList<>();
+    private volatile int phase = STARTING;
+    private volatile long countFrom;
+    private volatile long countUntil;
+    private Runnable atStart;
+    private Runnable atEnd;
+    private long startMillis;
+    private long start;
+    private long end;
+    private double cpuBefore;
+    private double cpuAfter;
 
     private Slice(Map<String, String> words) {
         this.words = words;
@@ -71,21 +88,42 @@ public final class Slice {
     }
 
     public boolean isOver() {
-        return phase.get() == OVER;
-    }
-
-    public boolean isCounting() {
-        return phase.get() == COUNTING;
+        return phase == OVER;
     }
 
     /** A call has ended: it counts as an error, or with its time if times count now. */
     public void note(long start, boolean isGood, Histogram latencies, LongAdder errors) {
-        long taken = System.nanoTime() - start;
+        long end = System.nanoTime();
         if (!isGood) {
             errors.increment();
-        } else if (isCounting()) {
-            latencies.record(taken);
+        } else if (phaseAt(end) == COUNTING) {
+            latencies.record(end - start);
         }
+    }
+
+    /**
+     * The phase at this time. Whoever sees first that another one has begun begins it: the thread that waits for it may have to wait for
+     * a CPU, too.
+     */
+    private int phaseAt(long now) {
+        boolean isDue = phase == STARTING ? now >= countFrom : phase == COUNTING && now >= countUntil;
+        if (isDue) {
+            synchronized (this) {
+                if (phase == STARTING) {
+                    cpuBefore = cpuSeconds("self");
+                    startMillis = System.currentTimeMillis();
+                    start = System.nanoTime();
+                    atStart.run();
+                    phase = COUNTING;
+                } else if (phase == COUNTING && now >= countUntil) {
+                    atEnd.run();
+                    phase = OVER;
+                    end = System.nanoTime();
+                    cpuAfter = cpuSeconds("self");
+                }
+            }
+        }
+        return phase;
     }
 
     /** A call has failed: the first few are shown. */
@@ -95,13 +133,21 @@ public final class Slice {
         }
     }
 
-    /** Starts a thread of the load, of the kind that the slice asks for. */
+    /** Starts a thread of the load, of the kind that the slice asks for: it works when all of them are there. */
     public void start(String name, Runnable work) {
         Thread thread;
+        Runnable afterAll = () -> {
+            try {
+                begun.await();
+                work.run();
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        };
         if (virtual) {
-            thread = virtualThread(work);
+            thread = virtualThread(afterAll);
         } else {
-            thread = new Thread(work, name);
+            thread = new Thread(afterAll, name);
             thread.setDaemon(true);
             thread.start();
         }
@@ -117,26 +163,39 @@ public final class Slice {
         }
     }
 
-    /** What a slice took while it counted. */
-    public record Taken(double seconds, double cpuSeconds) {
+    /** What a slice took while it counted, from which time on, in milliseconds since 1970. */
+    public record Taken(long startMillis, double seconds, double cpuSeconds) {
+        /** What an answer says of it. */
+        public Map<String, Object> with(Object... more) {
+            Map<String, Object> answer = Json.object(more);
+            answer.put("start_ms", startMillis);
+            answer.put("seconds", seconds);
+            answer.put("cpu_s", cpuSeconds);
+            return answer;
+        }
     }
 
     /** Lets the threads run through the warm-up, calls what has to be read at either end of the time, and ends them. */
     public Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
-        Thread.sleep(warmupMillis);
-        double cpu = cpuSeconds("self");
-        long start = System.nanoTime();
-        atStart.run();
-        phase.set(COUNTING);
-        Thread.sleep(timeMillis);
-        atEnd.run();
-        phase.set(OVER);
-        double seconds = (System.nanoTime() - start) / 1e9;
-        Taken taken = new Taken(seconds, cpuSeconds("self") - cpu);
+        this.atStart = atStart;
+        this.atEnd = atEnd;
+        long wait = words.containsKey("start_ms") ? Long.parseLong(words.get("start_ms")) - System.currentTimeMillis() : 0;
+        if (wait < 0) {
+            throw new IllegalStateException("it was to start " + -wait + " ms ago: it takes so long to make " + threads + " threads");
+        }
+        // Others may be busy by the time this one gets a CPU again.
+        countFrom = System.nanoTime() + (wait + warmupMillis) * 1_000_000;
+        countUntil = countFrom + timeMillis * 1_000_000;
+        Thread.sleep(wait);
+        begun.countDown();
+        while (phaseAt(System.nanoTime()) != OVER) {
+            long next = phase == STARTING ? countFrom : countUntil;
+            Thread.sleep(Math.max(0, (next - System.nanoTime()) / 1_000_000) + 1);
+        }
         for (Thread thread : running) {
             thread.join(30_000);
         }
-        return taken;
+        return new Taken(startMillis, (end - start) / 1e9, cpuAfter - cpuBefore);
     }
 
     /** CPU time of a process, user and system, in seconds: of this one, {@code self}, or of one by its number. */
