@@ -54,6 +54,34 @@ async fn every_member_walks_through_all_entries_once() {
     close(managers).await;
 }
 
+/// However entries are taken, and one after the other in different ways, each comes once.
+#[tokio::test]
+async fn entries_can_be_looked_at_where_they_lie() {
+    let managers = Cluster::loopback("lie").join_all(["A", "B", "C"]).await;
+    let caches = open(&managers, &CacheConfig::new("c")).await;
+    settled(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
+    fill(&caches, 1_000).await;
+    for kept_every in [usize::MAX, 3] {
+        let mut walk = caches[0].entries().batch(300);
+        let mut found = BTreeSet::new();
+        for nth in 1.. {
+            let number = if nth % kept_every == 0 {
+                let Some(entry) = soon("next", walk.next()).await else { break };
+                u32::from_be_bytes(entry.expect("an entry").1[..].try_into().expect("four bytes"))
+            } else {
+                let Some(entry) = soon("next", walk.next_bytes()).await else { break };
+                let entry = entry.expect("an entry");
+                let number = u32::from_be_bytes(entry.value.try_into().expect("four bytes"));
+                assert_eq!(entry.key, key(number));
+                number
+            };
+            assert!(found.insert(number), "{number} comes twice");
+        }
+        assert_eq!(found.len(), 1_000);
+    }
+    close(managers).await;
+}
+
 /// S004-19: whole answers have the same entries as the stream.
 #[tokio::test]
 async fn answers_can_be_taken_as_a_whole() {

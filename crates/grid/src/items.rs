@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use crate::Version;
 use crate::wire::{FrameError, read_number};
@@ -195,8 +195,8 @@ impl IntoIterator for Items {
 
     fn into_iter(self) -> IntoItems {
         IntoItems(match self.0 {
-            Form::Here(items) => Rest::Here(items.into_iter()),
-            Form::Came { bytes, count } => Rest::Came { rest: bytes, left: count },
+            Form::Here(items) => Rest::Here { items: items.into_iter(), lent: None },
+            Form::Came { bytes, count } => Rest::Came { bytes, at: 0, left: count },
         })
     }
 }
@@ -244,12 +244,12 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// Items one after the other, each with what it takes. From [`Items`].
+/// Items one after the other, each with what it takes, or where it lies. From [`Items`].
 pub struct IntoItems(Rest);
 
 enum Rest {
-    Here(std::vec::IntoIter<Held>),
-    Came { rest: Bytes, left: usize },
+    Here { items: std::vec::IntoIter<Held>, lent: Option<Held> },
+    Came { bytes: Bytes, at: usize, left: usize },
 }
 
 impl Default for IntoItems {
@@ -268,9 +268,24 @@ impl IntoItems {
     /// Those that are still to come, where they lie.
     pub fn rest(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
-            Rest::Here(items) => Refs::Here(items.as_slice().iter()),
-            Rest::Came { rest, left } => Refs::Came { rest, left: *left },
+            Rest::Here { items, .. } => Refs::Here(items.as_slice().iter()),
+            Rest::Came { bytes, at, left } => Refs::Came { rest: &bytes[*at..], left: *left },
         })
+    }
+
+    /// The next one, where it lies.
+    #[inline]
+    pub fn next_ref(&mut self) -> Option<ItemRef<'_>> {
+        match &mut self.0 {
+            Rest::Here { items, lent } => {
+                *lent = items.next();
+                lent.as_ref().map(Held::as_ref)
+            }
+            Rest::Came { bytes, at, left } => {
+                let Parts { key, value, version, .. } = next_parts(bytes, at, left)?;
+                Some(ItemRef { key: &bytes[key.0..key.1], value: &bytes[value.0..value.1], version })
+            }
+        }
     }
 }
 
@@ -280,12 +295,10 @@ impl Iterator for IntoItems {
     #[inline]
     fn next(&mut self) -> Option<Item> {
         match &mut self.0 {
-            Rest::Here(items) => items.next().map(Held::into_item),
-            Rest::Came { rest, left } => {
-                *left = left.checked_sub(1)?;
-                let Parts { key, value, version, length } = Parts::read(&mut &rest[..]).ok()?;
-                let (key, value) = (rest.slice(key.0..key.1), rest.slice(value.0..value.1));
-                rest.advance(length);
+            Rest::Here { items, .. } => items.next().map(Held::into_item),
+            Rest::Came { bytes, at, left } => {
+                let Parts { key, value, version, .. } = next_parts(bytes, at, left)?;
+                let (key, value) = (bytes.slice(key.0..key.1), bytes.slice(value.0..value.1));
                 Some(Item { key, value, version })
             }
         }
@@ -294,6 +307,17 @@ impl Iterator for IntoItems {
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.rest().size_hint()
     }
+}
+
+/// Where in the bytes the parts of the next item are, which is taken.
+#[inline]
+fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
+    *left = left.checked_sub(1)?;
+    let from = *at;
+    let parts = Parts::read(&mut &bytes[from..]).ok()?;
+    *at += parts.length;
+    let whole = |(begin, end)| (from + begin, from + end);
+    Some(Parts { key: whole(parts.key), value: whole(parts.value), ..parts })
 }
 
 impl ExactSizeIterator for IntoItems {}
@@ -383,7 +407,11 @@ mod tests {
             assert!(
                 taken.rest().zip(1..).all(|(lies, n)| lies.key == item(n).key && lies.value == item(n).value)
             );
-            assert_eq!(taken.collect::<Vec<_>>(), (1..7).map(item).collect::<Vec<_>>());
+            assert_eq!(taken.next_ref().map(ItemRef::to_item), Some(item(1)));
+            assert_eq!((taken.next(), taken.len()), (Some(item(2)), 4));
+            assert_eq!(taken.next_ref().map(ItemRef::to_item), Some(item(3)));
+            assert_eq!(taken.by_ref().collect::<Vec<_>>(), (4..7).map(item).collect::<Vec<_>>());
+            assert_eq!(taken.next_ref(), None);
         }
         let [here, came] = forms(7);
         assert_eq!(here, came);

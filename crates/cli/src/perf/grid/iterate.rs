@@ -21,7 +21,7 @@ use crate::join::Join;
     mut_arg("cluster", |cluster| cluster.default_value("default")),
     after_help = "Examples:\n  \
     consort iterate --ways parallel,sequential,at-most-once \\\n    \
-    --takes entries,answers\n  \
+    --takes entries,bytes,answers\n  \
     consort iterate --members 6 --readers 4 --entries 10000,100000 \\\n    \
     --sizes 100,1000 --batches 128,512,5120\n\n\
     The exit code is 1 if an entry is missing or comes more than once."

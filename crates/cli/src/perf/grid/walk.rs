@@ -26,8 +26,10 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Take {
-    /// Entry by entry.
+    /// Entry by entry, to be kept.
     Entries,
+    /// Entry by entry, where it lies.
+    Bytes,
     /// An answer of a member at a time.
     Answers,
 }
@@ -96,6 +98,12 @@ impl Walking {
             Take::Entries => {
                 while let Some(entry) = walk.next().await {
                     walked.bytes += entry?.1.len() as u64;
+                    walked.entries += 1;
+                }
+            }
+            Take::Bytes => {
+                while let Some(entry) = walk.next_bytes().await {
+                    walked.bytes += entry?.value.len() as u64;
                     walked.entries += 1;
                 }
             }
