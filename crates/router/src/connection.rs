@@ -47,7 +47,15 @@ pub(crate) async fn serve(
         tracing::debug!(%error, "a host that is gone without a word is not noticed");
     }
     let (input, output) = stream.into_split();
-    let writing = write(output, client, shared, outgoing);
+    let writing = async {
+        let mut outgoing = outgoing;
+        let written = write(output, client, shared, &mut outgoing).await;
+        outgoing.close();
+        while let Ok(unwritten) = outgoing.try_recv() {
+            shared.written(client, cost(&unwritten));
+        }
+        written
+    };
     let reading = async {
         tokio::select! {
             ended = read(input, client, shared) => {
@@ -102,7 +110,7 @@ async fn write(
     mut output: OwnedWriteHalf,
     client: Client,
     shared: &Shared,
-    mut outgoing: mpsc::UnboundedReceiver<Bytes>,
+    outgoing: &mut mpsc::UnboundedReceiver<Bytes>,
 ) -> io::Result<()> {
     let mut bytes = BytesMut::new();
     while let Some(mut frame) = outgoing.recv().await {
@@ -116,9 +124,10 @@ async fn write(
             let Ok(next) = outgoing.try_recv() else { break };
             frame = next;
         }
-        output.write_all(&bytes).await?;
+        let is_written = output.write_all(&bytes).await;
         bytes.clear();
         shared.written(client, written);
+        is_written?;
     }
     output.write_all(&CLOSE_WORD).await?;
     output.shutdown().await

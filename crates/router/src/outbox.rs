@@ -9,11 +9,15 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// With more bytes that wait for a client, nothing more is read from those who have sent it some.
-const WAITING_BYTES_WANTED: usize = 8 * 1024 * 1024;
+/// With more bytes that wait for a client, nothing more is read from those who have sent it some: more than a client reads
+/// while they are told to go on.
+const WAITING_BYTES_WANTED: usize = 1024 * 1024;
 
 /// Bytes that may wait for a client. What is above the wanted is one frame of each who sends at the time.
-const WAITING_BYTES_MAX: usize = 4 * WAITING_BYTES_WANTED;
+const WAITING_BYTES_MAX: usize = 8 * WAITING_BYTES_WANTED;
+
+/// Bytes that may wait for all clients together: if many do not read, none makes the router take the host's memory.
+pub(crate) const WAITING_ALL_MAX: usize = 512 * 1024 * 1024;
 
 /// What a frame takes beside its bytes while it waits.
 const FRAME_COST: usize = 128;
@@ -43,6 +47,11 @@ impl Outbox {
         let (frames, outgoing) = mpsc::unbounded_channel();
         let waiting = Waiting { bytes: 0, read_at: Instant::now(), is_stalled: false };
         (Self { frames, waiting: watch::Sender::new(waiting) }, outgoing)
+    }
+
+    /// Whether nobody reads any more what is put into it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.frames.is_closed()
     }
 
     /// Takes a frame if there is room for it. Returns whether there was.

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection;
-use crate::outbox::{Outbox, Room};
+use crate::outbox::{Outbox, Room, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
 /// Connections at a time; of more, those that come are turned away. A member has one.
@@ -77,6 +77,8 @@ pub(crate) struct Shared {
 struct State {
     routes: Routes,
     outboxes: HashMap<Client, Outbox>,
+    /// What waits in all outboxes, and of clients that are forgotten for their last words.
+    waiting: usize,
     /// Where deliveries gather while a frame is routed.
     deliveries: Vec<Delivery>,
     /// Frames for clients that do not read.
@@ -95,6 +97,7 @@ impl Router {
         let state = State {
             routes: Routes::new(config.tells_ends),
             outboxes: HashMap::new(),
+            waiting: 0,
             deliveries: Vec::new(),
             dropped: 0,
         };
@@ -217,9 +220,11 @@ impl Shared {
         Ok(())
     }
 
-    /// The client has read frames of this cost.
+    /// The client has read frames of this cost, or they wait for nobody any more.
     pub(crate) fn written(&self, client: Client, cost: usize) {
-        if let Some(outbox) = self.state().outboxes.get_mut(&client) {
+        let mut state = self.state();
+        state.waiting = state.waiting.saturating_sub(cost);
+        if let Some(outbox) = state.outboxes.get_mut(&client) {
             outbox.written(cost);
         }
     }
@@ -241,8 +246,13 @@ impl State {
     fn deliver(&mut self) -> Vec<Room> {
         let mut rooms = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
-            let Some(outbox) = self.outboxes.get_mut(&to) else { continue };
-            if !outbox.push(frame) {
+            let Some(outbox) = self.outboxes.get_mut(&to).filter(|outbox| !outbox.is_gone()) else {
+                continue;
+            };
+            let cost = cost(&frame);
+            if self.waiting + cost <= WAITING_ALL_MAX && outbox.push(frame) {
+                self.waiting += cost;
+            } else {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
                     tracing::warn!(all = self.dropped, "dropped: frames for clients that do not read");
