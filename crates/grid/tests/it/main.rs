@@ -22,6 +22,7 @@ mod restart;
 #[cfg(feature = "planted")]
 mod scenarios;
 mod seeds;
+mod silent_writes;
 mod swarm;
 mod versions;
 mod votes;
