@@ -280,3 +280,22 @@ fn a_script_gets_one_line() {
         assert!(json["get_us"]["p99.9"].is_number() && json["put_us"]["p50"].is_number(), "{line}");
     });
 }
+
+/// A member of a grid dies under load, and nothing is lost.
+#[test]
+fn the_demo_of_the_grid_loses_nothing() {
+    in_own_network("the_demo_of_the_grid_loses_nothing", async {
+        let mut demo = Tool::consort(&["demo", "--grid", "--time=1"]);
+        demo.wait_for(&["They share a cache of 100,000 keys"]);
+        demo.wait_for(&["second 1:", "requests/s"]);
+        demo.wait_for(&["Throughput:"]);
+        demo.wait_for(&["kill -9 of member D"]);
+        demo.wait_for(&["the others know"]);
+        demo.wait_for(&["2 owners of each key again"]);
+        demo.wait_for(&["100,000 keys: each has 2 equal copies"]);
+        demo.wait_for(&["while segments move"]);
+        demo.wait_for(&["after, three members"]);
+        demo.wait_for(&["0 operations have failed"]);
+        demo.wait_for_end();
+    });
+}

@@ -1,5 +1,7 @@
 //! `consort demo`: what a newcomer sees first.
 
+mod members;
+mod rates;
 mod servers;
 mod watch;
 
@@ -11,7 +13,7 @@ use clap::Args;
 use consort_measure::grouped;
 
 use self::servers::Servers;
-use self::watch::{HEAD, Rates, Watch};
+use self::watch::{HEAD, Watch};
 use crate::ending::Signals;
 use crate::join::Join;
 use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
@@ -24,7 +26,8 @@ use crate::perf::progress::every_second;
     mut_arg("cluster", |cluster| cluster.default_value("demo")),
     after_help = "Examples:\n  \
     consort demo\n  \
-    consort demo --config udp.xml --time 2\n\n\
+    consort demo --config udp.xml --time 2\n  \
+    consort demo --grid\n\n\
     Servers listen on 11222, 11223 and 11224 of 127.0.0.1, or on other ports where\n\
     these are taken. The exit code is 1 if a key was lost, or if something has\n\
     failed that no death explains."
@@ -35,6 +38,10 @@ pub(crate) struct Demo {
     /// Seconds of the test before a server is killed, and again of the one meanwhile, before and after that.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     time: f64,
+    /// Shows four members of a grid without servers, as they are inside of programs: what a death moves, segment by
+    /// segment, and every copy of every key afterwards. They end with it.
+    #[arg(long)]
+    grid: bool,
 }
 
 const SERVERS: usize = 3;
@@ -50,6 +57,14 @@ const MOVING_MAX: Duration = Duration::from_secs(60);
 impl Demo {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
+        if self.grid {
+            let settings = self.settings();
+            let is_good = tokio::select! {
+                is_good = members::show(&self.join, &settings) => is_good?,
+                signal = signals.next() => anyhow::bail!("{signal}: the members end"),
+            };
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         println!("Starting {SERVERS} servers on this host ({}), a process each.", self.join.config);
         let mut servers = tokio::select! {
             started = Servers::start(&self.join, SERVERS) => started?,
@@ -84,10 +99,13 @@ impl Demo {
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
+    fn settings(&self) -> Settings {
+        Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) }
+    }
+
     /// Everything until they only serve. Whether all has gone well.
     async fn show(&self, servers: &mut Servers) -> anyhow::Result<bool> {
-        let settings =
-            Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) };
+        let settings = self.settings();
         let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
         println!("Hot Rod on {}, cluster {}.", at.join(", "), self.join.cluster);
         let clients = Clients::connect(&at.join(","), 1, 1, OWNERS).await?;
@@ -102,10 +120,10 @@ impl Demo {
         println!("\nA client with {} invokers, 80 % reads:", settings.threads);
         let calm = quiet(&clients, &settings).await?;
         println!("\nOnce more, and a server dies on the way:");
-        let (rates, storm) = with_a_death(servers, &clients, &settings).await?;
+        let (table, storm) = with_a_death(servers, &clients, &settings).await?;
         let found = clients.count(settings.keys).await?;
         println!("\n{} of {} keys are there.", grouped(found.into()), grouped(settings.keys.into()));
-        print!("\n{}", rates.table());
+        print!("\n{table}");
         let uncertain: u64 = storm.iter().map(|own| own.uncertain).sum();
         let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
         let failed = failed(&calm) + failed(&storm) - uncertain;
@@ -138,12 +156,12 @@ async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Fig
     Ok(figures)
 }
 
-/// The test under which a server dies. Returns the rates, and what the client has measured.
+/// The test under which a server dies. Returns the rates as a table, and what the client has measured.
 async fn with_a_death(
     servers: &mut Servers,
     clients: &Clients,
     settings: &Settings,
-) -> anyhow::Result<(Rates, Vec<Figures>)> {
+) -> anyhow::Result<(String, Vec<Figures>)> {
     let own = Duration::from_secs_f64(settings.time);
     // As long as it takes: it is ended.
     let settings =
@@ -168,9 +186,13 @@ async fn with_a_death(
     while again.elapsed() < own {
         watch.row(CALM, usable).await;
     }
-    let rates = Rates { before, unnoticed, after: watch.lap() };
+    let table = rates::table(&[
+        ("before, three servers", before),
+        ("dead, and the others do not know", unnoticed),
+        ("after, two servers", watch.lap()),
+    ]);
     running.end();
-    Ok((rates, running.figures().await.context("the test")?))
+    Ok((table, running.figures().await.context("the test")?))
 }
 
 /// How to go on.

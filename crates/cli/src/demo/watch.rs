@@ -1,9 +1,10 @@
-//! What clients do in the course of a test, line by line, and how much it was at which time.
+//! What clients do in the course of a test, line by line.
 
 use std::time::{Duration, Instant};
 
 use consort_measure::grouped;
 
+use super::rates::Lap;
 use crate::perf::grid::{Done, Running};
 
 pub(super) const HEAD: &str = "   time  servers  requests/s  failed  undecided";
@@ -15,13 +16,6 @@ pub(super) struct Watch<'a> {
     at: Instant,
     done: Done,
     lap: Lap,
-}
-
-/// Operations in a time.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Lap {
-    requests: u64,
-    seconds: f64,
 }
 
 impl<'a> Watch<'a> {
@@ -39,8 +33,7 @@ impl<'a> Watch<'a> {
         let failed = done.failed.saturating_sub(self.done.failed);
         let undecided = done.undecided.saturating_sub(self.done.undecided);
         (self.at, self.done) = (now, done);
-        self.lap.requests += requests;
-        self.lap.seconds += seconds;
+        self.lap.add(requests, seconds);
         let rate = requests as f64 / seconds;
         println!(
             "{:>5.1} s {:>8} {:>11} {failed:>7} {undecided:>10}",
@@ -54,31 +47,5 @@ impl<'a> Watch<'a> {
     /// What was done since the last lap.
     pub(super) fn lap(&mut self) -> Lap {
         std::mem::take(&mut self.lap)
-    }
-}
-
-/// What the death has done to the rate.
-#[derive(Default)]
-pub(super) struct Rates {
-    pub(super) before: Lap,
-    /// From the kill until the others serve what it has served.
-    pub(super) unnoticed: Lap,
-    pub(super) after: Lap,
-}
-
-impl Lap {
-    /// Operations per second.
-    pub(super) fn rate(&self) -> f64 {
-        if self.seconds > 0.0 { self.requests as f64 / self.seconds } else { 0.0 }
-    }
-}
-
-impl Rates {
-    pub(super) fn table(&self) -> String {
-        let row = |name, lap: &Lap| format!("{name:<38}{:>12}{:>10.1}\n", grouped(lap.rate()), lap.seconds);
-        format!("{:<38}{:>12}{:>10}\n", "", "requests/s", "seconds")
-            + &row("before, three servers", &self.before)
-            + &row("dead, and the others do not know", &self.unnoticed)
-            + &row("after, two servers", &self.after)
     }
 }

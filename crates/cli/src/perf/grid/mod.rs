@@ -23,7 +23,8 @@ use std::time::Instant;
 use clap::Args;
 use consort_measure::grouped;
 
-use self::control::State;
+pub(crate) use self::control::State;
+
 pub(crate) use self::figures::{Figures, Total};
 pub(crate) use self::hotrod::{Clients, Running};
 pub(crate) use self::iterate::Iterate;

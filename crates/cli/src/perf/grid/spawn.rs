@@ -201,6 +201,19 @@ impl Grid {
         Ok(name)
     }
 
+    /// Kills the last one as `kill -9` does. Returns its name.
+    pub(crate) fn kill_last(&mut self) -> anyhow::Result<String> {
+        let mut last = self.others.0.pop().context("a member to kill")?;
+        last.kill()?;
+        last.wait()?;
+        self.names.pop().context("its name")
+    }
+
+    /// Waits until nothing moves any more.
+    pub(crate) async fn settled(&self) -> anyhow::Result<()> {
+        self.settle(self.members()).await
+    }
+
     /// Looks at all copies of all keys.
     pub(crate) async fn validate(&self, keys: u32, owners: u16) -> anyhow::Result<Verdict> {
         let all: Vec<Copies> = order_all(&self.control, &Order::Copies(keys), POPULATE_TIME_MAX).await?;

@@ -1,0 +1,199 @@
+//! Members of a grid, without servers: measured, and one of them killed while segments are watched on their way.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use consort_measure::grouped;
+
+use super::rates::{self, Lap};
+use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};
+use crate::join::Join;
+use crate::perf::grid::{Figures, Grid, Settings, State, Test, Total, bytes};
+
+const MEMBERS: usize = 4;
+
+/// How often members are looked at while segments move, which they may have done soon.
+const MOVING: Duration = Duration::from_millis(20);
+
+/// How often a line is told while nothing has changed but the rate.
+const UNCHANGED: Duration = Duration::from_millis(250);
+
+const HEAD: &str = "   time  members  requests/s    copies  segments left   MB left";
+
+/// Everything, from the start to the end of the members. Whether all has gone well.
+pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
+    println!("Starting {MEMBERS} members on this host ({}), a process each.", join.config);
+    let mut grid = Grid::start(join, MEMBERS, OWNERS, settings).await?;
+    let begin = Instant::now();
+    grid.populate(settings).await?;
+    println!(
+        "They share a cache of {} keys of {}, with {OWNERS} owners of each: put in {:.1} s.",
+        grouped(settings.keys.into()),
+        bytes(settings.size as f64),
+        begin.elapsed().as_secs_f64()
+    );
+    println!("\n{} invokers in each, {:.0} % reads:", settings.threads, settings.read_percentage * 100.0);
+    let calm = quiet(&grid, settings).await?;
+    println!("\nOnce more, and a member dies on the way:");
+    let (table, storm) = with_a_death(&mut grid, settings).await?;
+    grid.settled().await?;
+    let verdict = grid.validate(settings.keys, OWNERS).await?;
+    println!("\n{}.", verdict.text(grid.wanted(OWNERS)));
+    print!("\n{table}");
+    grid.close().await;
+    let failed: u64 = calm.iter().chain(&storm).map(|own| own.errors + own.missing).sum();
+    println!("\n{} operations have failed.", grouped(failed as f64));
+    Ok(failed == 0 && verdict.is_good() && calm.len() == MEMBERS && storm.len() == MEMBERS - 1)
+}
+
+/// The test without disturbance, with what comes of it.
+async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
+    let running =
+        tokio::spawn(grid.run(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 }));
+    // Meanwhile nothing is counted.
+    tokio::time::sleep(WARM_UP).await;
+    let mut watch = Watch::new(&grid.look().await?);
+    let mut second = 0;
+    while !running.is_finished() {
+        tokio::time::sleep(CALM).await;
+        watch.count(&grid.look().await?);
+        second += 1;
+        println!("  second {second}: {:>9} requests/s", grouped(watch.lap().rate()));
+    }
+    let figures = running.await.context("the test")??;
+    println!();
+    figures.iter().for_each(|own| println!("{own}"));
+    print!("\n{}", Total::of(&figures).text(settings, "members"));
+    Ok(figures)
+}
+
+/// The test under which a member dies. Returns the rates as a table, and what the others have measured.
+async fn with_a_death(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(String, Vec<Figures>)> {
+    let own = Duration::from_secs_f64(settings.time);
+    // As long as it takes: it is ended.
+    let longest = settings.time * 2.0 + MOVING_MAX.as_secs_f64() * 2.0;
+    let test = Test { settings: Settings { time: longest, ..settings.clone() }, warmup_ms: 0 };
+    let running = tokio::spawn(grid.run(&test));
+    let mut watch = Watch::new(&grid.look().await?);
+    println!("{HEAD}");
+    while watch.begin.elapsed() < own {
+        watch.look(grid, CALM).await?;
+    }
+    let before = watch.lap();
+    let name = grid.kill_last()?;
+    let killed = Instant::now();
+    println!("  kill -9 of member {name}");
+    let mut unnoticed = None;
+    loop {
+        let states = watch.look(grid, MOVING).await?;
+        if unnoticed.is_none() && states.iter().any(|state| state.members == grid.members()) {
+            unnoticed = Some(watch.lap());
+            println!("  the others know, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+        }
+        if states.len() == grid.members() && states.iter().all(|state| is_whole(state, grid.members())) {
+            break;
+        }
+        anyhow::ensure!(killed.elapsed() < MOVING_MAX, "segments still move {MOVING_MAX:?} after the kill");
+    }
+    let moving = watch.lap();
+    println!("  {OWNERS} owners of each key again, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+    let again = Instant::now();
+    while again.elapsed() < own {
+        watch.look(grid, CALM).await?;
+    }
+    let table = rates::table(&[
+        ("before, four members", before),
+        ("dead, and the others do not know", unnoticed.unwrap_or_default()),
+        ("while segments move", moving),
+        ("after, three members", watch.lap()),
+    ]);
+    grid.end_run().await?;
+    Ok((table, running.await.context("the test")??))
+}
+
+/// Whether a member knows of the others only, and waits for nothing.
+fn is_whole(state: &State, members: usize) -> bool {
+    state.members == members && state.is_stable && state.segments_left == 0
+}
+
+/// What a line tells besides the rate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Moved {
+    members: usize,
+    copies: u64,
+    segments_left: usize,
+    bytes_left: u64,
+}
+
+impl Moved {
+    fn of(states: &[State]) -> Self {
+        Self {
+            members: states.iter().map(|state| state.members).min().unwrap_or(0),
+            copies: states.iter().map(|state| state.copies).sum(),
+            segments_left: states.iter().map(|state| state.segments_left).sum(),
+            bytes_left: states.iter().map(|state| state.bytes_left).sum(),
+        }
+    }
+}
+
+/// How far the members were when they were looked at last.
+struct Watch {
+    begin: Instant,
+    at: Instant,
+    /// Operations of each.
+    done: BTreeMap<String, u64>,
+    /// Since the last line.
+    untold: Lap,
+    told: Option<Moved>,
+    lap: Lap,
+}
+
+impl Watch {
+    fn new(states: &[State]) -> Self {
+        let now = Instant::now();
+        let done = states.iter().map(|state| (state.name.clone(), state.operations())).collect();
+        Self { begin: now, at: now, done, untold: Lap::default(), told: None, lap: Lap::default() }
+    }
+
+    /// Counts what was done since the last look, by those who were there and still are.
+    fn count(&mut self, states: &[State]) {
+        let now = Instant::now();
+        let mut requests = 0;
+        for state in states {
+            let count = state.operations();
+            // Another test counts from nothing.
+            requests += count.saturating_sub(self.done.insert(state.name.clone(), count).unwrap_or(count));
+        }
+        let seconds = (now - self.at).as_secs_f64();
+        self.at = now;
+        self.lap.add(requests, seconds);
+        self.untold.add(requests, seconds);
+    }
+
+    /// Looks at the members after a while, with a line if something has changed or the last one is old.
+    async fn look(&mut self, grid: &Grid, after: Duration) -> anyhow::Result<Vec<State>> {
+        tokio::time::sleep(after).await;
+        let states = grid.look().await?;
+        self.count(&states);
+        let moved = Moved::of(&states);
+        if self.told != Some(moved) || self.untold.seconds() >= UNCHANGED.as_secs_f64() {
+            self.told = Some(moved);
+            println!(
+                "{:>5.1} s {:>8} {:>11} {:>9} {:>14} {:>9.1}",
+                self.begin.elapsed().as_secs_f64(),
+                moved.members,
+                grouped(std::mem::take(&mut self.untold).rate()),
+                grouped(moved.copies as f64),
+                moved.segments_left,
+                moved.bytes_left as f64 / 1e6
+            );
+        }
+        Ok(states)
+    }
+
+    /// What was done since the last lap.
+    fn lap(&mut self) -> Lap {
+        std::mem::take(&mut self.lap)
+    }
+}
