@@ -80,11 +80,8 @@ pub(crate) struct JavaCluster {
 /// Longer than JGroups' own limits for joining and for a call.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// From a line to the load, for each member: what it takes to make a hundred threads, on two CPUs, and more.
-const START_AFTER: Duration = Duration::from_millis(150);
-
-/// Rates of members that have not counted at the same time are not to be added: each may have had the machine for itself.
-const TOGETHER_MIN: f64 = 0.95;
+/// From a line to the load, for each member: what it takes a cold JVM to make a hundred threads, on two CPUs.
+const START_AFTER: Duration = Duration::from_millis(300);
 
 impl JavaCluster {
     /// Starts a cluster that makes calls (`rpc`) or multicasts, and waits until it is complete.
@@ -130,8 +127,8 @@ impl JavaCluster {
         self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
-    /// One run of load on all members at once: a time is set for all, since threads that work in one would hold up the
-    /// making of those of another.
+    /// One run of load on all members at once: a time is set for all, since busy threads of one would hold up those of
+    /// another, and each would count while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
         let start = SystemTime::now() + START_AFTER * self.members.len() as u32;
         let start = start.duration_since(UNIX_EPOCH)?.as_millis();
@@ -139,7 +136,6 @@ impl JavaCluster {
             member.say(&format!("{slice} start_ms={start}"))?;
         }
         let mut latencies = histogram();
-        let mut times = Vec::new();
         let (mut rate, mut operations, mut cpu, mut errors) = (0.0, 0.0, 0.0, 0);
         for member in &mut self.members {
             let answer = member.answer()?;
@@ -149,9 +145,7 @@ impl JavaCluster {
                     .with_context(|| format!("no {name} in an answer of {}", member.log.display()))
             };
             let own = number("operations")?;
-            let (start, seconds) = (number("start_ms")? / 1_000.0, number("seconds")?);
-            times.push((start, start + seconds));
-            rate += own / seconds;
+            rate += own / number("seconds")?;
             operations += own;
             cpu += number("cpu_s")?;
             errors += number("errors")? as u64;
@@ -159,10 +153,6 @@ impl JavaCluster {
         }
         if operations == 0.0 {
             bail!("JVMs did nothing, {}", self.members[0].log.display());
-        }
-        let together = together(&times);
-        if together < TOGETHER_MIN {
-            bail!("JVMs counted at the same time for {:.0} % of the time only", together * 100.0);
         }
         Ok(Sample {
             rate: rate / self.members.len() as f64,
@@ -172,14 +162,6 @@ impl JavaCluster {
             errors,
         })
     }
-}
-
-/// The part of the time from the first start to the last end that all have counted.
-fn together(times: &[(f64, f64)]) -> f64 {
-    let (starts, ends): (Vec<f64>, Vec<f64>) = times.iter().copied().unzip();
-    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = |times: &[f64]| times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (least(&ends) - most(&starts)) / (most(&ends) - least(&starts))
 }
 
 /// Latencies from 100 ns to a minute with three digits.
@@ -306,14 +288,7 @@ impl Jvm {
 
 #[cfg(test)]
 mod tests {
-    use super::{feature, together};
-
-    #[test]
-    fn counting_together_is_the_part_that_all_have_counted() {
-        assert_eq!(together(&[(10.0, 13.0), (10.0, 13.0)]), 1.0);
-        assert_eq!(together(&[(10.0, 13.0), (11.0, 14.0)]), 0.5);
-        assert!(together(&[(10.0, 11.0), (12.0, 13.0)]) < 0.0);
-    }
+    use super::feature;
 
     #[test]
     fn a_jdk_says_its_release() {

@@ -33,7 +33,7 @@ public final class Requests<K> {
             latencies.add(own);
             slice.start("invoker-" + nth, () -> invoke(own));
         }
-        Slice.Taken taken = slice.pass(atStart, atEnd);
+        Slice.Taken taken = slice.passOfCalls(atStart, atEnd);
         Histogram all = new Histogram();
         latencies.forEach(all::add);
         return taken.with("operations", all.count(), "errors", errors.sum(), "latencies", all.counts());

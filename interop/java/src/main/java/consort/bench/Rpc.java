@@ -72,7 +72,7 @@ public final class Rpc implements Bench.Test {
             latencies.add(own);
             slice.start("caller-" + nth, () -> call(slice, others, own, errors));
         }
-        Slice.Taken taken = slice.pass(() -> { }, () -> { });
+        Slice.Taken taken = slice.passOfCalls(() -> { }, () -> { });
         Histogram all = new Histogram();
         latencies.forEach(all::add);
         return taken.with("operations", all.count(), "errors", errors.sum(), "latencies", all.counts());

@@ -42,7 +42,6 @@ public final class Slice {
     private volatile long countUntil;
     private Runnable atStart;
     private Runnable atEnd;
-    private long startMillis;
     private long start;
     private long end;
     private double cpuBefore;
@@ -91,12 +90,13 @@ public final class Slice {
         return phase == OVER;
     }
 
-    /** A call has ended: it counts as an error, or with its time if times count now. */
+    /** A call has ended: it counts as an error, or with its time if it has ended in the time that counts. */
     public void note(long start, boolean isGood, Histogram latencies, LongAdder errors) {
         long end = System.nanoTime();
+        phaseAt(end);
         if (!isGood) {
             errors.increment();
-        } else if (phaseAt(end) == COUNTING) {
+        } else if (end >= countFrom && end < countUntil) {
             latencies.record(end - start);
         }
     }
@@ -111,15 +111,14 @@ public final class Slice {
             synchronized (this) {
                 if (phase == STARTING) {
                     cpuBefore = cpuSeconds("self");
-                    startMillis = System.currentTimeMillis();
                     start = System.nanoTime();
                     atStart.run();
                     phase = COUNTING;
                 } else if (phase == COUNTING && now >= countUntil) {
                     atEnd.run();
-                    phase = OVER;
                     end = System.nanoTime();
                     cpuAfter = cpuSeconds("self");
+                    phase = OVER;
                 }
             }
         }
@@ -163,30 +162,41 @@ public final class Slice {
         }
     }
 
-    /** What a slice took while it counted, from which time on, in milliseconds since 1970. */
-    public record Taken(long startMillis, double seconds, double cpuSeconds) {
+    /** What a slice took while it counted, and how long that was. */
+    public record Taken(double seconds, double cpuSeconds) {
         /** What an answer says of it. */
         public Map<String, Object> with(Object... more) {
             Map<String, Object> answer = Json.object(more);
-            answer.put("start_ms", startMillis);
             answer.put("seconds", seconds);
             answer.put("cpu_s", cpuSeconds);
             return answer;
         }
+
+        /** The same of the time in which calls count, where it was looked at a little later at either end. */
+        Taken of(double counted) {
+            return new Taken(counted, cpuSeconds * counted / seconds);
+        }
+    }
+
+    /** The same for calls that are noted one by one. */
+    public Taken passOfCalls(Runnable atStart, Runnable atEnd) throws Exception {
+        return pass(atStart, atEnd).of(timeMillis / 1e3);
     }
 
     /** Lets the threads run through the warm-up, calls what has to be read at either end of the time, and ends them. */
     public Taken pass(Runnable atStart, Runnable atEnd) throws Exception {
         this.atStart = atStart;
         this.atEnd = atEnd;
-        long wait = words.containsKey("start_ms") ? Long.parseLong(words.get("start_ms")) - System.currentTimeMillis() : 0;
-        if (wait < 0) {
-            throw new IllegalStateException("it was to start " + -wait + " ms ago: it takes so long to make " + threads + " threads");
+        long now = System.currentTimeMillis();
+        long wait = words.containsKey("start_ms") ? Long.parseLong(words.get("start_ms")) - now : 0;
+        // What this is late, or others are busy when this one gets a CPU again, the warm-up is shorter.
+        if (wait + warmupMillis < 0) {
+            throw new IllegalStateException("it was to count " + -(wait + warmupMillis) + " ms ago: it takes so long to make "
+                + threads + " threads");
         }
-        // Others may be busy by the time this one gets a CPU again.
         countFrom = System.nanoTime() + (wait + warmupMillis) * 1_000_000;
         countUntil = countFrom + timeMillis * 1_000_000;
-        Thread.sleep(wait);
+        Thread.sleep(Math.max(0, wait));
         begun.countDown();
         while (phaseAt(System.nanoTime()) != OVER) {
             long next = phase == STARTING ? countFrom : countUntil;
@@ -195,7 +205,7 @@ public final class Slice {
         for (Thread thread : running) {
             thread.join(30_000);
         }
-        return new Taken(startMillis, (end - start) / 1e9, cpuAfter - cpuBefore);
+        return new Taken((end - start) / 1e9, cpuAfter - cpuBefore);
     }
 
     /** CPU time of a process, user and system, in seconds: of this one, {@code self}, or of one by its number. */
