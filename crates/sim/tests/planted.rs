@@ -90,15 +90,13 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LossNotConfirmed => 130,
-        GridPlanted::SettledNotAsked => 1_195,
+        GridPlanted::LossNotConfirmed => 2_785,
+        GridPlanted::SettledNotAsked => 955,
         GridPlanted::PolicyIgnored => 1_265,
         GridPlanted::LateCallTaken => 350,
         GridPlanted::ReadAfterSurrender => 365,
         GridPlanted::PhaseTooEarly => 245,
-        GridPlanted::AwayAdopted => 675,
-        GridPlanted::HeldForgotten => 140,
-        GridPlanted::HandoverNotAwaited => 45,
+        GridPlanted::AwayAdopted => 240,
         GridPlanted::MarksNotAwaited => 145,
         GridPlanted::BallotsForgotten => 3_630,
         GridPlanted::AbsentCounted => 110,

@@ -329,15 +329,13 @@ impl Cache {
                 iteration.failed = Some(error.into());
                 return;
             }
-            let owners = super::caller::present(topology, readers.owners(segment));
-            // Whoever has fewest to give so far: lanes of one length bring more at the same time.
-            let load =
-                |owner: &&Address| (*owner != &cx.local).then(|| of.get(*owner).map_or(0, VecDeque::len));
-            let Some(giver) = owners.min_by_key(load) else {
+            let mut owners = super::caller::present(topology, readers.owners(segment)).peekable();
+            let Some(first) = owners.peek().copied() else {
                 // Nobody has it: what was in it is lost, or there never was anything.
                 empty.push(segment);
                 continue;
             };
+            let giver = if owners.any(|owner| *owner == cx.local) { &cx.local } else { first };
             of.entry(giver.clone()).or_default().push_back(segment);
         }
         for segment in empty {
