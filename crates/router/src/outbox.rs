@@ -24,6 +24,7 @@ const FRAME_COST: usize = 128;
 
 /// What waits for a client.
 pub(crate) struct Outbox {
+    /// As many as [`Outbox::push`] admits by their bytes.
     frames: mpsc::UnboundedSender<Bytes>,
     waiting: watch::Sender<Waiting>,
 }
