@@ -18,7 +18,9 @@ use crate::command::{Body, Call, Command, ToCoordinator};
 use crate::past::Past;
 use crate::planted::Planted;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
-use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology};
+use crate::{
+    CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
+};
 
 /// Commands that may wait for a topology. It comes within a round trip; what does not fit is sent again by its caller.
 const DEFERRED_MAX: usize = 65_536;
@@ -76,6 +78,9 @@ pub(crate) struct SegmentState {
     pub(crate) missing: Vec<Address>,
     /// Calls that wait for them.
     pub(crate) parked: Vec<(Address, Call)>,
+    /// Where its cluster has begun again, until all that its first owner has is here: older than whatever was written since, and
+    /// newer than what was here before.
+    pub(crate) begun_again: Option<Version>,
     /// As the primary: who has not told yet when it gave entries last that it gives no more.
     pub(crate) uses_awaited: Awaited,
 }

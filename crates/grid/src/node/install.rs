@@ -9,7 +9,7 @@ use super::records::ORPHANED;
 use crate::command::{OperationId, ToCoordinator};
 use crate::planted::Planted;
 use crate::topology::{Membership, Phase, Topology};
-use crate::{Segment, SegmentState as ContainerState};
+use crate::{Segment, SegmentState as ContainerState, Version};
 
 impl Cache {
     /// Takes a topology of the coordinator's, if it is newer than the one that is installed.
@@ -164,7 +164,10 @@ impl Cache {
             match (is_complete, owns(writes), has) {
                 (true, _, ContainerState::Owned) => {}
                 // Who is to be read has pulled everything, or there was nothing to be had.
-                (true, ..) => self.container.own(segment),
+                (true, ..) => {
+                    self.segments[usize::from(segment.0)].begun_again = None;
+                    self.container.own(segment);
+                }
                 (false, true, ContainerState::Absent) => {
                     begun.push(segment);
                     self.container.receive(segment);
@@ -178,6 +181,10 @@ impl Cache {
                     self.container.drop_segment(segment);
                     self.segments[usize::from(segment.0)] = Default::default();
                 }
+            }
+            if topology.phase == Phase::Restoring {
+                self.segments[usize::from(segment.0)].begun_again =
+                    owns(writes).then_some(Version::new(topology.id, 0));
             }
             if self.is_read_here(cx, topology, segment) {
                 self.container.set_readable(segment, true);

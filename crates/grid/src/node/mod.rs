@@ -25,6 +25,7 @@ mod idle;
 mod install;
 mod invalidation;
 mod iteration;
+mod leftovers;
 mod listener;
 mod listeners;
 mod merging;

@@ -1,8 +1,9 @@
 //! Pulling segments: a member that is to be an owner fetches what there is, chunk after chunk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use super::cache::Cache;
@@ -41,6 +42,8 @@ pub(crate) struct Transfer {
     others: BTreeMap<Segment, Vec<Address>>,
     /// Segments that have begun to come in this rebalance, and what the givers say they have.
     begun: (u64, u64),
+    /// Keys that are here from an earlier life and have not come.
+    pub(super) leftovers: BTreeMap<Segment, BTreeSet<Bytes>>,
 }
 
 struct ActivePull {
@@ -167,6 +170,7 @@ impl Cache {
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
         let pull = ActivePull { from, cursor: None, asked: cx.now, bytes: (0, None) };
+        self.gather_leftovers(segment);
         self.ask(cx, segment, &pull);
         self.transfer.active.insert(segment, pull);
         true
@@ -257,6 +261,7 @@ impl Cache {
         if cx.has(Planted::AgeForgotten) {
             entries.iter_mut().for_each(|(_, stored)| stored.age = Duration::ZERO);
         }
+        self.note_come(segment, entries.iter().map(|(key, _)| key));
         if cx.has(Planted::ChunkOverwrites) {
             for (key, stored) in entries {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
@@ -278,6 +283,7 @@ impl Cache {
             }
             _ => {
                 self.transfer.active.remove(&segment);
+                self.give_up_leftovers(cx, segment);
                 self.note_pulled_from(segment);
                 self.pull_more(cx);
             }

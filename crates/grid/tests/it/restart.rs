@@ -281,6 +281,50 @@ fn a_local_cache_is_there_again() {
     }
 }
 
+/// What two owners have of a key when all is quiet again, after their cluster was killed: before, the first one had written something
+/// that lived for so long, and the other one had not heard of it.
+fn after_an_end_while_they_begin(lifespan: Duration) -> Vec<Option<Bytes>> {
+    let (mut cluster, stores) = (Cluster::new(8, config()), memory_stores(2));
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 2, 20);
+    let member = cluster.members[0].as_ref().expect("a member");
+    let topology = member.node.topology(cluster.cache()).expect("a topology");
+    let is_first =
+        |n: &usize| topology.current.primary(topology.current.segment_of(&key(*n))) == Some(&address(0));
+    let known = (0..20).find(is_first).expect("a key of the first member's");
+    cluster.slow.insert((0, 1), Duration::from_secs(1));
+    let change =
+        Change::Put { value: value(1000), lifetime: Lifetime { lifespan: Some(lifespan), max_idle: None } };
+    let write = Write { condition: Condition::Always, change, wants_previous: false };
+    let at = cluster.submit(0, key(known), Action::Write(write), TIMEOUT);
+    cluster.run(Duration::from_millis(5));
+    assert!(cluster.history[at].result.is_none(), "{:?}", cluster.history[at]);
+    crash_all(&mut cluster);
+    let back = start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    let held = back.iter().map(|&n| get(&mut cluster, n, key(known))).collect();
+    cluster.check_agreement();
+    // It is gone for good, or there for good.
+    crash_all(&mut cluster);
+    let again = start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    assert_eq!(again.iter().map(|&n| get(&mut cluster, n, key(known))).collect::<Vec<_>>(), held);
+    held
+}
+
+/// Whatever had been written before it, and the other one has, goes as well, or stays with both.
+#[test]
+fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
+    for millis in 1..200 {
+        let held = after_an_end_while_they_begin(Duration::from_millis(millis));
+        assert_eq!(held[0], held[1], "a lifespan of {millis} ms");
+    }
+    let held = after_an_end_while_they_begin(Duration::from_secs(60));
+    assert_eq!(held, [Some(value(1000)), Some(value(1000))]);
+}
+
 /// What may be read of a key.
 #[derive(Default)]
 struct Allowed {
