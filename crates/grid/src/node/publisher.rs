@@ -158,14 +158,6 @@ impl Cache {
                 // Where values may be missing, it has to be known before which one to stop.
                 let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
                 let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes };
-                // Before the walk of the segment begins, which it then does: these do not come again.
-                if what == What::Removable && at == Cursor::START {
-                    for record in self.removals_under_way(cx, segment) {
-                        bytes += record.key.len();
-                        count += 1;
-                        answer.push(&record.key, Value::None, record.version);
-                    }
-                }
                 let next = self.container.visit(segment, at, limits, cx.now, |visited| {
                     looks += 1;
                     let mut loaded_value = None;
@@ -229,7 +221,17 @@ impl Cache {
                 }
                 match next {
                     Ok(Some(next)) => at = next,
-                    Ok(None) => break PartEnd::Complete,
+                    Ok(None) => {
+                        // With those that have begun since the walk of the segment did: it may not have come to their keys.
+                        if what == What::Removable {
+                            for record in self.removals_under_way(cx, segment) {
+                                bytes += record.key.len();
+                                count += 1;
+                                answer.push(&record.key, Value::None, record.version);
+                            }
+                        }
+                        break PartEnd::Complete;
+                    }
                     Err(_) => {
                         answer.cut(&before);
                         count = 0;

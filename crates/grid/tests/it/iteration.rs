@@ -20,12 +20,12 @@ fn put(value: &'static str) -> Action {
     Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
 }
 
-fn remove() -> Action {
+pub(crate) fn remove() -> Action {
     Action::Write(Write { condition: Condition::Always, change: Change::Remove, wants_previous: false })
 }
 
 /// A settled cluster with entries.
-fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
+pub(crate) fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
     populated_as(2, PartitionHandling::default(), seed, members, keys)
 }
 
@@ -42,16 +42,16 @@ fn populated_as(owners: u16, partitions: PartitionHandling, seed: u64, members: 
     cluster
 }
 
-fn key(n: u64) -> Bytes {
+pub(crate) fn key(n: u64) -> Bytes {
     Bytes::from(format!("key-{n}"))
 }
 
-fn begin(cluster: &mut Cluster, n: usize, publication: Publication) -> IterationId {
+pub(crate) fn begin(cluster: &mut Cluster, n: usize, publication: Publication) -> IterationId {
     let cache = cluster.cache();
     cluster.with(n, |node, _| node.iterate(cache, publication)).expect("alive").expect("open")
 }
 
-fn next(cluster: &mut Cluster, n: usize, id: IterationId) -> Next {
+pub(crate) fn next(cluster: &mut Cluster, n: usize, id: IterationId) -> Next {
     let cache = cluster.cache();
     cluster.with(n, |node, now| node.take(now, cache, id)).expect("alive").expect("no failure")
 }
@@ -470,59 +470,6 @@ fn wait_in_vain(cluster: &mut Cluster, n: usize, id: IterationId) {
         while node.poll_frame().is_some() {}
     };
     cluster.with(n, lose).expect("alive");
-}
-
-/// Keys that a walk gives without waiting for anybody.
-fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
-    let id = begin(cluster, n, Publication { what, ..Publication::default() });
-    let mut keys = Vec::new();
-    while let Next::Items(items) = next(cluster, n, id) {
-        keys.extend(items.into_iter().map(|item| item.key));
-    }
-    keys
-}
-
-#[test]
-fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
-    for seed in 0..20 {
-        let mut cluster = populated(seed, 3, 300);
-        let gone = key(seed);
-        let primary = flags::primary(&cluster, &gone);
-        for other in (0..3).filter(|other| *other != primary) {
-            cluster.slow.insert((primary, other), Duration::from_secs(5));
-        }
-        let removal = cluster.submit(primary, gone.clone(), remove(), TIMEOUT);
-        assert!(!given_at_once(&mut cluster, primary, What::Keys).contains(&gone));
-        assert!(given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
-        cluster.slow.clear();
-        cluster.run(Duration::from_secs(10));
-        assert!(matches!(cluster.history[removal].result, Some(Ok(_))));
-        assert!(!given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
-    }
-}
-
-#[test]
-fn removals_under_way_come_once_to_who_has_a_small_batch() {
-    let mut cluster = populated(3, 3, 300);
-    let primary = flags::primary(&cluster, &key(0));
-    for other in (0..3).filter(|other| *other != primary) {
-        cluster.slow.insert((primary, other), Duration::from_secs(5));
-    }
-    let own: Vec<u64> = (0..300).filter(|n| flags::primary(&cluster, &key(*n)) == primary).collect();
-    for n in &own {
-        cluster.submit(primary, key(*n), remove(), TIMEOUT);
-    }
-    let cache = cluster.cache();
-    let publication = Publication { what: What::Removable, batch: 4, lanes: 1, ..Publication::default() };
-    let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
-    let mut came = Vec::new();
-    while let Next::Items(items) = next(&mut cluster, primary, id) {
-        came.extend(items.into_iter().map(|item| item.key));
-    }
-    let expected: BTreeSet<Bytes> = own.iter().map(|n| key(*n)).collect();
-    let given: BTreeSet<Bytes> = came.iter().filter(|key| expected.contains(*key)).cloned().collect();
-    assert_eq!(given, expected);
-    assert_eq!(came.iter().filter(|key| expected.contains(*key)).count(), expected.len());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod ailing;
 mod alone;
 mod bounds;
+mod clearing;
 mod clients;
 mod cluster;
 mod degraded;

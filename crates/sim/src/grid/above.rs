@@ -277,6 +277,15 @@ impl World {
         })
     }
 
+    /// Whether a member has another cache than the one that goes on.
+    fn is_by_itself(&self, node: usize) -> bool {
+        let member = self.nodes[node].member.as_ref();
+        let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
+            return false;
+        };
+        grid.newest.iter().any(|newest| newest.origin != own.origin)
+    }
+
     /// Who may answer a read of a member.
     pub(super) fn readers(&self, node: usize, key: &[u8]) -> BTreeSet<usize> {
         let member = self.nodes[node].member.as_ref();
@@ -338,10 +347,12 @@ impl World {
             let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
             topology.is_some_and(|topology| !topology.away().is_empty())
         });
+        let is_by_itself = self.is_by_itself(operation.node);
         if let Some(operation) = self.grid.as_mut().and_then(|grid| grid.history.get_mut(at)) {
             operation.readers.extend(more);
             operation.is_excused |= is_excused;
             operation.is_degraded |= is_degraded;
+            operation.is_by_itself |= is_by_itself;
         }
     }
 
@@ -386,6 +397,7 @@ impl World {
             readers: BTreeSet::new(),
             partings,
             is_degraded: false,
+            is_by_itself: false,
             is_excused: false,
         });
         grid.running.push(at);

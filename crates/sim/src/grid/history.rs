@@ -34,6 +34,9 @@ pub(crate) struct Operation {
     pub(crate) partings: Option<Arc<[Parting]>>,
     /// Whether one of them knew that owners were away: of what was not used there, nobody can tell then whether it lives.
     pub(crate) is_degraded: bool,
+    /// Whether its member has begun a cache of its own, as it had not seen anybody who had it. What is written there is given up
+    /// when they meet.
+    pub(crate) is_by_itself: bool,
     /// Whether one of them was left out meanwhile and did not know it: others may have written without it.
     pub(crate) is_excused: bool,
 }

@@ -168,7 +168,7 @@ fn nothing_missing(
         return Ok(());
     }
     let since = hearer.last_gap().map_or(ready, |gap| gap.max(ready));
-    for write in operations.iter().filter(|write| write.began > since) {
+    for write in operations.iter().filter(|write| write.began > since && !write.is_by_itself) {
         let Some((version, _)) = write.acknowledged() else { continue };
         // What was read of the key before its changes had come is told in place of them.
         let is_read_ahead = |event: &EntryEvent| event.kind == EventKind::Existing && event.version > version;

@@ -125,8 +125,10 @@ impl<'a> OfKey<'a> {
             values: BTreeMap::new(),
             acknowledged: Vec::new(),
         };
-        let all = of_key.operations.clone();
-        for &operation in &all {
+        // What is done in a cache of somebody's own has versions of its own.
+        let shared: Vec<&Operation> =
+            of_key.operations.iter().filter(|operation| !operation.is_by_itself).copied().collect();
+        for &operation in &shared {
             let Some((version, ended)) = operation.acknowledged() else { continue };
             of_key.acknowledged.push((ended, version));
             let done = Done { operation: Some(operation), is_removal: operation.is_removal() };
@@ -145,7 +147,7 @@ impl<'a> OfKey<'a> {
             highest = highest.max(*version);
             *version = highest;
         }
-        for &operation in &all {
+        for &operation in &shared {
             of_key.see(operation)?;
         }
         if Kind::of(key) != Kind::Counter {

@@ -1,0 +1,92 @@
+//! What walks give to who clears a cache: also keys whose removal is under way, which an owner gives that has not heard of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{Next, Publication, What};
+
+use crate::clients::TIMEOUT;
+use crate::cluster::Cluster;
+use crate::flags;
+use crate::iteration::{begin, key, next, populated, remove};
+
+/// Keys that a walk gives without waiting for anybody.
+fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
+    let id = begin(cluster, n, Publication { what, ..Publication::default() });
+    let mut keys = Vec::new();
+    while let Next::Items(items) = next(cluster, n, id) {
+        keys.extend(items.into_iter().map(|item| item.key));
+    }
+    keys
+}
+
+#[test]
+fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
+    for seed in 0..20 {
+        let mut cluster = populated(seed, 3, 300);
+        let gone = key(seed);
+        let primary = flags::primary(&cluster, &gone);
+        for other in (0..3).filter(|other| *other != primary) {
+            cluster.slow.insert((primary, other), Duration::from_secs(5));
+        }
+        let removal = cluster.submit(primary, gone.clone(), remove(), TIMEOUT);
+        assert!(!given_at_once(&mut cluster, primary, What::Keys).contains(&gone));
+        assert!(given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
+        cluster.slow.clear();
+        cluster.run(Duration::from_secs(10));
+        assert!(matches!(cluster.history[removal].result, Some(Ok(_))));
+        assert!(!given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
+    }
+}
+
+#[test]
+fn removals_under_way_come_once_to_who_has_a_small_batch() {
+    let mut cluster = populated(3, 3, 300);
+    let primary = flags::primary(&cluster, &key(0));
+    for other in (0..3).filter(|other| *other != primary) {
+        cluster.slow.insert((primary, other), Duration::from_secs(5));
+    }
+    let own: Vec<u64> = (0..300).filter(|n| flags::primary(&cluster, &key(*n)) == primary).collect();
+    for n in &own {
+        cluster.submit(primary, key(*n), remove(), TIMEOUT);
+    }
+    let cache = cluster.cache();
+    let publication = Publication { what: What::Removable, batch: 4, lanes: 1, ..Publication::default() };
+    let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
+    let mut came = Vec::new();
+    while let Next::Items(items) = next(&mut cluster, primary, id) {
+        came.extend(items.into_iter().map(|item| item.key));
+    }
+    let expected: BTreeSet<Bytes> = own.iter().map(|n| key(*n)).collect();
+    let given: BTreeSet<Bytes> = came.iter().filter(|key| expected.contains(*key)).cloned().collect();
+    assert_eq!(given, expected);
+    assert_eq!(came.iter().filter(|key| expected.contains(*key)).count(), expected.len());
+}
+
+#[test]
+fn removals_that_begin_while_a_walk_is_in_their_segment_come_to_it() {
+    let mut cluster = populated(3, 3, 300);
+    let primary = flags::primary(&cluster, &key(0));
+    for other in (0..3).filter(|other| *other != primary) {
+        cluster.slow.insert((primary, other), Duration::from_secs(5));
+    }
+    let cache = cluster.cache();
+    let publication = Publication { what: What::Removable, batch: 1, lanes: 1, ..Publication::default() };
+    let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
+    let own: BTreeSet<u64> = (0..300).filter(|n| flags::primary(&cluster, &key(*n)) == primary).collect();
+    let mut came = BTreeSet::new();
+    while !own.iter().any(|n| came.contains(&key(*n))) {
+        let Next::Items(items) = next(&mut cluster, primary, id) else { panic!("it has some") };
+        came.extend(items.into_iter().map(|item| item.key));
+    }
+    // All of them, those of the segment in which the walk is as well.
+    for n in &own {
+        cluster.submit(primary, key(*n), remove(), TIMEOUT);
+    }
+    while let Next::Items(items) = next(&mut cluster, primary, id) {
+        came.extend(items.into_iter().map(|item| item.key));
+    }
+    let missing: Vec<&u64> = own.iter().filter(|n| !came.contains(&key(**n))).collect();
+    assert!(missing.is_empty(), "{missing:?} of {}", own.len());
+}
