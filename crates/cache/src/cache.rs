@@ -148,7 +148,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         self.with_options(CacheOptions { timeout, ..self.options })
     }
 
-    /// A handle that reads there.
+    /// A handle that reads there, also when it walks through entries.
     #[must_use]
     pub fn with_read_from(&self, read_from: ReadFrom) -> Self {
         self.with_options(CacheOptions { read_from, ..self.options })

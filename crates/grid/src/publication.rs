@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_group::Member;
 
-use crate::{Entry, Items, NamesMembers, OperationError, Segment};
+use crate::{Entry, Items, NamesMembers, OperationError, ReadFrom, Segment};
 
 /// Entries that may be fetched and not consumed yet, from all members together, unless a publication says otherwise:
 /// as many as a chunk of a state transfer has in the field's other grids (S004-2).
@@ -78,6 +78,9 @@ pub struct Publication {
     pub batch: usize,
     /// Members asked at the same time, up to [`LANES_MAX`]; one = one member after the other.
     pub lanes: usize,
+    /// Whom a segment's entries come from. [`ReadFrom::Nearest`]: the reader's own member, if that is an owner. The primary is asked
+    /// else, and with [`ReadFrom::Primary`] always; another owner while it is away.
+    pub from: ReadFrom,
     /// Items are looked at where they lie ([`Items::iter`], [`crate::IntoItems::rest`]), rather than taken one by one: then
     /// nothing is made of each before.
     pub whole: bool,
@@ -92,6 +95,7 @@ impl Default for Publication {
             segments: None,
             batch: BATCH,
             lanes: LANES_MAX,
+            from: ReadFrom::Nearest,
             whole: false,
         }
     }

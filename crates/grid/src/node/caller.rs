@@ -18,7 +18,7 @@ pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
 /// How long it waits at most after many attempts: who has not answered those is stopped or full, and more would only fill
 /// memory.
-const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
+pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 impl Cache {
     /// Sends an operation to whom it concerns, if there is somebody. Otherwise it waits for a topology that has one.

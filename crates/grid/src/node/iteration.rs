@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_group::{Address, Time};
 
@@ -12,12 +13,12 @@ use super::NodeEvent;
 use super::activation::Found;
 use super::answer::Answer;
 use super::cache::Cache;
-use super::caller::RESEND_AFTER;
+use super::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
 use super::cx::Cx;
 use crate::Segment;
 use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
 use crate::items::{Item, ItemRef, Items};
-use crate::operation::OperationError;
+use crate::operation::{OperationError, ReadFrom};
 use crate::planted::Planted;
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Publication, What};
 
@@ -104,9 +105,20 @@ impl Lane {
 
 enum LaneState {
     Idle,
-    Asked { nth: u32, at: Time },
-    Ready { nth: u32, items: Items },
-    Taken { nth: u32, count: usize },
+    /// `patience`: how long it waits for the answer until it asks again.
+    Asked {
+        nth: u32,
+        at: Time,
+        patience: Duration,
+    },
+    Ready {
+        nth: u32,
+        items: Items,
+    },
+    Taken {
+        nth: u32,
+        count: usize,
+    },
 }
 
 impl Iteration {
@@ -335,7 +347,10 @@ impl Cache {
                 empty.push(segment);
                 continue;
             };
-            let giver = if owners.any(|owner| *owner == cx.local) { &cx.local } else { first };
+            let mut is_own = || owners.any(|owner| *owner == cx.local);
+            // Where every member has its own entries, its primary is itself.
+            let is_nearest = iteration.publication.from == ReadFrom::Nearest || self.is_invalidation();
+            let giver = if is_nearest && is_own() { &cx.local } else { first };
             of.entry(giver.clone()).or_default().push_back(segment);
         }
         for segment in empty {
@@ -373,9 +388,13 @@ impl Cache {
         if cx.has(Planted::GivenForgotten) {
             iteration.given.values_mut().for_each(|given| given.before.clear());
         }
-        iteration.next_nth += 1;
-        let asked = iteration.next_nth;
         let lane = &mut iteration.lanes[nth];
+        // If it is asked again, either answer is as good: the first one may come late and no second one earlier.
+        let (asked, patience) = match lane.state {
+            LaneState::Asked { nth, patience, .. } => (nth, (2 * patience).min(RESEND_AFTER_MAX)),
+            _ => (iteration.next_nth + 1, RESEND_AFTER),
+        };
+        iteration.next_nth = iteration.next_nth.max(asked);
         let fetch = Fetch {
             iteration: id.0,
             nth: asked,
@@ -385,7 +404,7 @@ impl Cache {
             what: iteration.publication.what,
             transform: iteration.publication.transform.clone(),
         };
-        lane.state = LaneState::Asked { nth: asked, at: cx.now };
+        lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
         if lane.member == cx.local && self.container.passive_len() == 0 {
             let local = cx.local.clone();
             let mut answer = Answer::here(self.items_at_most(&fetch), iteration.publication.whole);
@@ -462,7 +481,7 @@ impl Cache {
                         iteration.give_back(lane.segments, begun);
                         continue;
                     }
-                    LaneState::Asked { at, .. } if cx.now.since(at) >= RESEND_AFTER => {
+                    LaneState::Asked { at, patience, .. } if cx.now.since(at) >= patience => {
                         self.ask_lane(cx, id, &mut iteration, nth);
                     }
                     // What it has given is good; what it has not is asked for elsewhere.

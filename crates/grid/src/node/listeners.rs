@@ -17,7 +17,7 @@ use super::cx::Cx;
 use super::listener::{Listener, Walk};
 use crate::command::{Tell, ToCoordinator};
 use crate::event::{EntryEvent, Event, Listen, ListenError, ListenerId, Scope};
-use crate::operation::OperationError;
+use crate::operation::{OperationError, ReadFrom};
 use crate::planted::Planted;
 use crate::publication::{IterationId, Next, Publication, TransformFn, What};
 use crate::topology::{Interest, Listening, Topology};
@@ -267,6 +267,8 @@ impl Cache {
         Ok(events)
     }
 
+    /// What is there is what primaries have, who tell what becomes of it: another owner may lack what was told, or have for a moment
+    /// longer what its primary has told nobody any more.
     fn state_of(&self, cx: &Cx, options: &Listen) -> Publication {
         let own = || {
             let segments = (0..self.config.segments).map(Segment);
@@ -277,6 +279,7 @@ impl Cache {
             transform: options.transform.clone(),
             segments: (options.scope == Scope::Local).then(own),
             batch: STATE_BATCH,
+            from: if options.scope == Scope::Cluster { ReadFrom::Primary } else { ReadFrom::Nearest },
             ..Publication::default()
         }
     }

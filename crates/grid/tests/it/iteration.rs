@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::clients::TIMEOUT;
 use crate::cluster::{Cluster, address};
 use crate::faults::Faults;
-use crate::flags;
 use crate::seeds::every_seed;
 use bytes::Bytes;
 use consort_grid::{
@@ -29,7 +28,13 @@ pub(crate) fn populated(seed: u64, members: usize, keys: u64) -> Cluster {
     populated_as(2, PartitionHandling::default(), seed, members, keys)
 }
 
-fn populated_as(owners: u16, partitions: PartitionHandling, seed: u64, members: usize, keys: u64) -> Cluster {
+pub(crate) fn populated_as(
+    owners: u16,
+    partitions: PartitionHandling,
+    seed: u64,
+    members: usize,
+    keys: u64,
+) -> Cluster {
     let mode = CacheMode::Distributed { owners };
     let config = CacheConfig { segments: 16, mode, partitions, ..CacheConfig::new("iterated") };
     let mut cluster = Cluster::settled(seed, config, members);
@@ -61,7 +66,7 @@ fn unconsumed(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
     cluster.with(n, |node, _| node.unconsumed(cache, id)).expect("alive")
 }
 
-fn asked(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
+pub(crate) fn asked(cluster: &mut Cluster, n: usize, id: IterationId) -> usize {
     let cache = cluster.cache();
     cluster.with(n, |node, _| node.asked(cache, id)).expect("alive")
 }
@@ -101,7 +106,7 @@ impl Ahead {
 }
 
 /// All keys with how often they came, and the count at the end.
-fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
+pub(crate) fn drain(cluster: &mut Cluster, n: usize, id: IterationId) -> (BTreeMap<Bytes, usize>, u64) {
     let mut found = BTreeMap::new();
     for _ in 0..100_000 {
         match next(cluster, n, id) {

@@ -24,6 +24,7 @@ mod restart;
 mod scenarios;
 mod seeds;
 mod silent_writes;
+mod states;
 mod swarm;
 mod versions;
 mod votes;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Guarantee, IterationError, IterationId, Next, Publication, Segment, Version, What};
+use consort_grid::{
+    Guarantee, IterationError, IterationId, Next, Publication, ReadFrom, Segment, Version, What,
+};
 use consort_group::{Rng, Time};
 
 use crate::world::World;
@@ -116,7 +118,8 @@ impl Walkers {
         let (batch, lanes) = (rng.between(1, 40) as usize, rng.between(1, 5) as usize);
         // As good as drawn, and seeds of before stay what they were.
         let whole = batch.is_multiple_of(2);
-        Publication { what, guarantee, transform: None, segments, batch, lanes, whole }
+        let from = if batch.is_multiple_of(5) { ReadFrom::Primary } else { ReadFrom::Nearest };
+        Publication { what, guarantee, transform: None, segments, batch, lanes, from, whole }
     }
 }
 
