@@ -90,15 +90,15 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LossNotConfirmed => 2_785,
-        GridPlanted::SettledNotAsked => 955,
-        GridPlanted::PolicyIgnored => 1_265,
+        GridPlanted::LossNotConfirmed => 3_790,
+        GridPlanted::SettledNotAsked => 1_020,
+        GridPlanted::PolicyIgnored => 1_370,
         GridPlanted::LateCallTaken => 350,
         GridPlanted::ReadAfterSurrender => 365,
         GridPlanted::PhaseTooEarly => 245,
-        GridPlanted::AwayAdopted => 240,
+        GridPlanted::AwayAdopted => 335,
         GridPlanted::MarksNotAwaited => 145,
-        GridPlanted::BallotsForgotten => 3_630,
+        GridPlanted::BallotsForgotten => 4_395,
         GridPlanted::AbsentCounted => 110,
         GridPlanted::GapForgotten => 180,
         GridPlanted::JoinerNotAwaited => 345,
