@@ -41,7 +41,7 @@ impl World {
         self.grid.is_none() || self.members().all(|member| member.knows() && !member.is_leaving)
     }
 
-    /// Whether a member may leave: not the last one.
+    /// Whether a member may leave: not the last one, nor one that takes itself for that.
     pub(crate) fn may_leave(&self, node: usize) -> bool {
         if self.grid.is_none() {
             return true;
@@ -57,7 +57,18 @@ impl World {
             self.nodes.iter().filter(|node| node.is_alive()).map(|node| &node.address).collect();
         let topologies = self.members().filter_map(|member| member.topology());
         let is_nobody_lost = topologies.flat_map(|one| one.addresses()).all(|one| alive.contains(&one));
+        // Of who has not seen those who stay, none gets what it has.
+        let stays = |address: &Address| {
+            let mut others =
+                self.nodes.iter().enumerate().filter(|(other, one)| *other != node && one.is_alive());
+            others.any(|(_, one)| {
+                one.address == *address && one.member.as_ref().is_some_and(|member| !member.is_leaving)
+            })
+        };
+        let own = self.nodes[node].member.as_ref().and_then(|member| member.topology());
+        let is_succeeded = own.is_some_and(|topology| topology.addresses().any(stays));
         is_usable
+            && is_succeeded
             && is_nobody_lost
             && (!merges || self.is_settled())
             && self.is_whole()
