@@ -78,8 +78,8 @@ pub struct Publication {
     pub batch: usize,
     /// Members asked at the same time, up to [`LANES_MAX`]; one = one member after the other.
     pub lanes: usize,
-    /// Whom a segment's entries come from. [`ReadFrom::Nearest`]: the reader's own member, if that is an owner. The primary is asked
-    /// else, and with [`ReadFrom::Primary`] always; another owner while it is away.
+    /// Whom a segment's entries come from. [`ReadFrom::Nearest`]: the reader's own member, if that is an owner, else the one that has
+    /// fewest to give. [`ReadFrom::Primary`]: the primary, or another owner while it is away.
     pub from: ReadFrom,
     /// Items are looked at where they lie ([`Items::iter`], [`crate::IntoItems::rest`]), rather than taken one by one: then
     /// nothing is made of each before.

@@ -90,7 +90,7 @@ fn is_found(bugs: &[GridPlanted], sound: &consort_sim::grid::Plan) {
 /// The same of bugs in the grid.
 fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
-        GridPlanted::LossNotConfirmed => 3_790,
+        GridPlanted::LossNotConfirmed => 0,
         GridPlanted::SettledNotAsked => 1_020,
         GridPlanted::PolicyIgnored => 1_370,
         GridPlanted::LateCallTaken => 350,

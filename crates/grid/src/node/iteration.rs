@@ -341,16 +341,18 @@ impl Cache {
                 iteration.failed = Some(error.into());
                 return;
             }
-            let mut owners = super::caller::present(topology, readers.owners(segment)).peekable();
-            let Some(first) = owners.peek().copied() else {
+            let mut owners = super::caller::present(topology, readers.owners(segment));
+            // Where every member has its own entries, its primary is itself.
+            let is_nearest = iteration.publication.from == ReadFrom::Nearest || self.is_invalidation();
+            // Whoever has fewest to give so far: lanes of one length bring more at the same time.
+            let load =
+                |owner: &&Address| (*owner != &cx.local).then(|| of.get(*owner).map_or(0, VecDeque::len));
+            let giver = if is_nearest { owners.min_by_key(load) } else { owners.next() };
+            let Some(giver) = giver else {
                 // Nobody has it: what was in it is lost, or there never was anything.
                 empty.push(segment);
                 continue;
             };
-            let mut is_own = || owners.any(|owner| *owner == cx.local);
-            // Where every member has its own entries, its primary is itself.
-            let is_nearest = iteration.publication.from == ReadFrom::Nearest || self.is_invalidation();
-            let giver = if is_nearest && is_own() { &cx.local } else { first };
             of.entry(giver.clone()).or_default().push_back(segment);
         }
         for segment in empty {

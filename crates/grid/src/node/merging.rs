@@ -414,16 +414,20 @@ impl Cache {
     }
 
     /// With a topology in which lines begin or a merge is over: owners tell each other through the primary, as what was told
-    /// before may be lost with a link and the one that told it.
+    /// before may be lost with a link and the one that told it. So they do with one that changes who they are: who has given a
+    /// segment to a new owner may not have heard yet.
     pub(super) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_same = before.topology.lines.last() == installed.topology.lines.last()
             && before.topology.merging == installed.topology.merging;
-        if is_same || !self.merges() || self.is_invalidation() {
+        if !self.merges() || self.is_invalidation() {
             return;
         }
         for segment in self.config.all_segments() {
             let past = &self.segments[usize::from(segment.0)].past;
+            if is_same && before.writes.owners(segment).eq(installed.writes.owners(segment)) {
+                continue;
+            }
             if past.is_blank() || !self.write_owners(segment).any(|owner| *owner == cx.local) {
                 continue;
             }
