@@ -117,7 +117,8 @@ impl Planted {
     /// Those about votes: views have to overlap within moments, which tests of nodes bring about
     /// (`crates/grid/tests/it/votes.rs`).
     #[cfg(feature = "planted")]
-    pub const VOTES: [Self; 3] = [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce];
+    pub const VOTES: [Self; 4] =
+        [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];
 
     /// Those that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "planted")]
@@ -139,15 +140,10 @@ impl Planted {
     #[cfg(feature = "planted")]
     pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
-    /// Those that the simulator finds where members have stores: those about stores, and one that it rarely finds without.
+    /// Those that the simulator finds where members have stores.
     #[cfg(feature = "planted")]
-    pub const STORES: [Self; 5] = [
-        Self::StoreNotAwaited,
-        Self::HeldForgotten,
-        Self::BallotsForgotten,
-        Self::StoreKept,
-        Self::LossNotConfirmed,
-    ];
+    pub const STORES: [Self; 4] =
+        [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]
