@@ -21,15 +21,20 @@ fn given_at_once(cluster: &mut Cluster, n: usize, what: What) -> Vec<Bytes> {
     keys
 }
 
+/// What this one of three members says is on its way for long.
+fn keep_back(cluster: &mut Cluster, member: usize) {
+    for other in (0..3).filter(|other| *other != member) {
+        cluster.slow.insert((member, other), Duration::from_secs(5));
+    }
+}
+
 #[test]
 fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
     for seed in 0..20 {
         let mut cluster = populated(seed, 3, 300);
         let gone = key(seed);
         let primary = flags::primary(&cluster, &gone);
-        for other in (0..3).filter(|other| *other != primary) {
-            cluster.slow.insert((primary, other), Duration::from_secs(5));
-        }
+        keep_back(&mut cluster, primary);
         let removal = cluster.submit(primary, gone.clone(), remove(), TIMEOUT);
         assert!(!given_at_once(&mut cluster, primary, What::Keys).contains(&gone));
         assert!(given_at_once(&mut cluster, primary, What::Removable).contains(&gone));
@@ -44,9 +49,7 @@ fn a_key_can_be_removed_while_an_owner_has_not_heard_of_its_removal() {
 fn removals_under_way_come_once_to_who_has_a_small_batch() {
     let mut cluster = populated(3, 3, 300);
     let primary = flags::primary(&cluster, &key(0));
-    for other in (0..3).filter(|other| *other != primary) {
-        cluster.slow.insert((primary, other), Duration::from_secs(5));
-    }
+    keep_back(&mut cluster, primary);
     let own: Vec<u64> = (0..300).filter(|n| flags::primary(&cluster, &key(*n)) == primary).collect();
     for n in &own {
         cluster.submit(primary, key(*n), remove(), TIMEOUT);
@@ -68,9 +71,7 @@ fn removals_under_way_come_once_to_who_has_a_small_batch() {
 fn removals_that_begin_while_a_walk_is_in_their_segment_come_to_it() {
     let mut cluster = populated(3, 3, 300);
     let primary = flags::primary(&cluster, &key(0));
-    for other in (0..3).filter(|other| *other != primary) {
-        cluster.slow.insert((primary, other), Duration::from_secs(5));
-    }
+    keep_back(&mut cluster, primary);
     let cache = cluster.cache();
     let publication = Publication { what: What::Removable, batch: 1, lanes: 1, ..Publication::default() };
     let id = cluster.with(primary, |node, _| node.iterate(cache, publication)).unwrap().unwrap();
