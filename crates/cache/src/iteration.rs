@@ -233,7 +233,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 
     /// All entries. One that is there from the first poll to the end comes exactly once unless [`Walk::guarantee`] says
     /// otherwise; one that comes or goes meanwhile may come. They come from where this handle reads ([`Cache::with_read_from`]): from
-    /// its member, if that owns them, or from primaries. Values are those of the moment in which a member was asked. Keys and
+    /// its own member what that owns and else from any owner, or all from primaries. Values are those of the moment in which a member was asked. Keys and
     /// values as bytes are parts of what they came in, or of the entry itself: whoever keeps one for long makes a copy.
     pub fn entries(&self) -> Walk<(K, V)>
     where
