@@ -137,7 +137,7 @@ impl<T> Walk<T> {
 
 impl<T> Walk<T> {
     /// The next one as the bytes that it is, where it lies; `None` at the end. Nothing is decoded, and no references to its
-    /// memory are counted, which is up to a third of the work of a walk through small entries. It has its version, too.
+    /// memory are counted, which is up to a quarter of the work of a walk through small entries. It has its version, too.
     ///
     /// # Errors
     ///
@@ -234,7 +234,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// All entries. One that is there from the first poll to the end comes exactly once unless [`Walk::guarantee`] says
     /// otherwise; one that comes or goes meanwhile may come. They come from where this handle reads ([`Cache::with_read_from`]): from
     /// its own member what that owns and else from any owner, or all from primaries. Values are those of the moment in which a member was asked. Keys and
-    /// values as bytes are parts of what they came in, or of the entry itself: whoever keeps one for long makes a copy.
+    /// values as bytes are copies if they are small, 128 bytes at most; larger ones are parts of what they came in, or of the
+    /// entry itself: whoever keeps one for long makes a copy.
     pub fn entries(&self) -> Walk<(K, V)>
     where
         KE: Decode<K>,

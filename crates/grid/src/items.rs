@@ -3,11 +3,16 @@
 //! than the reader do: on the member's own thread, and when an entry of this member is in the CPU's cache.
 
 use std::fmt;
+use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use crate::Version;
 use crate::wire::{FrameError, read_number};
+
+/// Bytes of a key or a value that its reader gets as a copy: two lines of the CPU's cache. To copy so much takes less time than
+/// to count a reference to what it is in up and down, and what is in memory for others is not kept for it.
+const COPIED_MAX: usize = 128;
 
 /// What came of an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +54,13 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// One that its reader takes, of a key and a value that are in one place; none if that is to be shared.
+    pub(crate) fn copied(key: &[u8], value: &[u8], version: Version) -> Option<Self> {
+        let copy = Bytes::copy_from_slice;
+        (key.len().max(value.len()) <= COPIED_MAX)
+            .then(|| Self::Apart(Item { key: copy(key), value: copy(value), version }))
+    }
+
     fn as_ref(&self) -> ItemRef<'_> {
         match self {
             Self::Together { bytes, key_len, version } => {
@@ -62,7 +74,8 @@ impl Held {
     pub(crate) fn into_item(self) -> Item {
         match self {
             Self::Together { bytes: mut value, key_len, version } => {
-                let key = value.split_to(key_len as usize);
+                let key = part(&value, 0..key_len as usize);
+                value.advance(key_len as usize);
                 Item { key, value, version }
             }
             Self::Apart(item) => item,
@@ -155,11 +168,7 @@ impl Items {
     }
 
     /// Takes those out of a part of them that are not wanted. Gives how many.
-    pub(crate) fn take_out(
-        &mut self,
-        part: std::ops::Range<usize>,
-        is_wanted: impl Fn(&[u8]) -> bool,
-    ) -> usize {
+    pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).made();
         let Form::Here(items) = &mut self.0 else { return 0 };
         items.extract_if(part, |item| !is_wanted(item.as_ref().key)).count()
@@ -298,7 +307,7 @@ impl Iterator for IntoItems {
             Rest::Here { items, .. } => items.next().map(Held::into_item),
             Rest::Came { bytes, at, left } => {
                 let Parts { key, value, version, .. } = next_parts(bytes, at, left)?;
-                let (key, value) = (bytes.slice(key.0..key.1), bytes.slice(value.0..value.1));
+                let (key, value) = (part(bytes, key.0..key.1), part(bytes, value.0..value.1));
                 Some(Item { key, value, version })
             }
         }
@@ -307,6 +316,12 @@ impl Iterator for IntoItems {
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.rest().size_hint()
     }
+}
+
+/// What is there, as its reader keeps it.
+#[inline]
+fn part(bytes: &Bytes, part: Range<usize>) -> Bytes {
+    if part.len() <= COPIED_MAX { Bytes::copy_from_slice(&bytes[part]) } else { bytes.slice(part) }
 }
 
 /// Where in the bytes the parts of the next item are, which is taken.
@@ -393,6 +408,19 @@ mod tests {
         let came_items = Items::read(&mut came, count as usize).unwrap();
         assert_eq!(came, "behind");
         [(0..count).map(item).map(here).collect::<Vec<_>>().into(), came_items]
+    }
+
+    #[test]
+    fn what_is_small_is_taken_as_a_copy_and_what_is_large_as_a_part() {
+        let mut bytes = BytesMut::new();
+        [1, 6].into_iter().for_each(|n| write(item(n), &mut bytes));
+        let came = bytes.freeze();
+        let is_part = |taken: &Bytes| came.as_ptr_range().contains(&taken.as_ptr());
+        let taken: Vec<Item> = Items::read(&mut came.clone(), 2).unwrap().into_iter().collect();
+        let parts: Vec<_> = taken.iter().map(|item| (is_part(&item.key), is_part(&item.value))).collect();
+        assert_eq!(parts, [(false, false), (false, true)]);
+        let held = |length: usize| Held::copied(b"key", &vec![7; length], Version(1)).is_some();
+        assert_eq!((held(COPIED_MAX), held(COPIED_MAX + 1)), (true, false));
     }
 
     #[test]

@@ -130,6 +130,14 @@ impl Answer {
 
 impl Gathered {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        if let Value::Of(visited) = &value
+            && !self.is_whole
+            && !visited.is_passive()
+            && let Some(copied) = Held::copied(key, visited.value(), version)
+        {
+            self.items.push(copied);
+            return;
+        }
         let together = if let Value::Of(visited) = &value { visited.together() } else { None };
         self.items.push(match together {
             Some(bytes) => {
