@@ -137,7 +137,7 @@ impl<T> Walk<T> {
 
 impl<T> Walk<T> {
     /// The next one as the bytes that it is, where it lies; `None` at the end. Nothing is decoded, and no references to its
-    /// memory are counted, which is up to a quarter of the work of a walk through small entries. It has its version, too.
+    /// memory are counted, which is up to a third of the work of a walk through small entries. It has its version, too.
     ///
     /// # Errors
     ///
