@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
-use consort_cache::CacheError;
+use consort_cache::{CacheError, Lookup};
 
 use crate::admin_error::AdminError;
 use crate::bounds::CACHES_MAX;
@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Which cache each alias means, as far as it is known here: requests do not look for it.
+/// Which cache each alias means, as far as it is known here, for moments in which this server does not have the definitions.
 #[derive(Default)]
 pub(crate) struct Aliases(RwLock<Known>);
 
@@ -63,6 +63,16 @@ impl Aliases {
 }
 
 impl Caches {
+    /// The cache that an alias means, without waiting. Another server that has changed it a moment ago has told its client so
+    /// when every server had that: what was known before does not count.
+    pub(crate) fn meant_here(&self, alias: &str) -> Option<String> {
+        match self.definitions.lasting_here(&key(alias)) {
+            Lookup::Hit(cache) => Some(text(&cache)),
+            Lookup::Miss => None,
+            Lookup::Elsewhere => self.aliases.meant(alias),
+        }
+    }
+
     /// The cache that an alias means, also if another server has made it a moment ago.
     pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
         Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
@@ -85,7 +95,7 @@ impl Caches {
         Ok(())
     }
 
-    /// An alias means this cache from now on, whatever it has meant before; here at once, and on the other servers soon.
+    /// An alias means this cache from now on, whatever it has meant before, on every server.
     pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
         if alias.is_empty() || is_ours(alias) || alias.contains(char::is_whitespace) {
             return Err(AdminError::NoAlias(alias.to_owned()));

@@ -190,7 +190,7 @@ impl Caches {
     /// A cache that is open here, by the name that a client has for it.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
         self.opened(name).or_else(|| {
-            if name == SCHEMAS { Some(self.schemas.clone()) } else { self.opened(&self.aliases.meant(name)?) }
+            if name == SCHEMAS { Some(self.schemas.clone()) } else { self.opened(&self.meant_here(name)?) }
         })
     }
 

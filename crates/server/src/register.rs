@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use consort_cache::{CacheError, Change, Condition, Events, Lifetime, RawCache, ReadFrom, Write};
+use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, RawCache, ReadFrom, Write};
 
 /// How long something is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,12 @@ impl Register {
     /// costs no message.
     pub(crate) async fn home(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
         Ok(if self.lasting.contains(name).await? { &self.lasting } else { &self.passing })
+    }
+
+    /// What lasts under a name, which every server has: as its last write has left it, and known without waiting unless it is
+    /// just on its way here.
+    pub(crate) fn lasting_here(&self, name: &[u8]) -> Lookup<Bytes> {
+        self.lasting.get_here(name)
     }
 
     pub(crate) async fn get(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
