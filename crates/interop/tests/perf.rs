@@ -194,7 +194,9 @@ fn an_interactive_member_and_three_others_are_measured_together() {
                 let (reads, writes) = (number_before(&line, " reads "), number_before(&line, " writes)"));
                 let elapsed = f64::from(tenth) * 0.1;
                 let rate = number(&line, &format!("{tenth}: "));
-                assert!((rate * elapsed - (reads + writes)).abs() <= 0.1 * (reads + writes), "{line}");
+                // A line that is late on a busy machine counts until then.
+                let counted = (reads + writes) / rate;
+                assert!((0.95 * elapsed..elapsed + 0.5).contains(&counted), "{line}");
                 assert!(reads + writes >= last, "{line} after {last}");
                 (last, written) = (reads + writes, writes);
             }
