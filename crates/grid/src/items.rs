@@ -37,6 +37,11 @@ pub struct ItemRef<'a> {
 }
 
 impl ItemRef<'_> {
+    /// A copy, if it is small.
+    pub(crate) fn to_small_item(self) -> Option<Item> {
+        (self.key.len().max(self.value.len()) <= COPIED_MAX).then(|| self.to_item())
+    }
+
     /// A copy.
     pub(crate) fn to_item(self) -> Item {
         let copy = Bytes::copy_from_slice;
@@ -54,13 +59,6 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// One that its reader takes, of a key and a value that are in one place; none if that is to be shared.
-    pub(crate) fn copied(key: &[u8], value: &[u8], version: Version) -> Option<Self> {
-        let copy = Bytes::copy_from_slice;
-        (key.len().max(value.len()) <= COPIED_MAX)
-            .then(|| Self::Apart(Item { key: copy(key), value: copy(value), version }))
-    }
-
     fn as_ref(&self) -> ItemRef<'_> {
         match self {
             Self::Together { bytes, key_len, version } => {
@@ -72,6 +70,11 @@ impl Held {
     }
 
     pub(crate) fn into_item(self) -> Item {
+        if let Self::Together { .. } = self
+            && let Some(small) = self.as_ref().to_small_item()
+        {
+            return small;
+        }
         match self {
             Self::Together { bytes: mut value, key_len, version } => {
                 let key = part(&value, 0..key_len as usize);
@@ -419,8 +422,13 @@ mod tests {
         let taken: Vec<Item> = Items::read(&mut came.clone(), 2).unwrap().into_iter().collect();
         let parts: Vec<_> = taken.iter().map(|item| (is_part(&item.key), is_part(&item.value))).collect();
         assert_eq!(parts, [(false, false), (false, true)]);
-        let held = |length: usize| Held::copied(b"key", &vec![7; length], Version(1)).is_some();
-        assert_eq!((held(COPIED_MAX), held(COPIED_MAX + 1)), (true, false));
+        for (length, is_copied) in [(COPIED_MAX, true), (COPIED_MAX + 1, false)] {
+            let bytes = Bytes::from(vec![7; 3 + length]);
+            let place = bytes.as_ptr_range();
+            let item = Held::Together { bytes, key_len: 3, version: Version(1) }.into_item();
+            assert_eq!((&item.key[..], item.value.len()), (&[7; 3][..], length));
+            assert_eq!(place.contains(&item.value.as_ptr()), !is_copied, "{length}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::cx::Cx;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
-use crate::items::{Held, Item};
+use crate::items::{Held, Item, ItemRef};
 use crate::wire::FetchedItems;
 
 /// Items as they are gathered.
@@ -130,12 +130,13 @@ impl Answer {
 
 impl Gathered {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        // Before a reference is counted to what it is in.
         if let Value::Of(visited) = &value
             && !self.is_whole
             && !visited.is_passive()
-            && let Some(copied) = Held::copied(key, visited.value(), version)
+            && let Some(small) = (ItemRef { key, value: visited.value(), version }).to_small_item()
         {
-            self.items.push(copied);
+            self.items.push(Held::Apart(small));
             return;
         }
         let together = if let Value::Of(visited) = &value { visited.together() } else { None };
