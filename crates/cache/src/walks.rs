@@ -153,10 +153,6 @@ impl Walks {
     /// Readers are done with something, which makes room for more. Gives whom to wake.
     pub(crate) fn hear(&mut self, node: &mut Node, now: Time, done: &Done) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        // Every operation comes by here: it is written only if there is something.
-        if !done.has_any() {
-            return wakers;
-        }
         // Before it is looked for: what is said from now on is heard next time.
         done.has_any.swap(false, Ordering::AcqRel);
         while let Ok(id) = self.done.try_recv() {

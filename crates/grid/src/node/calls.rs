@@ -129,7 +129,7 @@ impl InFlight {
     }
 
     /// Takes an acknowledgement. Returns the outcome if it was the last of its epoch's.
-    fn ack(&mut self, from: &Address, ack: Ack) -> Option<Outcome> {
+    fn ack(&mut self, from: &Address, ack: &mut Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
         if ack.epoch < acks.epoch {
             return None;
@@ -141,7 +141,7 @@ impl InFlight {
             acks.from.push(from.clone());
         }
         if ack.outcome.is_some() {
-            acks.outcome = ack.outcome;
+            acks.outcome = ack.outcome.take();
         }
         acks.needed = acks.needed.max(ack.acks);
         if acks.from.len() >= usize::from(acks.needed) { acks.outcome.take() } else { None }
@@ -215,9 +215,9 @@ impl Calls {
         its.map(|(at, _)| self.base + at as u64).collect()
     }
 
-    pub(crate) fn ack(&mut self, from: &Address, ack: Ack) {
+    pub(crate) fn ack(&mut self, from: &Address, mut ack: Ack) {
         let number = ack.number;
-        if let Some(outcome) = self.get_mut(number).and_then(|call| call.ack(from, ack)) {
+        if let Some(outcome) = self.get_mut(number).and_then(|call| call.ack(from, &mut ack)) {
             self.finish(number, Ok(outcome));
         }
     }
@@ -225,11 +225,14 @@ impl Calls {
     /// An operation is over.
     pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
-        let Some(call) = self.calls.get_mut(at).and_then(Option::take) else { return };
-        self.count -= 1;
+        let Some(place) = self.calls.get_mut(at) else { return };
+        let Some(call) = place else { return };
         if call.is_awaited {
             self.finished.push_back((number, call.as_wanted(result)));
         }
+        // Where it is: it takes some hundred bytes, which need not be moved for that.
+        *place = None;
+        self.count -= 1;
         while let Some(None) = self.calls.front() {
             self.calls.pop_front();
             self.base += 1;
