@@ -1,11 +1,15 @@
 //! The command's allocator, and how long it keeps what is free.
 #![allow(unsafe_code)]
 
+mod recycling;
+
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
+
+pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling};
 
 /// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: recycling::Recycling = recycling::Recycling;
 
 /// `mi_option_purge_delay` of the allocator's third version, which its bindings have no name for: milliseconds after which
 /// free memory goes back to the system.

@@ -133,6 +133,7 @@ fn main() -> ExitCode {
 /// One thread serves sockets, stack and application: on loopback and in most deployments a wake-up of another thread
 /// costs more than what it would do.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    allocator::begin_to_recycle();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);
     // Not to wait for a thread that reads standard input, until somebody types something.
@@ -142,7 +143,9 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
 
 /// Clients are served beside each other.
 fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.on_thread_start(allocator::begin_to_recycle).on_thread_stop(allocator::end_recycling);
+    runtime.enable_all().build()?.block_on(work)
 }
 
 #[cfg(test)]
