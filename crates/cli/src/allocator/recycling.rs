@@ -47,8 +47,8 @@ fn class_of(layout: Layout) -> Option<usize> {
     })
 }
 
-/// Blocks of a class that a thread keeps. In a frame there are some ten writes, whose old values are freed when all new
-/// ones are there; this is some frames' worth, and 1.6 MB if there are as many of every class.
+/// Blocks of a class that a thread keeps: what writes frees about as often as it takes, so that few lie here at a time. If
+/// there are as many of every class, they are 1.6 MB.
 const BLOCKS_MAX: usize = 64;
 
 struct Shelf {
@@ -92,7 +92,7 @@ pub(crate) fn end() {
 #[inline]
 fn on_shelf<R>(class: usize, act: impl FnOnce(&mut Shelf) -> Option<R>) -> Option<R> {
     // SAFETY: null, or this thread's own, which stays until `end` is called on this thread. There is one reference at a
-    // time: `act` is one of the two closures below, and neither comes back here.
+    // time: no `act` allocates, frees or calls this again.
     unsafe { SHELVES.get().as_mut() }.and_then(|shelves| act(&mut shelves.0[class]))
 }
 
