@@ -23,9 +23,9 @@ use crate::{Segment, Version};
 /// Pages of slots that a walk looks at before it lets others have the lock: a thousand slots, some ten microseconds.
 const WALK_PAGES_MAX: u32 = 32;
 
-/// Slots before it comes to an item a walk begins to fetch it: with four, eight and sixteen an entry takes the same, with
-/// none two thirds more.
-const WALK_AHEAD: u32 = 8;
+/// Slots before it comes to an item a walk begins to fetch it: with four an entry takes 15 % more time than with twelve or
+/// sixteen, with twenty-four 3 %.
+const WALK_AHEAD: u32 = 12;
 
 /// The hash of a key, by the container's seed. 32 bits, so that the table can keep it beside the slot: it grows without
 /// looking at a key, and looks at no key in vain.

@@ -9,7 +9,7 @@ use super::cx::Cx;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
-use crate::items::{Held, Item, ItemRef};
+use crate::items::{Held, Item, ItemRef, push_copy};
 use crate::wire::FetchedItems;
 
 /// Items as they are gathered.
@@ -21,10 +21,12 @@ pub(super) enum Answer {
 /// Items for a reader on this member.
 #[derive(Default)]
 pub(super) struct Gathered {
+    /// For one that takes them.
+    made: Vec<Item>,
+    /// For one that looks at them where they lie.
     items: Vec<Held>,
-    /// They are looked at where they lie.
     is_whole: bool,
-    /// The keys that do not share their value's memory, in one allocation for all of them.
+    /// Their keys that do not share their value's memory, in one allocation for all of them.
     keys: Vec<u8>,
     /// Whose they are, and where each of them ends.
     ends: Vec<(usize, usize)>,
@@ -50,6 +52,15 @@ impl Value<'_> {
         }
     }
 
+    /// It and its key, if they are in one place.
+    fn together(&self) -> Option<Bytes> {
+        if let Self::Of(visited) = self { visited.together() } else { None }
+    }
+
+    fn is_passive(&self) -> bool {
+        matches!(self, Self::Of(visited) if visited.is_passive())
+    }
+
     fn into_bytes(self) -> Bytes {
         match self {
             Self::None => Bytes::new(),
@@ -73,13 +84,15 @@ impl Answer {
 
     /// One for a reader on this member, with room for so many items, which it looks at where they lie or takes.
     pub(super) fn here(items: usize, is_whole: bool) -> Self {
-        Self::Here(Gathered { items: Vec::with_capacity(items), is_whole, ..Gathered::default() })
+        let (items, made) = if is_whole { (items, 0) } else { (0, items) };
+        let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));
+        Self::Here(Gathered { made, items, is_whole, ..Gathered::default() })
     }
 
     /// Items so far.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Here(gathered) => gathered.items.len(),
+            Self::Here(gathered) => gathered.made.len() + gathered.items.len(),
             Self::Elsewhere(written) => written.len(),
         }
     }
@@ -102,7 +115,8 @@ impl Answer {
     /// Takes back what was pushed since then.
     pub(super) fn cut(&mut self, mark: &Mark) {
         match self {
-            Self::Here(Gathered { items, keys, ends, .. }) => {
+            Self::Here(Gathered { made, items, keys, ends, .. }) => {
+                made.truncate(mark.count);
                 items.truncate(mark.count);
                 ends.truncate(ends.partition_point(|(nth, _)| *nth < mark.count));
                 keys.truncate(ends.last().map_or(0, |(_, end)| *end));
@@ -130,21 +144,25 @@ impl Answer {
 
 impl Gathered {
     fn push(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        if self.is_whole { self.hold(key, value, version) } else { self.make(key, value, version) }
+    }
+
+    fn make(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        let item = ItemRef { key, value: value.as_slice(), version };
         // Before a reference is counted to what it is in.
-        if let Value::Of(visited) = &value
-            && !self.is_whole
-            && !visited.is_passive()
-            && let Some(small) = (ItemRef { key, value: visited.value(), version }).to_small_item()
-        {
-            self.items.push(Held::Apart(small));
+        if item.is_small() && !value.is_passive() {
+            push_copy(&mut self.made, item);
             return;
         }
-        let together = if let Value::Of(visited) = &value { visited.together() } else { None };
-        self.items.push(match together {
-            Some(bytes) => {
-                let held = Held::Together { bytes, key_len: key.len() as u32, version };
-                if self.is_whole { held } else { Held::Apart(held.into_item()) }
-            }
+        self.made.push(match value.together() {
+            Some(bytes) => Held::Together { bytes, key_len: key.len() as u32, version }.into_item(),
+            None => Item { key: Bytes::copy_from_slice(key), value: value.into_bytes(), version },
+        });
+    }
+
+    fn hold(&mut self, key: &[u8], value: Value<'_>, version: Version) {
+        self.items.push(match value.together() {
+            Some(bytes) => Held::Together { bytes, key_len: key.len() as u32, version },
             None => {
                 self.keys.extend_from_slice(key);
                 self.ends.push((self.items.len(), self.keys.len()));
@@ -162,7 +180,8 @@ impl Gathered {
             }
             from = end;
         }
-        Fetched { items: self.items.into(), ..fetched }
+        let items = if self.is_whole { self.items.into() } else { self.made.into() };
+        Fetched { items, ..fetched }
     }
 }
 
@@ -228,8 +247,8 @@ mod tests {
     #[test]
     fn items_of_a_reader_here_have_their_keys_whatever_their_values_are_and_however_many_are_taken_back() {
         let container = container();
-        for made_until in 0..6 {
-            let mut answer = Answer::Here(Gathered::default());
+        for (made_until, is_whole) in (0..6).flat_map(|until| [(until, false), (until, true)]) {
+            let mut answer = Answer::here(0, is_whole);
             let push = |answer: &mut Answer, nth: usize| {
                 let one = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
                 let at = Cursor { slot: nth as u32, before: u64::MAX - 1 };

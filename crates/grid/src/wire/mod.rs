@@ -7,10 +7,12 @@
 
 mod commands;
 mod frame;
+mod number;
 mod primitives;
 
 pub(crate) use commands::{FetchedItems, put_copy};
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
+pub(crate) use number::read_number;
 pub use primitives::FrameError;
-pub(crate) use primitives::{Result, Wire, read_fields, read_number, wire_enum, wire_struct};
+pub(crate) use primitives::{Result, Wire, read_fields, wire_enum, wire_struct};

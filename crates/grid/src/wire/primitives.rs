@@ -8,6 +8,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use consort_group::{Address, Member, Uuid};
 use smallvec::SmallVec;
 
+use super::number::{put_number, read_number};
+
 /// Bytes that are not what they should be. Nothing was changed by the command that they were to be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,19 +64,6 @@ pub(super) fn need(from: &Bytes, what: &'static str, wanted: usize) -> Result<()
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
 }
 
-/// A number at the beginning of these bytes, and how many of them it takes.
-#[inline]
-pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize)> {
-    let mut value = 0;
-    for (nth, &byte) in from.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * nth);
-        if byte & 0x80 == 0 {
-            return Ok((value, nth + 1));
-        }
-    }
-    Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
-}
-
 impl Wire for u8 {
     fn put(&self, out: &mut BytesMut) {
         out.put_u8(*self);
@@ -88,12 +77,7 @@ impl Wire for u8 {
 
 impl Wire for u64 {
     fn put(&self, out: &mut BytesMut) {
-        let mut rest = *self;
-        while rest >= 0x80 {
-            out.put_u8(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.put_u8(rest as u8);
+        put_number(out, *self);
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
