@@ -154,7 +154,7 @@ impl<T> Walk<T> {
     }
 
     /// All that has come of one member and was not taken yet, in one go; `None` at the end. Who looks at it where it lies
-    /// ([`Batch::bytes`]) has half the work of who takes entry by entry.
+    /// ([`Batch::bytes`]) has two thirds of the work of who takes small ones entry by entry.
     ///
     /// # Errors
     ///
