@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use consort_jgroups::{Jar, JavaGrid, Killed};
 use consort_measure::process;
 use hdrhistogram::Histogram;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::sample::{Latency, Sample};
@@ -70,7 +71,8 @@ pub(crate) struct Jvms<'a> {
     pub(crate) members: usize,
 }
 
-/// JVMs that have formed a cluster. They are killed when dropped.
+/// JVMs that have formed a cluster. They stand still while nothing is asked of them, and are killed when dropped: idle ones of
+/// two grids take a sixth of two CPUs, and whoever is measured meanwhile waits for them.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
     /// Releases, as they say it.
@@ -108,13 +110,33 @@ impl JavaCluster {
         for member in &mut all {
             version = member.release()?;
         }
-        Ok(Self { members: all, version })
+        let cluster = Self { members: all, version };
+        cluster.signal(Signal::STOP)?;
+        Ok(cluster)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        for member in &self.members {
+            let pid = Pid::from_child(&member.child.0);
+            kill_process(pid, signal).with_context(|| format!("a JVM's signal, {}", member.log.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Lets all members run while this is done.
+    fn awake<T>(&mut self, what: impl FnOnce(&mut Self) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        self.signal(Signal::CONT)?;
+        let done = what(self)?;
+        self.signal(Signal::STOP)?;
+        Ok(done)
     }
 
     /// Gives the first member a line, and waits for its answer.
     pub(crate) fn ask_first(&mut self, line: &str) -> anyhow::Result<Value> {
-        self.members[0].say(line)?;
-        self.members[0].answer()
+        self.awake(|cluster| {
+            cluster.members[0].say(line)?;
+            cluster.members[0].answer()
+        })
     }
 
     /// CPU time of all members so far, in seconds.
@@ -130,6 +152,10 @@ impl JavaCluster {
     /// One run of load on all members at once: a time is set for all, since busy threads of one would hold up those of
     /// another, and each would count while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
+        self.awake(|cluster| cluster.load(slice))
+    }
+
+    fn load(&mut self, slice: &str) -> anyhow::Result<Sample> {
         let start = SystemTime::now() + START_AFTER * self.members.len() as u32;
         let start = start.duration_since(UNIX_EPOCH)?.as_millis();
         for member in &mut self.members {
@@ -179,7 +205,7 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
     Ok(())
 }
 
-/// JGroups' members stay up, idle, while Consort runs: on the stock port they would read all that Consort multicasts.
+/// JGroups' members stay up while Consort runs: on the stock port the kernel would give them all that Consort multicasts.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
 /// What Hazelcast asks for in its log; it is slower without.

@@ -69,7 +69,7 @@ pub(crate) fn measure(options: &Options, jar: Option<&Jar>, findings: &mut Findi
     findings.add("grid", outcome);
 }
 
-/// All loads of clusters of one size; the JVMs stay up, idle, while others have their turn.
+/// All loads of clusters of one size; the JVMs stay up, and stand still while others have their turn.
 fn cluster(
     members: usize,
     options: &Options,
