@@ -17,6 +17,7 @@ use consort_net::Clock;
 
 use crate::backed::{Completions, Stores};
 use crate::lanes::Lanes;
+use crate::lookout::Watch;
 use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::standing::{OpenCache, Standing};
 use crate::waiters::{self, Waiters};
@@ -82,6 +83,8 @@ pub(crate) struct GridHandler {
     deadline: AtomicU64,
     /// Whether `lanes` wants to look at the room after this cycle. Written under `state`'s lock.
     wants_look: AtomicBool,
+    /// For readers that ask nobody else meanwhile.
+    watch: Arc<Watch>,
 }
 
 /// What the node has to say, to be told without its lock.
@@ -129,6 +132,7 @@ impl GridHandler {
             has_frames: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             wants_look: AtomicBool::new(false),
+            watch: Arc::default(),
         }
     }
 
@@ -366,6 +370,7 @@ impl GridHandler {
             }
             // It was brought to its reader.
             NodeEvent::Fetched { .. } => return,
+            NodeEvent::Expecting => return self.watch.expect(),
             NodeEvent::Told { listener, .. } => {
                 let waker = self.readers().remove(&listener);
                 if let Some(waker) = waker {
@@ -438,6 +443,7 @@ impl UpHandler for GridHandler {
 
     fn handle_batch(&self, batch: MessageBatch) {
         let Some(from) = batch.src().cloned() else { return };
+        self.watch.note_came();
         self.driven(|node, traffic, now| {
             for message in &batch.messages {
                 let Some(bytes) = message.payload_bytes() else { continue };

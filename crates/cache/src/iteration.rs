@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use consort_grid::{
@@ -15,6 +16,7 @@ use futures_core::Stream;
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::handler::GridHandler;
+use crate::lookout::Lookout;
 use crate::standing::OpenCache;
 use crate::walks::Reader;
 use consort_encoding::Decode;
@@ -34,6 +36,8 @@ pub struct Walk<T> {
     items: IntoItems,
     /// Others' turn, before the next is asked for.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// For answers, where one member is asked at a time.
+    lookout: Lookout,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }
 
@@ -87,8 +91,12 @@ impl<T> Walk<T> {
                 self.others = None;
             }
             match self.handler.poll_next(self.opened.id, &mut self.reader, &self.publication, cx) {
+                Poll::Pending if self.publication.lanes <= 1 && self.lookout.looks_again(Instant::now()) => {
+                    self.others = Some(Box::pin(tokio::task::yield_now()));
+                }
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Next::Items(items))) => {
+                    self.lookout.note_came();
                     self.items = items.into_iter();
                     // What is here never has to be waited for: the answers of others would have to.
                     self.others = Some(Box::pin(tokio::task::yield_now()));
@@ -227,6 +235,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             is_over: false,
             items: IntoItems::default(),
             others: None,
+            lookout: Lookout::default(),
             decode: Box::new(decode),
         }
     }

@@ -73,6 +73,7 @@ mod handler;
 mod iteration;
 mod lanes;
 mod listeners;
+mod lookout;
 mod manager;
 mod manager_events;
 mod operation;

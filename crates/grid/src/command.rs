@@ -270,6 +270,8 @@ pub(crate) struct Fetch {
     pub(crate) items_max: u32,
     pub(crate) what: What,
     pub(crate) transform: Option<Transform>,
+    /// Nobody else is asked meanwhile: the reader has nothing to do until this is answered.
+    pub(crate) is_only: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -405,6 +405,7 @@ impl Cache {
             items_max: u32::try_from(lane.share).unwrap_or(u32::MAX),
             what: iteration.publication.what,
             transform: iteration.publication.transform.clone(),
+            is_only: iteration.publication.lanes <= 1,
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
         if lane.member == cx.local && self.container.passive_len() == 0 {

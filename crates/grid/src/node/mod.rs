@@ -117,6 +117,9 @@ pub enum NodeEvent {
         /// The listener.
         listener: ListenerId,
     },
+    /// A reader that asks nobody else meanwhile was answered, and has nothing to do until it asks again: if there is more, its
+    /// next request comes soon.
+    Expecting,
     /// Nothing depends on this member any more. The cache is closed here.
     Left {
         /// The cache.

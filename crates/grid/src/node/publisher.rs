@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_group::Address;
 
+use super::NodeEvent;
 use super::activation::{Found, LOAD_KEYS, Waiting};
 use super::answer::{Answer, Value};
 use super::cache::Cache;
@@ -52,6 +53,7 @@ impl Cache {
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some(Cursor::START.into()));
         let mut missing = Vec::new();
+        let is_only = fetch.is_only;
         let mut answer = if *from == cx.local {
             Answer::here(self.items_at_most(&fetch), false)
         } else {
@@ -63,7 +65,12 @@ impl Cache {
             Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
                 self.load(cx, missing, Waiting::Fetch { from: from.clone(), fetch });
             }
-            _ => answer.send(cx, self, from, fetched),
+            _ => {
+                answer.send(cx, self, from, fetched);
+                if is_only && *from != cx.local {
+                    cx.events.push_back(NodeEvent::Expecting);
+                }
+            }
         }
     }
 
@@ -122,7 +129,7 @@ impl Cache {
         missing: &mut Vec<(Place, Version)>,
         answer: &mut Answer,
     ) -> Fetched {
-        let Fetch { iteration, nth, segments, cursor, items_max, what, transform } = fetch;
+        let Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only: _ } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
         let Some(function) = self.function(what, transform) else {
             fetched.applied = Applied::Unknown;

@@ -357,7 +357,7 @@ wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable }
 wire_struct!(Transform { name, arguments });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
-wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform });
+wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only });
 
 /// What an item takes at least: two lengths and a version.
 const ITEM_BYTES_LEAST: usize = 3;

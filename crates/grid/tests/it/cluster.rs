@@ -43,6 +43,8 @@ pub(crate) struct Member {
     pub(crate) refused: bool,
     /// How often a reader was told that there is something.
     pub(crate) woken: usize,
+    /// Answers after which it expects the next request at once.
+    pub(crate) expecting: usize,
     /// Cut off from the majority, and does not know it or is allowed to read all the same.
     pub(crate) is_apart: bool,
     pub(crate) beside: Option<Beside>,
@@ -223,6 +225,7 @@ impl Cluster {
             is_left: false,
             refused: false,
             woken: 0,
+            expecting: 0,
             is_apart: false,
             beside,
             told: BTreeSet::new(),
@@ -373,6 +376,7 @@ impl Cluster {
             match event {
                 NodeEvent::Left { cache } => member.is_left |= cache == self.config.id(),
                 NodeEvent::Fetched { .. } => member.woken += 1,
+                NodeEvent::Expecting => member.expecting += 1,
                 NodeEvent::Told { listener, .. } => {
                     member.told.insert(listener);
                 }

@@ -323,6 +323,23 @@ fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
 }
 
 #[test]
+fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
+    let expecting = |cluster: &Cluster| [0, 1, 2].map(|n| cluster.members[n].as_ref().unwrap().expecting);
+    let mut cluster = populated(8, 3, 600);
+    for (lanes, does_expect) in [(4, false), (2, false), (1, true)] {
+        let id = begin(&mut cluster, 0, Publication { batch: 8, lanes, ..Publication::default() });
+        assert_eq!(drain(&mut cluster, 0, id).1, 600);
+        let [own, b, c] = expecting(&cluster);
+        // A third of the keys is theirs only.
+        let others = b + c;
+        assert!(
+            own == 0 && if does_expect { others > 10 } else { others == 0 },
+            "{lanes}: {own} {b} {c}"
+        );
+    }
+}
+
+#[test]
 fn entries_are_counted_where_they_are() {
     let mut cluster = populated(4, 3, 400);
     let id = begin(&mut cluster, 1, Publication { what: What::Count, ..Publication::default() });

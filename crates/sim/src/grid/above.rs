@@ -175,6 +175,8 @@ impl World {
                 self.told(node, listener);
                 false
             }
+            // Nobody sleeps here.
+            NodeEvent::Expecting => false,
             NodeEvent::Refused { error, .. } => {
                 let what = format!("{name} is refused: {error}");
                 if let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) {
