@@ -319,7 +319,7 @@ fn s004_8_up_to_four_requests_are_on_their_way_at_once() {
     assert_eq!(asked_at_once(2, publication()), 0, "everything is here");
     assert_eq!(asked_at_once(4, publication()), 3, "of each other one");
     assert_eq!(asked_at_once(9, publication()), 4, "once its own is done");
-    assert_eq!(asked_at_once(9, Publication { lanes: 1, ..publication() }), 1, "one after the other");
+    assert_eq!(asked_at_once(9, Publication { lanes: 1, ..publication() }), 2, "of one after the other");
 }
 
 #[test]
@@ -332,10 +332,7 @@ fn whoever_answers_a_reader_that_asks_nobody_else_expects_its_next_request() {
         let [own, b, c] = expecting(&cluster);
         // A third of the keys is theirs only.
         let others = b + c;
-        assert!(
-            own == 0 && if does_expect { others > 10 } else { others == 0 },
-            "{lanes}: {own} {b} {c}"
-        );
+        assert!(own == 0 && if does_expect { others > 10 } else { others == 0 }, "{lanes}: {own} {b} {c}");
     }
 }
 
