@@ -76,18 +76,28 @@ impl Watch {
     /// From now on a request may come. A task of this runtime's keeps its thread awake for a moment.
     pub(crate) fn expect(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let looks = self.lookout().looks_again(Instant::now());
-        self.expects.store(true, Ordering::Relaxed);
-        if !looks || self.is_watched.swap(true, Ordering::Relaxed) {
-            return;
+        if self.begins(Instant::now()) {
+            let watch = self.clone();
+            runtime.spawn(async move {
+                while watch.goes_on(Instant::now()) {
+                    yield_now().await;
+                }
+            });
         }
-        let watch = self.clone();
-        runtime.spawn(async move {
-            while watch.expects.load(Ordering::Relaxed) && watch.lookout().looks_again(Instant::now()) {
-                yield_now().await;
-            }
-            watch.is_watched.store(false, Ordering::Relaxed);
-        });
+    }
+
+    /// Whether a task has to begin that looks.
+    fn begins(&self, now: Instant) -> bool {
+        let looks = self.lookout().looks_again(now);
+        self.expects.store(true, Ordering::Relaxed);
+        looks && !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether that task looks again; if not, it is over.
+    fn goes_on(&self, now: Instant) -> bool {
+        let goes_on = self.expects.load(Ordering::Relaxed) && self.lookout().looks_again(now);
+        self.is_watched.store(goes_on, Ordering::Relaxed);
+        goes_on
     }
 
     /// Something has come.
@@ -156,26 +166,22 @@ mod tests {
         assert!(lookout.looks_again(now));
     }
 
-    #[tokio::test]
-    async fn a_member_watches_for_a_moment_and_again_when_it_is_to() {
-        let watch = Arc::new(Watch::default());
+    #[test]
+    fn one_task_watches_for_a_moment_and_again_when_it_is_to() {
+        let watch = Watch::default();
+        let now = Instant::now();
         watch.note_came();
-        for _ in 0..3 {
-            watch.expect();
-            assert!(watch.is_watched.load(Ordering::Relaxed));
+        let began = [(); 3].map(|()| {
+            let begins = watch.begins(now);
             watch.note_came();
-        }
-        while watch.is_watched.load(Ordering::Relaxed) {
-            yield_now().await;
-        }
-        let begun = Instant::now();
-        watch.expect();
-        while watch.is_watched.load(Ordering::Relaxed) {
-            yield_now().await;
-        }
-        assert!(begun.elapsed() >= LOOKS_FOR);
+            begins
+        });
+        assert_eq!(began, [true, false, false], "it is the same one that goes on");
+        assert!(!watch.goes_on(now), "nothing is expected");
+        assert!(watch.begins(now) && watch.goes_on(now + LOOKS_FOR / 2) && !watch.goes_on(now + LOOKS_FOR));
         watch.note_came();
-        watch.expect();
-        assert!(!watch.is_watched.load(Ordering::Relaxed), "the last time was in vain");
+        assert!(!watch.begins(now), "the last time was in vain");
+        watch.note_came();
+        assert!(watch.begins(now));
     }
 }
