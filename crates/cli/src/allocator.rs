@@ -2,10 +2,13 @@
 #![allow(unsafe_code)]
 
 mod recycling;
+mod reserve;
+mod room;
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
 pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling};
+pub(crate) use reserve::{Reserve, amount, check};
 
 /// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
 #[global_allocator]
@@ -26,10 +29,10 @@ pub(crate) fn keep_memory_for_a_while() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) };
 }
 
-/// Gives the system all memory that is free.
-pub(crate) fn give_back() {
-    // SAFETY: it may be called at any time and by any thread; what is in use stays as it is.
-    unsafe { libmimalloc_sys::mi_collect(true) };
+/// Keeps free memory for as long as the process runs.
+fn keep_memory() {
+    // SAFETY: as above; who calls this has no other threads.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
 }
 
 #[cfg(test)]

@@ -108,11 +108,11 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),
-        Command::Server(server) => on_all_threads(server.run()),
+        Command::Server(server) => server.reserve.take().and_then(|()| on_all_threads(server.run())),
         Command::Doctor(doctor) => on_one_thread(doctor.run()),
         Command::User(user) => user.run(),
         Command::Cache(cache) => on_one_thread(cache.run()),
-        Command::Perf(perf) => on_one_thread(perf.run()),
+        Command::Perf(perf) => perf.reserve.take().and_then(|()| on_one_thread(perf.run())),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),
         Command::Uperf(uperf) => on_one_thread(uperf.run()),

@@ -11,6 +11,7 @@ use consort_conf::{Variables, parse_stack};
 use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Users};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::allocator::Reserve;
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
 use crate::listed;
@@ -103,6 +104,8 @@ pub(crate) struct Server {
     /// servers have it.
     #[arg(long, value_name = "FILE")]
     caches: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reserve: Reserve,
     /// After so many seconds goes on without servers that were there to the last and are not back.
     #[arg(long, value_name = "SECONDS", requires = "data")]
     alone_after: Option<u32>,

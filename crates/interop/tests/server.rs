@@ -2,6 +2,8 @@
 
 #[path = "server/kept.rs"]
 mod kept;
+#[path = "server/reserved.rs"]
+mod reserved;
 
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;

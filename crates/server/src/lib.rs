@@ -77,7 +77,7 @@ mod unasked;
 mod waiting;
 
 pub use data::DataError;
-pub use definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError};
+pub use definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
 pub use filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use predefined::{CachesHandle, PredefinedError};
 pub use security::{

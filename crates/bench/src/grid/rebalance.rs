@@ -14,20 +14,24 @@ use crate::tools;
 /// What a rebalance has to reach of what one TCP stream carries.
 const TARGET: f64 = 0.5;
 
+/// What a member of a million values of 1 KB takes of memory, beside their bytes.
+const MEMORY_PER_VALUE: f64 = 1.6;
+
 /// How a member joins.
 #[derive(Clone, Copy)]
 struct Way {
     /// Invokers of each member that read meanwhile: one at a time shows how long reads wait, and leaves the CPUs to the
     /// rebalance.
     invokers: u32,
-    /// The machine has the memory that the member will need: else the host of a virtual machine may have to find it first.
-    memory_first: bool,
+    /// The member takes the memory that it will need before it joins: else the host of a virtual machine may have to find it
+    /// meanwhile.
+    reserves: bool,
 }
 
 const WAYS: [Way; 3] = [
-    Way { invokers: 0, memory_first: false },
-    Way { invokers: 0, memory_first: true },
-    Way { invokers: 1, memory_first: false },
+    Way { invokers: 0, reserves: false },
+    Way { invokers: 0, reserves: true },
+    Way { invokers: 1, reserves: false },
 ];
 
 pub(crate) fn rebalance(options: &Options, findings: &mut Findings<'_>) {
@@ -68,7 +72,8 @@ fn once(options: &Options, run: usize, streams: &mut Streams, said: &mut [Vec<Va
             format!("--time={}", options.time().as_secs_f64()),
             "--json".to_owned(),
         ];
-        arguments.extend(way.memory_first.then(|| "--memory-first".to_owned()));
+        let reserved = options.moved_mb() as f64 * MEMORY_PER_VALUE;
+        arguments.extend(way.reserves.then(|| format!("--reserve={reserved:.0}MB")));
         let figures = tools::grid(&arguments)?;
         Progress::result(&figures.to_string());
         said.push(figures);
@@ -79,8 +84,8 @@ fn once(options: &Options, run: usize, streams: &mut Streams, said: &mut [Vec<Va
 impl Way {
     fn subject(self, options: &Options) -> String {
         let mut subject = format!("rebalance, {} MB", options.moved_mb());
-        if self.memory_first {
-            subject += ", memory first";
+        if self.reserves {
+            subject += ", memory reserved";
         }
         if self.invokers > 0 {
             subject += &format!(", {} readers per member", self.invokers);

@@ -3,6 +3,7 @@
 
 use consort_group::Time;
 
+use super::ahead::fetch;
 use super::cursor::Budget;
 use super::table::{Ahead, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
@@ -44,7 +45,7 @@ impl Part<'_> {
     /// Gives each of them.
     pub(crate) fn each(&self, mut give: impl FnMut(Visited<'_>)) {
         let (mut cursor, mut budget) = (self.from, Budget::new(self.limits));
-        self.table.walk(&mut cursor, &mut budget, self.now, Ahead::Items, &mut give);
+        self.table.walk(&mut cursor, &mut budget, self.now, Ahead::Slots, &mut give);
     }
 }
 
@@ -67,6 +68,8 @@ impl Container {
         let (mut cursor, mut budget) = (from, Budget::new(limits));
         let (mut entries, mut bytes, mut has_passive) = (0, 0, false);
         let walked = table.walk(&mut cursor, &mut budget, now, Ahead::Slots, &mut |visited: Visited<'_>| {
+            // All at once: between copies, what they fetch themselves is in the way.
+            fetch(visited.first_bytes());
             entries += 1;
             bytes += visited.data_len();
             has_passive |= visited.is_passive();

@@ -110,6 +110,11 @@ impl<'a> Visited<'a> {
         self.0.data_len()
     }
 
+    /// What is read first of these, without looking at it.
+    pub(super) fn first_bytes(self) -> &'a [u8] {
+        self.0.item.first_bytes()
+    }
+
     /// When it was written first, when it was last used, and how long it lives.
     pub(crate) fn times(self) -> (Time, Time, Lifetime) {
         self.0.times()

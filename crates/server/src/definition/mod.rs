@@ -30,6 +30,7 @@ pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 use tree::{Element, refused};
+pub use values::amount_of_bytes;
 use values::{flag, number, span};
 pub(crate) use written::{from_stored, to_stored, to_text};
 

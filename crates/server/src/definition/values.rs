@@ -71,9 +71,14 @@ pub(super) fn span(element: &Element, attribute: &str, value: &str) -> Result<Op
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
-/// An amount of memory: bytes, or `500MB`, `1.5GiB`. KB is 1,000 and KiB 1,024 bytes.
+/// An amount of memory, more than nothing.
 pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
-    let invalid = || element.invalid(attribute, value);
+    amount_of_bytes(value).ok_or_else(|| element.invalid(attribute, value))
+}
+
+/// Bytes in an amount of memory as caches' definitions have it: a number of bytes, `500MB`, `1.5GiB`. KB is 1,000 and KiB 1,024
+/// bytes. None if it is no such amount, or nothing.
+pub fn amount_of_bytes(value: &str) -> Option<u64> {
     let (number, unit) = parts(value.trim());
     let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {
         Some(unit) => (unit.to_owned(), 1_024_u64),
@@ -85,9 +90,9 @@ pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u
         "m" => 2,
         "g" => 3,
         "t" => 4,
-        _ => return Err(invalid()),
+        _ => return None,
     };
-    times(number, base.pow(power)).filter(|bytes| *bytes > 0).ok_or_else(invalid)
+    times(number, base.pow(power)).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]

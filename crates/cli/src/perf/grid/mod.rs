@@ -36,6 +36,7 @@ use self::served::Watched;
 pub(crate) use self::settings::{Settings, bytes};
 use self::spawn::LOOK_EVERY;
 pub(crate) use self::spawn::{Grid, free_ports};
+use crate::allocator::Reserve;
 use crate::ending::end_of_input;
 use crate::join::Join;
 use crate::perf::progress::shown;
@@ -47,6 +48,7 @@ use crate::perf::progress::shown;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
+    mut_arg("reserve", |reserve| reserve.conflicts_with("measured")),
     after_help = "Threads, or invokers, are tasks: each has one operation under way at a time.\n\
     Half the keys of a member of four are its own with two owners, and read without\n\
     the network.\n\n\
@@ -77,6 +79,8 @@ pub(crate) struct Perf {
     /// Members that have each key.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     owners: u16,
+    #[command(flatten)]
+    pub(crate) reserve: Reserve,
     /// Has no menu: waits for what others start.
     #[arg(long, conflicts_with = "spawn")]
     nohup: bool,

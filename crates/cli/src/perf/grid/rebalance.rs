@@ -13,7 +13,7 @@ use super::control::Used;
 use super::figures::{Figures, Total};
 use super::load::Test;
 use super::settings::Settings;
-use crate::allocator;
+use crate::allocator::{self, amount};
 use crate::join::Join;
 use crate::perf::report::Percentiles;
 
@@ -48,11 +48,10 @@ pub(crate) struct Rebalance {
     /// Seconds of reads before the member joins.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     time: f64,
-    /// Before the member joins, takes as much memory of the machine as it will need, and
-    /// gives it back: where a hypervisor is slow to hand out memory, the rate is its own
-    /// without that.
-    #[arg(long)]
-    memory_first: bool,
+    /// The member that joins takes so much memory first, as a server does with --reserve: 1.6 times
+    /// what it gets is enough.
+    #[arg(long, value_name = "SIZE", value_parser = amount)]
+    reserve: Option<u64>,
     /// Prints one line of JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -98,6 +97,9 @@ const READING_MAX: f64 = 600.0;
 
 impl Rebalance {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(bytes) = self.reserve {
+            allocator::check(bytes)?;
+        }
         let members = usize::from(self.members);
         let (before, after) = (f64::from(self.members), f64::from(self.members) + 1.0);
         // The one that joins has the same part of all copies as everybody else; with no more members than owners it gets
@@ -120,11 +122,8 @@ impl Rebalance {
             tokio::spawn(grid.run(&Test { settings, warmup_ms: 0 }))
         });
         let watching = grid.rebalanced(members + 1)?;
-        if self.memory_first {
-            fetch_memory(self.megabytes);
-        }
         let begin = Instant::now();
-        let joined = grid.add(self.owners, &settings)?;
+        let joined = grid.add(self.owners, &settings, self.reserve)?;
         let seen = watching.await.context("who watches")??;
         let since_start = begin.elapsed();
         grid.end_run().await?;
@@ -177,22 +176,6 @@ impl Rebalance {
         grid.run(&Test { settings: settings.clone(), warmup_ms: 500 }).await
     }
 }
-
-/// Takes memory for a member that gets so much, and gives it back. The kernel keeps it for whoever asks next.
-fn fetch_memory(megabytes: u64) {
-    let begin = Instant::now();
-    let bytes = (megabytes as f64 * 1e6 * MEMORY_PER_VALUE) as usize;
-    drop(std::hint::black_box(vec![1_u8; bytes]));
-    allocator::give_back();
-    eprintln!(
-        "{} MB of memory fetched in {:.1} s",
-        grouped(bytes as f64 / 1e6),
-        begin.elapsed().as_secs_f64()
-    );
-}
-
-/// What a member of a million values of 1 KB takes of memory, beside their bytes.
-const MEMORY_PER_VALUE: f64 = 1.6;
 
 impl Summary {
     fn text(&self) -> String {

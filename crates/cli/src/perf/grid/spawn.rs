@@ -81,7 +81,7 @@ impl Grid {
         // The first one begins the cluster, so that the rest need not merge.
         for (from, to) in [(0, 1), (1, members)] {
             for nth in from..to {
-                grid.others.0.push(start_member(&grid.join, &member_name(nth), owners, settings)?);
+                grid.others.0.push(start_member(&grid.join, &member_name(nth), owners, settings, None)?);
             }
             wait_for_members(grid.control.channel(), 1 + to).await?;
             grid.settle(to).await?;
@@ -193,10 +193,15 @@ impl Grid {
         }))
     }
 
-    /// Starts one more member. Returns its name, before it has anything.
-    pub(crate) fn add(&mut self, owners: u16, settings: &Settings) -> anyhow::Result<String> {
+    /// Starts one more member, which may take so many bytes of memory first. Returns its name, before it has anything.
+    pub(crate) fn add(
+        &mut self,
+        owners: u16,
+        settings: &Settings,
+        reserve: Option<u64>,
+    ) -> anyhow::Result<String> {
         let name = member_name(self.names.len());
-        self.others.0.push(start_member(&self.join, &name, owners, settings)?);
+        self.others.0.push(start_member(&self.join, &name, owners, settings, reserve)?);
         self.names.push(name.clone());
         Ok(name)
     }
@@ -243,12 +248,19 @@ async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>>
 }
 
 /// Starts a member as a process of this very program. It ends when its input does, so with whoever has started it.
-fn start_member(join: &Join, name: &str, owners: u16, settings: &Settings) -> anyhow::Result<Child> {
+fn start_member(
+    join: &Join,
+    name: &str,
+    owners: u16,
+    settings: &Settings,
+    reserve: Option<u64>,
+) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("where is this program?")?;
     Command::new(program)
         .args(["perf", "--nohup", "--with-parent"])
         .arg(format!("--owners={owners}"))
         .arg(format!("--keys={}", settings.keys))
+        .args(reserve.map(|bytes| format!("--reserve={bytes}")))
         .args(join.arguments(name))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

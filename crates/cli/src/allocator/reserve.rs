@@ -1,0 +1,134 @@
+//! Memory that a process takes before it needs it.
+//!
+//! The kernel gives memory when it is touched, clears it before, and on a virtual machine may have to get it from the
+//! hypervisor first: a member that joins and gets a gigabyte waits for that most of the time (docs/performance.md). One that
+//! has touched as much before it joins does not, as a JVM with `-Xms` and `AlwaysPreTouch` does not.
+
+use std::collections::TryReserveError;
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use consort_measure::grouped;
+use consort_server::amount_of_bytes;
+
+use super::room::{Room, room};
+
+/// The option of commands whose members can do so.
+#[derive(Args, Default)]
+pub(crate) struct Reserve {
+    /// Takes so much memory before it joins, and keeps it: entries that come, from clients or because it has joined, do not
+    /// wait for the machine to find some then. 2GB or 2GiB, for one. Without it, memory is taken when it is needed, and goes
+    /// back ten seconds after.
+    #[arg(long, value_name = "SIZE", value_parser = amount)]
+    reserve: Option<u64>,
+}
+
+/// An amount of memory as an option has it.
+pub(crate) fn amount(text: &str) -> Result<u64, String> {
+    amount_of_bytes(text).ok_or_else(|| "no amount of memory, such as 500MB, 2GB or 1.5GiB".to_owned())
+}
+
+/// Taken at a time: the allocator has it from where smaller blocks come from, too, which get it when it is freed. With the
+/// allocator's own bytes before it, it is a 32nd of what that divides its memory into, so that nothing is left between.
+const BLOCK: usize = (1 << 20) - (64 << 10);
+
+impl Reserve {
+    /// Takes it, with all CPUs. To be called while there are no other threads.
+    ///
+    /// # Errors
+    ///
+    /// If there is not so much; nothing was kept then.
+    pub(crate) fn take(&self) -> anyhow::Result<()> {
+        let Some(bytes) = self.reserve else { return Ok(()) };
+        let begin = Instant::now();
+        check(bytes)?;
+        super::keep_memory();
+        // All at once: what one thread frees, another would take again.
+        let blocks = blocks(bytes.div_ceil(BLOCK as u64)).with_context(|| too_much(bytes))?;
+        drop(blocks);
+        let took = begin.elapsed().as_secs_f64();
+        tracing::info!("{} of memory taken in {took:.1} s", megabytes(bytes));
+        Ok(())
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", grouped(bytes as f64 / 1e6))
+}
+
+fn too_much(bytes: u64) -> String {
+    format!("--reserve: {} of memory cannot be had", megabytes(bytes))
+}
+
+/// Whether there is so much.
+///
+/// # Errors
+///
+/// If there is not: how much there is, and where.
+pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
+    room().map_or(Ok(()), |room| fits(bytes, &room))
+}
+
+fn fits(bytes: u64, room: &Room) -> anyhow::Result<()> {
+    if bytes > room.bytes {
+        bail!("{}: {} has {} left", too_much(bytes), room.of, megabytes(room.bytes));
+    }
+    Ok(())
+}
+
+/// So many blocks, touched.
+fn blocks(count: u64) -> Result<Vec<Vec<u8>>, TryReserveError> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let part = |nth: usize| (nth as u64..count).step_by(threads).map(|_| block()).collect();
+    thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads).map(|nth| scope.spawn(move || part(nth))).collect();
+        let mut all = Vec::new();
+        for taken in parts {
+            let blocks: Result<Vec<_>, TryReserveError> =
+                taken.join().unwrap_or_else(|why| resume_unwind(why));
+            all.extend(blocks?);
+        }
+        Ok(all)
+    })
+}
+
+fn block() -> Result<Vec<u8>, TryReserveError> {
+    let mut block = Vec::new();
+    block.try_reserve_exact(BLOCK)?;
+    block.resize(BLOCK, 0);
+    Ok(std::hint::black_box(block))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_those_of_definitions() {
+        assert_eq!((amount("2GB"), amount("1.5 GiB")), (Ok(2_000_000_000), Ok(3 << 29)));
+        for wrong in ["", "0", "-1GB", "2XB", "all"] {
+            let error = amount(wrong).unwrap_err();
+            assert!(error.starts_with("no amount of memory, such as"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_before_any_is_taken() {
+        let room = Room { bytes: 1_000_000_000, of: "this machine".to_owned() };
+        assert!(fits(1_000_000_000, &room).is_ok());
+        let error = fits(1_000_000_001, &room).unwrap_err().to_string();
+        assert_eq!(error, "--reserve: 1,000 MB of memory cannot be had: this machine has 1,000 MB left");
+    }
+
+    #[test]
+    fn all_blocks_are_there_at_once() {
+        for count in [0, 1, 5] {
+            let blocks = blocks(count).unwrap();
+            assert_eq!((blocks.len() as u64, blocks.iter().all(|block| block.len() == BLOCK)), (count, true));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Memory that a server takes before it joins (`--reserve`).
+
+use consort_interop::{Tool, in_own_network};
+use consort_measure::process::memory_mb_of;
+
+use super::SERVER;
+
+/// What it is to take, in megabytes.
+const RESERVED: f64 = 600.0;
+
+/// What a server has besides, and what half of its values take more than their own bytes.
+const OTHER_MAX: f64 = 150.0;
+
+#[test]
+fn entries_come_into_memory_that_is_there() {
+    in_own_network("reserved::entries_come_into_memory_that_is_there", async {
+        let mut server = Tool::consort(&["server", "--reserve=600MB"]);
+        server.wait_for(&["Hot Rod on", "alone"]);
+        let before = memory_mb_of(server.id());
+        assert!(before >= RESERVED, "{before} MB");
+        let load = Tool::run_consort(&[
+            "perf",
+            "--hotrod",
+            SERVER,
+            "--keys=300000",
+            "--size=1000",
+            "--invokers=10",
+            "--seconds=0.5",
+            "--warmup=0",
+        ]);
+        assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
+        let after = memory_mb_of(server.id());
+        assert!(after < before + OTHER_MAX, "{after} MB with 300 MB of values, {before} before");
+    });
+}
+
+#[test]
+fn what_cannot_be_reserved_is_refused_with_what_there_is() {
+    let refused = |size: &str| {
+        let run = Tool::run_consort(&["server", &format!("--reserve={size}")]);
+        (run.status.code(), String::from_utf8(run.stderr).expect("text"))
+    };
+    let (code, complaint) = refused("900TB");
+    assert_eq!(code, Some(1), "{complaint}");
+    let said = "--reserve: 900,000,000 MB of memory cannot be had: ";
+    assert!(complaint.contains(said) && complaint.contains(" MB left"), "{complaint}");
+    let (code, complaint) = refused("2XB");
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(complaint.contains("no amount of memory, such as 500MB, 2GB or 1.5GiB"), "{complaint}");
+}
