@@ -94,7 +94,9 @@ fn main() -> ExitCode {
         Command::Sim(_) => "off",
         Command::Demo(_) | Command::Live(_) => "error",
         Command::Router(_) => "warn,consort_router=info",
-        Command::Server(_) => "warn,consort_server=info,consort::reload=info,consort::server=info",
+        Command::Server(_) => {
+            "warn,consort_server=info,consort::reload=info,consort::server=info,consort::allocator=info"
+        }
         _ => "warn",
     };
     // Layers have switches of their own for what they trace, to be used while the program runs.

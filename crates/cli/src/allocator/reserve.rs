@@ -18,7 +18,7 @@ use consort_server::amount_of_bytes;
 use super::room::{Room, room};
 
 /// The option of commands whose members can do so.
-#[derive(Args, Default)]
+#[derive(Args)]
 pub(crate) struct Reserve {
     /// Takes so much memory before it joins, and keeps it: entries that come, from clients or because it has joined, do not
     /// wait for the machine to find some then. 2GB or 2GiB, for one. Without it, memory is taken when it is needed, and goes

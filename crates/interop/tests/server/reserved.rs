@@ -8,7 +8,7 @@ use super::SERVER;
 /// What it is to take, in megabytes.
 const RESERVED: f64 = 600.0;
 
-/// What a server has besides, and what half of its values take more than their own bytes.
+/// It may take so much more with 300 MB of values: half of these, so that it shows if they come into other memory.
 const OTHER_MAX: f64 = 150.0;
 
 #[test]
