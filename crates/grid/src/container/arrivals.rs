@@ -2,12 +2,15 @@
 //!
 //! Put one after the other, each would wait for memory twice: for the line of the index where its key may be, and, as
 //! the CPU writes in order, until all of its copied value has got to a cache before what was written behind that can be
-//! read. So the lines are asked for first, then values are copied, and what holds them is looked at when all are.
+//! read. So the lines of the index and the memory for the values are asked for first, then values are copied, and what holds
+//! them is looked at when all are.
 
 use bytes::Bytes;
 use consort_group::Time;
+use smallvec::SmallVec;
 
-use super::item::Item;
+use super::ahead::fetch;
+use super::item::{self, Item};
 use super::table::KeyHash;
 use super::{Container, Entry};
 use crate::Segment;
@@ -15,6 +18,20 @@ use crate::Segment;
 /// So many at a time: enough to keep the CPU's requests for memory busy, few enough for a kilobyte of each to stay in its
 /// nearest cache, and for readers to get the lock in between.
 const AT_A_TIME: usize = 16;
+
+/// Bytes of the smallest allocation that is fetched before something is copied to it: what is smaller lies beside others
+/// of its size.
+const FETCHED_MIN: usize = 257;
+
+/// Fetches the memory that items of these entries will get: allocators give what was freed last to who asks next. With one
+/// that does not, something else is fetched in vain.
+fn fetch_memory(arrived: &[(KeyHash, Bytes, Entry)]) {
+    let sizes =
+        arrived.iter().filter_map(|(_, key, entry)| item::size_together(key.len(), entry.value.len()));
+    let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
+    let mut blocks: SmallVec<[Vec<u8>; AT_A_TIME]> = blocks.collect();
+    blocks.iter_mut().for_each(|block| fetch(block.spare_capacity_mut()));
+}
 
 impl Container {
     /// Writes each entry unless something as new is known of its key, as [`Container::put_if_newer`] does.
@@ -41,6 +58,7 @@ impl Container {
             let table = self.lock(segment);
             arrived.iter().for_each(|(hash, ..)| table.fetch_cell(*hash));
             drop(table);
+            fetch_memory(&arrived);
             for (_, key, entry) in &mut arrived {
                 items.push(Item::new(key, std::mem::take(&mut entry.value)));
             }

@@ -67,13 +67,14 @@ macro_rules! sizes {
 
 sizes!(32 48 64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096);
 
+/// The smallest allocation that takes a key and a value together; none if they are too large for all.
+pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
+    SIZES.iter().find(|&&size| key_len + value_len + HEAD <= size).copied()
+}
+
 /// What is asked of the allocator for a key and a value.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
-    let length = key_len + value_len;
-    match SIZES.iter().find(|&&size| length + HEAD <= size) {
-        Some(&size) => size,
-        None => length + size_of::<Apart>() + SHARED,
-    }
+    size_together(key_len, value_len).unwrap_or(key_len + value_len + size_of::<Apart>() + SHARED)
 }
 
 /// What `bytes` allocates for the count of references to bytes that stand elsewhere.

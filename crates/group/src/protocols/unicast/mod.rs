@@ -54,7 +54,8 @@ crate::properties! {
     UnicastConfig {
         /// How often gaps and unacknowledged messages are looked at.
         xmit_interval: Duration = Duration::from_millis(500),
-        /// Received messages per acknowledgement; 0 = 100, with UNICAST4 a quarter of the capacity.
+        /// Received messages per acknowledgement at most; 0 = 100, with UNICAST4 a quarter of the capacity. Of large ones
+        /// there are fewer: 128 KiB.
         ack_threshold: usize = 0,
         /// Idle connections close after this.
         conn_expiry_timeout: Duration = Duration::from_secs(120),
@@ -68,6 +69,10 @@ crate::properties! {
         capacity: usize = 2048,
     }
 }
+
+/// Bytes of received messages per acknowledgement at most: about as much as 100 messages of 1 KB are, as the sender keeps
+/// all that is not acknowledged.
+const ACK_BYTES: u64 = 128 * 1024;
 
 /// How far ahead of the next expected message one may be (UNICAST3, whose windows grow).
 const WINDOW_MAX: usize = 1 << 18;
@@ -116,8 +121,10 @@ struct SendConnection {
 struct ReceiveConnection {
     conn_id: i16,
     window: ReceiveWindow,
-    /// Received since the last acknowledgement; UNICAST4: consumed since.
+    /// Messages received since the last acknowledgement; UNICAST4: consumed since.
     unacked: usize,
+    /// Their bytes.
+    unacked_bytes: u64,
     is_ack_due: bool,
     last_used: Time,
     closing_since: Option<Time>,

@@ -1,6 +1,6 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for what is missing.
 
-use super::{EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
+use super::{ACK_BYTES, EARLY_MAX, Former, ReceiveConnection, SOON, STRANGERS_MAX, Unicast, unicast_of};
 use crate::consumption::Consumption;
 use crate::window::{Added, Gaps, ReceiveWindow, soon};
 use crate::{
@@ -44,9 +44,8 @@ impl Unicast {
             }
         }
         batch.refill(cx, ready, false, is_oob);
-        let threshold = self.ack_threshold();
-        if !self.is_fixed() && self.receivers.get(&src).is_some_and(|c| c.unacked >= threshold) {
-            self.ack(cx, &src);
+        if !self.is_fixed() {
+            self.ack_if_many(cx, &src);
         }
     }
 
@@ -55,7 +54,7 @@ impl Unicast {
     fn pass_in_turn(&mut self, cx: &Cx<'_>, src: &Address, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let Some(connection) = self.receivers.get_mut(src) else { return 0 };
-        let mut passed = 0;
+        let (mut passed, mut bytes) = (0, 0);
         for message in &mut batch.messages {
             let seqno = match message.headers.get(id) {
                 Some(
@@ -72,12 +71,16 @@ impl Unicast {
                 connection.consumption.expect(seqno, message);
             }
             passed += 1;
+            bytes += message.length() as u64;
         }
         if passed > 0 {
             connection.last_used = cx.now();
             connection.is_ack_due = true;
             // A fixed window acknowledges what is consumed; see `note_consumed`.
-            connection.unacked += if is_fixed { 0 } else { passed };
+            if !is_fixed {
+                connection.unacked += passed;
+                connection.unacked_bytes += bytes;
+            }
         }
         passed
     }
@@ -157,6 +160,7 @@ impl Unicast {
             conn_id,
             window,
             unacked: 0,
+            unacked_bytes: 0,
             is_ack_due: false,
             last_used: cx.now(),
             may_go_back: !is_member,
@@ -183,7 +187,10 @@ impl Unicast {
         let Some(connection) = self.receivers.get_mut(src) else { return };
         connection.last_used = cx.now();
         // A fixed window acknowledges what is consumed; see `note_consumed`.
-        connection.unacked += usize::from(!is_fixed);
+        if !is_fixed {
+            connection.unacked += 1;
+            connection.unacked_bytes += message.length() as u64;
+        }
         connection.is_ack_due = true;
         let before = ready.len();
         let delivered = connection.window.highest_delivered();
@@ -230,11 +237,22 @@ impl Unicast {
         cx.send(request);
     }
 
+    /// Acknowledges what has come of a member, or was consumed, if it is enough.
+    fn ack_if_many(&mut self, cx: &mut Cx<'_>, src: &Address) {
+        let threshold = self.ack_threshold();
+        let is_much = |one: &ReceiveConnection| {
+            one.unacked >= threshold || (one.unacked > 0 && one.unacked_bytes >= ACK_BYTES)
+        };
+        if self.receivers.get(src).is_some_and(is_much) {
+            self.ack(cx, src);
+        }
+    }
+
     fn ack(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let timestamp = self.next_timestamp();
         let is_fixed = self.is_fixed();
         let Some(connection) = self.receivers.get_mut(member) else { return };
-        connection.unacked = 0;
+        (connection.unacked, connection.unacked_bytes) = (0, 0);
         connection.is_ack_due = false;
         let seqno =
             if is_fixed { connection.consumption.up_to() } else { connection.window.highest_delivered() };
@@ -281,13 +299,11 @@ impl Unicast {
 
     /// UNICAST4: the application has consumed messages; enough of them are acknowledged at once.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
-        let threshold = self.ack_threshold();
         let Some(connection) = self.receivers.get_mut(src) else { return };
         let consumed = connection.consumption.consume(credit);
         connection.unacked += consumed;
+        connection.unacked_bytes += credit;
         connection.is_ack_due |= consumed > 0;
-        if connection.unacked >= threshold {
-            self.ack(cx, src);
-        }
+        self.ack_if_many(cx, src);
     }
 }

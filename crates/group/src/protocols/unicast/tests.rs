@@ -67,6 +67,27 @@ fn a_hundred_messages_are_acknowledged_at_once() {
     assert_eq!(headers(&harness.take_down()), [UnicastHeader::Ack { seqno: 100, conn_id: 0, timestamp: 1 }]);
 }
 
+#[test]
+fn large_messages_are_acknowledged_when_they_are_128_kib() {
+    let mut harness = harness();
+    let data = |seqno| {
+        let header = HeaderBody::Unicast3(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
+        let mut message = Message::bytes(Some(member(1)), vec![0; 60_000]).with_header(ID, header);
+        message.src = Some(member(2));
+        message
+    };
+    let ack = |seqno, timestamp| UnicastHeader::Ack { seqno, conn_id: 0, timestamp };
+    // In turn, out of turn, and what makes up for that.
+    harness.up_batch([1, 2].map(data).into());
+    assert_eq!(harness.take_down(), []);
+    harness.up_batch(vec![data(3)]);
+    assert_eq!(headers(&harness.take_down()), [ack(3, 1)]);
+    harness.up_batch([5, 6].map(data).into());
+    assert_eq!(headers(&harness.take_down()), []);
+    harness.up_batch(vec![data(4)]);
+    assert_eq!(headers(&harness.take_down()), [ack(6, 2)]);
+}
+
 /// S000-88: what came before the first message is delivered once that has come, and nothing is lost.
 #[test]
 fn a_lost_first_message_is_asked_for_and_the_rest_is_kept() {
@@ -204,6 +225,28 @@ fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
         }
     }
     assert_eq!(acked, [2, 4, 6, 8]);
+}
+
+#[test]
+fn unicast4_acknowledges_what_is_consumed_of_large_messages() {
+    let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
+    harness.install(view(1, &[1, 2]));
+    let data = |seqno| {
+        let header = UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 };
+        let mut message = Message::bytes(Some(member(1)), vec![0; 60_000])
+            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
+        message.src = Some(member(2));
+        message
+    };
+    harness.up_batch((1..=3).map(data).collect());
+    assert_eq!(harness.take_down(), [], "nothing is consumed yet");
+    harness.consumed(&member(2), false, 120_000);
+    assert_eq!(harness.take_down(), []);
+    harness.consumed(&member(2), false, 60_000);
+    let acks: Vec<_> =
+        harness.take_down().iter().map(|ack| ack.headers.get(ProtocolId::UNICAST4).cloned()).collect();
+    let ack = UnicastHeader::Ack { seqno: 3, conn_id: 0, timestamp: 1 };
+    assert_eq!(acks, [Some(HeaderBody::Unicast4(ack))]);
 }
 
 /// The sender has not noticed that we forgot the connection, and some of our acknowledgements were lost.

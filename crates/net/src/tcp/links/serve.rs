@@ -22,7 +22,7 @@ use crate::tls;
 const ACCEPTS_PER_CYCLE: usize = 64;
 
 /// Bytes read from one connection in one go, so that a fast peer starves neither the others nor the timers.
-const READ_BYTES_PER_CYCLE: usize = 1024 * 1024;
+const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
 /// Accepted connections that have not said who they are yet. One more, and the longest silent is closed: strangers
 /// who connect and keep quiet must not lock members out.
