@@ -27,6 +27,14 @@ fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
     from(2, UnicastHeader::Data { seqno, conn_id, first }, seqno as i64)
 }
 
+/// A message of so many bytes on the first connection.
+fn bytes(seqno: u64, length: usize, kind: UnicastKind) -> Message {
+    let header = kind.header(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
+    let mut message = Message::bytes(Some(member(1)), vec![0; length]).with_header(kind.id(), header);
+    message.src = Some(member(2));
+    message
+}
+
 fn values(messages: &[Message]) -> Vec<i64> {
     messages
         .iter()
@@ -70,12 +78,7 @@ fn a_hundred_messages_are_acknowledged_at_once() {
 #[test]
 fn large_messages_are_acknowledged_when_they_are_128_kib() {
     let mut harness = harness();
-    let data = |seqno| {
-        let header = HeaderBody::Unicast3(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
-        let mut message = Message::bytes(Some(member(1)), vec![0; 60_000]).with_header(ID, header);
-        message.src = Some(member(2));
-        message
-    };
+    let data = |seqno| bytes(seqno, 60_000, UnicastKind::Unicast3);
     let ack = |seqno, timestamp| UnicastHeader::Ack { seqno, conn_id: 0, timestamp };
     // In turn, out of turn, and what makes up for that.
     harness.up_batch([1, 2].map(data).into());
@@ -204,14 +207,7 @@ fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
     let config = UnicastConfig { capacity: 8, ..UnicastConfig::default() };
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, config));
     harness.install(view(1, &[1, 2]));
-    let data = |seqno| {
-        let header = UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 };
-        let mut message = Message::bytes(Some(member(1)), vec![0; 10])
-            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
-        message.src = Some(member(2));
-        message
-    };
-    harness.up_batch((1..=8).map(data).collect());
+    harness.up_batch((1..=8).map(|seqno| bytes(seqno, 10, UnicastKind::Unicast4)).collect());
     assert_eq!(harness.take_down(), [], "nothing is consumed yet");
     let mut acked = Vec::new();
     for _ in 0..8 {
@@ -231,14 +227,7 @@ fn unicast4_acknowledges_whenever_a_quarter_of_the_window_is_consumed() {
 fn unicast4_acknowledges_what_is_consumed_of_large_messages() {
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
     harness.install(view(1, &[1, 2]));
-    let data = |seqno| {
-        let header = UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 };
-        let mut message = Message::bytes(Some(member(1)), vec![0; 60_000])
-            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
-        message.src = Some(member(2));
-        message
-    };
-    harness.up_batch((1..=3).map(data).collect());
+    harness.up_batch((1..=3).map(|seqno| bytes(seqno, 60_000, UnicastKind::Unicast4)).collect());
     assert_eq!(harness.take_down(), [], "nothing is consumed yet");
     harness.consumed(&member(2), false, 120_000);
     assert_eq!(harness.take_down(), []);
