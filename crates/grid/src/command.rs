@@ -12,6 +12,7 @@ use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::past::Past;
 use crate::publication::{Transform, What};
 use crate::topology::Interest;
+use crate::wire::Copies;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// A cache among the caches of a cluster: a hash of its name.
@@ -248,7 +249,7 @@ pub(crate) struct Chunk {
     pub(crate) segment: Segment,
     /// Where it begins, as it was asked for.
     pub(crate) cursor: Option<(u64, u64)>,
-    pub(crate) entries: Vec<(Bytes, Stored)>,
+    pub(crate) entries: Copies,
     /// Where the next one begins; `None` = that was all.
     pub(crate) next: Option<(u64, u64)>,
     /// What the giver remembers of the segment; with the last chunk.
@@ -305,9 +306,7 @@ impl Body {
     /// Bytes of the entries in it, where it is one that may have many.
     pub(crate) fn bulk_len(&self) -> usize {
         match self {
-            Self::Chunk(chunk) => {
-                chunk.entries.iter().map(|(key, stored)| key.len() + stored.value.len()).sum()
-            }
+            Self::Chunk(chunk) => chunk.entries.content_bytes(),
             _ => 0,
         }
     }
@@ -322,7 +321,7 @@ impl Chunk {
             side,
             segment,
             cursor,
-            entries: Vec::new(),
+            entries: Copies::default(),
             next: None,
             past: None,
             is_refused: false,

@@ -123,6 +123,27 @@ pub struct Stored {
     pub idle: Duration,
 }
 
+/// What an entry has beside its value, as it travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) version: Version,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) age: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl Stamp {
+    /// When the entry was written first, by the clock of a member that has got it now.
+    pub(crate) fn created(self, now: Time) -> Time {
+        ago(now, self.age)
+    }
+
+    /// When it was last used, by the same clock.
+    pub(crate) fn last_used(self, now: Time) -> Time {
+        ago(now, self.idle)
+    }
+}
+
 impl Stored {
     /// An entry, by the clock of the member that has it.
     pub fn of(entry: Entry, now: Time) -> Self {
@@ -133,6 +154,16 @@ impl Stored {
             version: entry.version,
             lifetime: entry.lifetime,
         }
+    }
+
+    pub(crate) fn stamped(value: Bytes, stamp: Stamp) -> Self {
+        let Stamp { version, lifetime, age, idle } = stamp;
+        Self { value, version, lifetime, age, idle }
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        let &Self { version, lifetime, age, idle, .. } = self;
+        Stamp { version, lifetime, age, idle }
     }
 
     /// Whether its lifespan is over.

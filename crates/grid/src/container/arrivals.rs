@@ -13,7 +13,7 @@ use super::ahead::fetch;
 use super::item::{self, Item};
 use super::table::KeyHash;
 use super::{Container, Entry};
-use crate::Segment;
+use crate::{Lifetime, Segment, Version};
 
 /// So many at a time: enough to keep the CPU's requests for memory busy, few enough for a kilobyte of each to stay in its
 /// nearest cache, and for readers to get the lock in between.
@@ -23,49 +23,82 @@ const AT_A_TIME: usize = 16;
 /// of its size.
 const FETCHED_MIN: usize = 257;
 
+/// Entries for which a segment gets ready at once: 1.2 MB of index. More are believed when they come.
+const EXPECTED_MAX: usize = 1 << 16;
+
+/// An entry that comes with others, where it lies in what it came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// Its key.
+    pub(crate) key: &'a [u8],
+    /// Its value.
+    pub(crate) value: &'a [u8],
+    /// Which write it is of.
+    pub(crate) version: Version,
+    /// When it was written first.
+    pub(crate) created: Time,
+    /// When it was last used.
+    pub(crate) last_used: Time,
+    /// How long it lives.
+    pub(crate) lifetime: Lifetime,
+}
+
+impl Arrival<'_> {
+    /// All but its value.
+    fn entry(&self) -> Entry {
+        let &Self { version, created, last_used, lifetime, .. } = self;
+        Entry { value: Bytes::new(), version, created, last_used, lifetime }
+    }
+}
+
 /// Fetches the memory that items of these entries will get: allocators give what was freed last to who asks next. With one
 /// that does not, something else is fetched in vain.
-fn fetch_memory(arrived: &[(KeyHash, Bytes, Entry)]) {
-    let sizes =
-        arrived.iter().filter_map(|(_, key, entry)| item::size_together(key.len(), entry.value.len()));
+fn fetch_memory(arrived: &[(KeyHash, Arrival<'_>)]) {
+    let sizes = arrived.iter().filter_map(|(_, one)| item::size_together(one.key.len(), one.value.len()));
     let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
     let mut blocks: SmallVec<[Vec<u8>; AT_A_TIME]> = blocks.collect();
     blocks.iter_mut().for_each(|block| fetch(block.spare_capacity_mut()));
 }
 
 impl Container {
+    /// Gets ready for a segment of so many entries, or of [`EXPECTED_MAX`]: its index need not grow step by step, each of which
+    /// puts all that is in it into a new one. With a bound nothing is done, as most of them may go again.
+    pub(crate) fn expect(&self, segment: Segment, entries: usize) {
+        if self.bound.is_none() {
+            self.lock(segment).expect(entries.min(EXPECTED_MAX));
+        }
+    }
+
     /// Writes each entry unless something as new is known of its key, as [`Container::put_if_newer`] does.
     ///
     /// # Panics
     ///
     /// If the container has a bound: where an entry may have to make room, who puts it hears of that.
-    pub fn put_arrivals(
+    pub(crate) fn put_arrivals<'a>(
         &self,
         segment: Segment,
-        entries: impl IntoIterator<Item = (Bytes, Entry)>,
+        entries: impl IntoIterator<Item = Arrival<'a>>,
         now: Time,
     ) {
         assert!(self.bound.is_none(), "arrivals are put where none has to make room");
         let mut entries = entries.into_iter();
-        let mut arrived: Vec<(KeyHash, Bytes, Entry)> = Vec::with_capacity(AT_A_TIME);
+        let mut arrived: SmallVec<[(KeyHash, Arrival<'_>); AT_A_TIME]> = SmallVec::new();
         let mut items: Vec<Item> = Vec::with_capacity(AT_A_TIME);
         loop {
             let some = entries.by_ref().take(AT_A_TIME);
-            arrived.extend(some.map(|(key, entry)| (self.hash_of(&key), key, entry)));
+            arrived.extend(some.map(|one| (self.hash_of(one.key), one)));
             if arrived.is_empty() {
                 return;
             }
             let table = self.lock(segment);
-            arrived.iter().for_each(|(hash, ..)| table.fetch_cell(*hash));
+            arrived.iter().for_each(|(hash, _)| table.fetch_cell(*hash));
             drop(table);
             fetch_memory(&arrived);
-            for (_, key, entry) in &mut arrived {
-                items.push(Item::new(key, std::mem::take(&mut entry.value)));
-            }
+            items.extend(arrived.iter().map(|(_, one)| Item::copied(one.key, one.value)));
             self.write(segment, |table| {
-                for ((hash, key, entry), item) in arrived.drain(..).zip(items.drain(..)) {
-                    if table.version_of(hash, &key) < entry.version {
-                        table.put(hash, item, &entry, now);
+                for ((hash, one), item) in arrived.drain(..).zip(items.drain(..)) {
+                    if table.version_of(hash, one.key) < one.version {
+                        table.put(hash, item, &one.entry(), now);
                     }
                 }
             });
@@ -81,7 +114,6 @@ mod tests {
 
     use super::*;
     use crate::container::{ChunkLimits, ContainerSettings, Cursor};
-    use crate::{Lifetime, Version};
 
     const SEGMENT: Segment = Segment(0);
 
@@ -90,6 +122,11 @@ mod tests {
         let container = Container::new(&settings, 1);
         container.receive(SEGMENT);
         container
+    }
+
+    fn arrival<'a>(key: &'a [u8], entry: &'a Entry) -> Arrival<'a> {
+        let &Entry { ref value, version, created, last_used, lifetime } = entry;
+        Arrival { key, value, version, created, last_used, lifetime }
     }
 
     #[test]
@@ -111,7 +148,7 @@ mod tests {
             for (key, entry) in &arrivals {
                 single.put_if_newer(SEGMENT, key, entry.clone(), now).unwrap();
             }
-            together.put_arrivals(SEGMENT, arrivals, now);
+            together.put_arrivals(SEGMENT, arrivals.iter().map(|(key, entry)| arrival(key, entry)), now);
             for container in [&together, &single] {
                 let removed = vec![7; (round % 60) as usize];
                 container.remove_if_newer(SEGMENT, &removed, Version::new(1, round), now);
@@ -124,6 +161,19 @@ mod tests {
             assert_eq!(all(&together), all(&single));
         }
         assert!(together.len() > 30 && together.next_expiry().is_some());
+    }
+
+    #[test]
+    fn a_segment_gets_ready_for_what_is_expected_within_bounds_and_not_where_some_may_go() {
+        use crate::container::{Limit, MemoryBound, WhenFull};
+        let ready = |container: &Container, entries| {
+            allocation_counter::measure(|| container.expect(SEGMENT, entries)).bytes_current
+        };
+        assert!((12_000..40_000).contains(&ready(&receiving(), 1_000)));
+        assert!(ready(&receiving(), usize::MAX) <= 1_200_000);
+        let bound = Some(MemoryBound { limit: Limit::Entries(5), when_full: WhenFull::Remove });
+        let settings = ContainerSettings { segment_count: 1, bound, is_backed: false, is_shared: false };
+        assert_eq!(ready(&Container::new(&settings, 1), 1_000), 0);
     }
 
     #[test]

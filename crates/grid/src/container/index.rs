@@ -82,11 +82,16 @@ impl Index {
         self.cells.get(home(hash, self.cells.len()))
     }
 
+    /// Gets room for so many slots at once.
+    pub(super) fn reserve(&mut self, len: usize) {
+        if cells_for(len) > self.cells.len() {
+            self.resize(cells_for(len));
+        }
+    }
+
     /// Adds a slot that is not in it, and whose item begins there.
     pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: Place) {
-        if cells_for(self.len + 1) > self.cells.len() {
-            self.resize(cells_for(self.len + 1));
-        }
+        self.reserve(self.len + 1);
         self.newest = item;
         self.put(Cell { hash, tag: tag(slot), item: item.hint() });
         self.len += 1;
@@ -227,6 +232,18 @@ mod tests {
             let cells = index.cells.len();
             assert!(index.len <= cells * 4 / 5 && (cells == CELLS_MIN || index.len >= cells / 2), "{slot}");
         }
+    }
+
+    #[test]
+    fn one_that_has_room_does_not_grow_for_as_many_and_keeps_what_it_has() {
+        let mut index = Index::default();
+        (0..100_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, Place::default()));
+        index.reserve(1_000);
+        let cells = index.cells.len();
+        (100..1_000_u32).for_each(|slot| index.insert(KeyHash(slot << 20), slot, Place::default()));
+        index.reserve(10);
+        assert_eq!(index.cells.len(), cells);
+        assert!((0..1_000).all(|slot| index.find(KeyHash(slot << 20), |_| true) == Some(slot)));
     }
 
     #[test]

@@ -85,10 +85,21 @@ impl Item {
         if is_passive(&value) {
             return Self::passive(key);
         }
-        match together(key, &value) {
-            Some(bytes) => Self::Together { bytes, key_len: key.len() as u32 },
-            None => Self::Apart(Box::new(Apart { key: key.into(), value: right_sized(value) })),
-        }
+        Self::in_one_place(key, &value).unwrap_or_else(|| Self::apart(key, value))
+    }
+
+    /// The same of a value that is copied anyway.
+    pub(super) fn copied(key: &[u8], value: &[u8]) -> Self {
+        Self::in_one_place(key, value).unwrap_or_else(|| Self::apart(key, Bytes::copy_from_slice(value)))
+    }
+
+    #[inline]
+    fn in_one_place(key: &[u8], value: &[u8]) -> Option<Self> {
+        together(key, value).map(|bytes| Self::Together { bytes, key_len: key.len() as u32 })
+    }
+
+    fn apart(key: &[u8], value: Bytes) -> Self {
+        Self::Apart(Box::new(Apart { key: key.into(), value: right_sized(value) }))
     }
 
     /// What is left of an item whose value is in the store.

@@ -46,6 +46,7 @@ use consort_group::Time;
 use foldhash::fast::FixedState;
 
 pub use ahead::AHEAD_MAX;
+pub(crate) use arrivals::Arrival;
 pub use bound::{Full, Limit, MemoryBound, WhenFull};
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};

@@ -264,6 +264,11 @@ impl Table {
         }
     }
 
+    /// Gets room in the index for so many entries at once.
+    pub(super) fn expect(&mut self, entries: usize) {
+        self.contents.index.reserve(entries);
+    }
+
     /// Fetches where the search for a key begins.
     pub(super) fn fetch_cell(&self, hash: KeyHash) {
         if let Some(cell) = self.contents.index.home(hash) {

@@ -7,7 +7,9 @@ use consort_group::Time;
 
 use super::cache::Cache;
 use super::cx::Cx;
+use crate::container::Arrival;
 use crate::operation::Stored;
+use crate::wire::{Copies, CopyRef};
 use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Cache {
@@ -108,10 +110,9 @@ impl Cache {
     }
 
     /// Writes what an owner has of a segment, each unless something as new is known.
-    pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: Vec<(Bytes, Stored)>) {
-        let now = cx.now;
+    pub(super) fn put_copies(&mut self, cx: &mut Cx, segment: Segment, copies: &Copies) {
         if self.is_backed() || self.container.bound().is_some() {
-            for (key, stored) in copies {
+            for (key, stored) in copies.parts() {
                 if self.is_backed() && stored.is_over() {
                     self.put_over(cx, segment, &key, stored);
                 } else {
@@ -120,11 +121,20 @@ impl Cache {
             }
             return;
         }
-        for (_, stored) in &copies {
-            self.note_lifetime(cx, stored.lifetime, stored.age, stored.idle);
-        }
-        let entries = copies.into_iter().map(|(key, stored)| (key, stored.into_entry(now)));
-        self.container.put_arrivals(segment, entries, now);
+        let (container, now) = (self.container.clone(), cx.now);
+        let arrivals = copies.iter().map(|copy| {
+            let (CopyRef { key, value, .. }, stamp) = (copy, copy.stamp());
+            self.note_lifetime(cx, stamp.lifetime, stamp.age, stamp.idle);
+            Arrival {
+                key,
+                value,
+                version: stamp.version,
+                created: stamp.created(now),
+                last_used: stamp.last_used(now),
+                lifetime: stamp.lifetime,
+            }
+        });
+        container.put_arrivals(segment, arrivals, now);
     }
 
     /// Removes, unless something as new is known.

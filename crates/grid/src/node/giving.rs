@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::command::CacheId;
-    use crate::wire::FrameWriter;
+    use crate::wire::{Copies, FrameWriter};
     use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
 
     const SEGMENT: Segment = Segment(0);
@@ -199,7 +199,7 @@ mod tests {
             let (mut one, mut other) = (FrameWriter::default(), FrameWriter::default());
             one.push(CacheId(1), 4, &Body::Chunk(gathered.clone()));
             let written = container.part(SEGMENT, from, limits, now, |part| {
-                let chunk = Chunk { entries: Vec::new(), ..gathered };
+                let chunk = Chunk { entries: Copies::default(), ..gathered };
                 let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
                 other.push_with(CacheId(1), 4, part.bytes(), |out| {
                     chunk.put_body(out, part.count(), entries);

@@ -39,7 +39,7 @@ impl Cache {
     }
 
     /// Some of a segment is about to be put here.
-    pub(super) fn note_come<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a Bytes>) {
+    pub(super) fn note_come<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
         if let Some(leftovers) = self.transfer.leftovers.get_mut(&segment) {
             keys.for_each(|key| {
                 leftovers.remove(key);

@@ -337,7 +337,7 @@ impl Cache {
             // It was asked for before everything was asked for again.
             return;
         } else {
-            collection.entries.extend(entries);
+            collection.entries.extend(entries.parts());
             collection.cursor = next;
             collection.past = past.filter(|_| next.is_none());
         }

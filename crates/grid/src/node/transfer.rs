@@ -11,7 +11,7 @@ use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::planted::Planted;
 use crate::topology::Phase;
-use crate::{ConsistentHash, Segment, SegmentState as ContainerState};
+use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
 /// [`CHUNK_BYTES`] a receiver has a megabyte under way, a millisecond of a fast network.
@@ -249,25 +249,27 @@ impl Cache {
             // It will be asked for again, after a while: whoever refuses lacks a topology or has a later one.
             return;
         }
-        let come: u64 = entries.iter().map(|(key, stored)| (key.len() + stored.value.len()) as u64).sum();
+        let come = entries.content_bytes() as u64;
         transfer.bytes += come;
         if let Some(pull) = transfer.active.get_mut(&segment) {
             pull.bytes.0 += come;
             if pull.bytes.1.replace(segment_bytes).is_none() {
                 let (segments, bytes) = &mut transfer.begun;
                 (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
+                self.container.expect(segment, entries.count_in(segment_bytes));
             }
         }
         if cx.has(Planted::AgeForgotten) {
-            entries.iter_mut().for_each(|(_, stored)| stored.age = Duration::ZERO);
+            let forgotten = |(key, stored)| (key, Stored { age: Duration::ZERO, ..stored });
+            entries = entries.parts().map(forgotten).collect();
         }
-        self.note_come(segment, entries.iter().map(|(key, _)| key));
+        self.note_come(segment, entries.iter().map(|copy| copy.key));
         if cx.has(Planted::ChunkOverwrites) {
-            for (key, stored) in entries {
+            for (key, stored) in entries.parts() {
                 let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
             }
         } else {
-            self.put_copies(cx, segment, entries);
+            self.put_copies(cx, segment, &entries);
         }
         if let Some(past) = past {
             self.state(segment).past.learn(&past);

@@ -1,9 +1,6 @@
 //! The wire form of commands and of everything in them.
 
-use std::time::Duration;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use consort_group::Time;
 
 use super::frame::LongCommand;
 use super::primitives::{need, put_bytes};
@@ -12,7 +9,6 @@ use crate::command::{
     Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, Tell, ToCoordinator, Used,
 };
-use crate::container::Visited;
 use crate::event::{EventKind, Previous};
 use crate::items::Items;
 use crate::merge::{MergePolicy, Parting, Side};
@@ -260,30 +256,7 @@ wire_enum!(OpenError {
 
 wire_struct!(Lifetime { lifespan, max_idle });
 
-impl Wire for Stored {
-    fn put(&self, out: &mut BytesMut) {
-        put_stored(out, &self.value, self.version, self.lifetime, [self.age, self.idle]);
-    }
-
-    fn read(from: &mut Bytes) -> Result<Self> {
-        read_fields!(from, value, version, lifetime, age, idle)
-    }
-}
-
-fn put_stored(out: &mut BytesMut, value: &[u8], version: Version, lifetime: Lifetime, ages: [Duration; 2]) {
-    put_bytes(out, value);
-    version.put(out);
-    lifetime.put(out);
-    ages.iter().for_each(|age| age.put(out));
-}
-
-/// An entry of a chunk, as a pair of its key and a [`Stored`] is put.
-pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
-    let (created, last_used, lifetime) = visited.times();
-    put_bytes(out, visited.key());
-    let ages = [now.since(created), now.since(last_used)];
-    put_stored(out, visited.value(), visited.version(), lifetime, ages);
-}
+wire_struct!(Stored { value, version, lifetime, age, idle });
 
 wire_enum!(Condition { 0 = Always, 1 = Absent, 2 = Present, 3 = Value(value), 4 = Version(version) });
 wire_enum!(Change { 0 = Put { value, lifetime }, 1 = Remove, 2 = Clear });
@@ -324,7 +297,7 @@ wire_struct!(Pull { rebalance, side, segment, cursor, bytes_max });
 
 impl Wire for Chunk {
     fn put(&self, out: &mut BytesMut) {
-        self.put_with(out, self.entries.len(), |out| self.entries.iter().for_each(|entry| entry.put(out)));
+        self.put_with(out, |out| self.entries.put(out));
     }
 
     fn read(from: &mut Bytes) -> Result<Self> {
@@ -333,12 +306,11 @@ impl Wire for Chunk {
 }
 
 impl Chunk {
-    fn put_with(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
+    fn put_with(&self, out: &mut BytesMut, entries: impl FnOnce(&mut BytesMut)) {
         self.rebalance.put(out);
         self.side.put(out);
         self.segment.put(out);
         self.cursor.put(out);
-        count.put(out);
         entries(out);
         self.next.put(out);
         self.past.put(out);
@@ -349,7 +321,10 @@ impl Chunk {
     /// The body of a command with so many entries that `entries` puts, in place of its own.
     pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
         out.put_u8(CHUNK);
-        self.put_with(out, count, entries);
+        self.put_with(out, |out| {
+            count.put(out);
+            entries(out);
+        });
     }
 }
 

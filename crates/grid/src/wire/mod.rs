@@ -6,11 +6,13 @@
 //! fields that it knows, so later versions may add both.
 
 mod commands;
+mod copies;
 mod frame;
 mod number;
 mod primitives;
 
-pub(crate) use commands::{FetchedItems, put_copy};
+pub(crate) use commands::FetchedItems;
+pub(crate) use copies::{Copies, CopyRef, put_copy};
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
 pub(crate) use number::read_number;

@@ -59,7 +59,7 @@ pub(crate) trait Wire: Sized {
 }
 
 /// Checks that there is as much as will be read.
-pub(super) fn need(from: &Bytes, what: &'static str, wanted: usize) -> Result<()> {
+pub(super) fn need(from: &[u8], what: &'static str, wanted: usize) -> Result<()> {
     let left = from.len();
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
 }
