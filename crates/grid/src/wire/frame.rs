@@ -14,7 +14,7 @@ const PREFIX: [u8; 2] = [MAGIC, VERSION];
 const MAGIC: u8 = 0xc9;
 
 /// The version of everything behind it. Members with others have no cache together.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// The versions that there may be one day: a member says so if it meets one.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;
@@ -271,10 +271,10 @@ mod tests {
     fn other_bytes_are_foreign_and_cut_ones_short() {
         let foreign = FrameReader::new(Bytes::from_static(b"GET / HTTP/1.1")).err();
         assert!(matches!(foreign, Some(FrameError::Foreign { found: [b'G', b'E'], .. })));
-        for version in [0, 2, 31, 32] {
+        for version in [0, 1, 3, 31, 32] {
             let error = FrameReader::new(Bytes::from(vec![MAGIC, version])).err().unwrap();
             let is_version =
-                matches!(error, FrameError::OtherVersion { theirs, ours: 1 } if theirs == version);
+                matches!(error, FrameError::OtherVersion { theirs, ours: 2 } if theirs == version);
             assert_eq!(is_version, VERSIONS.contains(&version), "{error}");
         }
         let mut writer = FrameWriter::default();

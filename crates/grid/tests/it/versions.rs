@@ -29,7 +29,7 @@ fn topology(node: &Node) -> Option<&Topology> {
     node.topology(config().id())
 }
 
-/// Some seconds, in which frames are carried: those of member 2 are of version 2, and it takes those of others for that.
+/// Some seconds, in which frames are carried: those of member 2 are of version 3, and it takes those of others for that.
 fn carry(nodes: &mut [Node]) -> Vec<(usize, FrameError)> {
     let mut told = Vec::new();
     for tick in 0..12 {
@@ -46,7 +46,7 @@ fn carry_at(now: Time, nodes: &mut [Node]) -> Vec<(usize, FrameError)> {
     while let Some((from, frame)) = (0..nodes.len()).find_map(|n| Some((n, nodes[n].poll_frame()?))) {
         let Some(to) = (0..nodes.len()).find(|&n| address(n) == frame.dest) else { continue };
         let mut bytes = BytesMut::from(&frame.bytes[..]);
-        bytes[1] = if is_newer(from) == is_newer(to) { 1 } else { 2 };
+        bytes[1] = if is_newer(from) == is_newer(to) { 2 } else { 3 };
         if let Err(error) = nodes[to].handle_frame(now, &address(from), bytes.freeze()) {
             told.push((to, error));
         }
@@ -75,12 +75,12 @@ fn who_speaks_another_version_is_told_so_and_nobody_waits_for_it() {
     open(&mut nodes[2], address(2)).unwrap();
     let mut told = carry(&mut nodes);
     told.sort_by_key(|(to, _)| *to);
-    let both = "it speaks version 2 of the grid's wire, and this member version 1";
+    let both = "it speaks version 3 of the grid's wire, and this member version 2";
     assert_eq!(
         told.iter().map(|(to, error)| (*to, error.to_string())).collect::<Vec<_>>(),
         [(0, both.to_owned()), (2, both.to_owned())]
     );
-    let error = OpenError::OtherVersion { cache: "c".into(), member: address(0).into(), theirs: 2, ours: 1 };
+    let error = OpenError::OtherVersion { cache: "c".into(), member: address(0).into(), theirs: 3, ours: 2 };
     assert_eq!(refusals(&mut nodes[2]), std::slice::from_ref(&error));
     assert_eq!(open(&mut nodes[2], address(2)), Err(error), "at once from then on");
     assert_eq!(refusals(&mut nodes[1]), []);
@@ -102,7 +102,7 @@ fn an_old_coordinator_that_speaks_another_version_has_nothing_of_ours() {
     carry(&mut nodes);
     for node in &mut nodes[..2] {
         let error =
-            OpenError::OtherVersion { cache: "c".into(), member: address(2).into(), theirs: 2, ours: 1 };
+            OpenError::OtherVersion { cache: "c".into(), member: address(2).into(), theirs: 3, ours: 2 };
         assert_eq!(refusals(node), [error]);
     }
     // Once it has gone, they have the cache to themselves.
