@@ -100,12 +100,17 @@ pub(crate) fn decide(
 ) -> Verdict {
     let is_changed =
         |side: usize, other: usize| !matches!(standings[side], Standing::Nothing) && !has_seen(other, side);
+    // Two sides that have seen what the other has, and have it no more, have merged other sides meanwhile, and not chosen the same:
+    // that is for the policy, too. Where nobody chooses among values, what is newer is right.
+    let chooses = *policy != MergePolicy::RemoveAll;
+    let is_entry = |side: usize| standings[side].entry().is_some();
     // What another side has seen and then changed is over.
     let is_over = |side: usize| {
         (0..standings.len()).any(|other| {
             let (theirs, ours) = (is_changed(other, side), is_changed(side, other));
-            theirs && !ours
-                || theirs == ours && !ours && standings[other].version() > standings[side].version()
+            let are_chosen = chooses && is_entry(side) && is_entry(other);
+            let is_older = || standings[other].version() > standings[side].version();
+            !ours && (theirs || !are_chosen && is_older())
         })
     };
     let mut left: Vec<usize> = Vec::new();
@@ -121,6 +126,8 @@ pub(crate) fn decide(
     }
     // With a version of its own it would count as a change when others come back later, who may have seen and replaced it.
     let takes = |side: usize| match (standings[side], standings[0]) {
+        // The same value, put once more elsewhere, is not what others have replaced.
+        (Standing::Entry(one), own) if one.version > own.version() => Verdict::Copy(side),
         (one, own) if one.is_same(own) => Verdict::Stays,
         (one, own) if one.version() > own.version() => Verdict::Copy(side),
         (Standing::Entry(stored), _) => Verdict::Put(stored.value.clone(), left_of(stored)),
@@ -270,6 +277,20 @@ mod tests {
     }
 
     #[test]
+    fn what_policies_have_chosen_differently_is_for_the_policy() {
+        let (older, newer) = (stored("older", 5, 3), stored("newer", 6, 1));
+        let removed = Standing::Removed(Version::new(7, 1));
+        let decided = |sides: [&Standing; 2], policy| decide(b"k", &sides, |_, _| true, policy, None);
+        for policy in &ALL {
+            let is_newest = *policy == MergePolicy::RemoveAll;
+            let wanted = if is_newest { Verdict::Copy(1) } else { Verdict::Stays };
+            assert_eq!(decided([&older, &newer], policy), wanted, "{policy:?}");
+            assert_eq!(decided([&newer, &older], policy), Verdict::Stays, "{policy:?}");
+            assert_eq!(decided([&newer, &removed], policy), Verdict::Copy(1), "{policy:?}");
+        }
+    }
+
+    #[test]
     fn equal_values_are_no_conflict() {
         let (a, b) = (stored("same", 6, 2), stored("same", 6, 1));
         assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Verdict::Stays);
@@ -282,6 +303,22 @@ mod tests {
         let has_seen = |_: usize, other: usize| other == 0;
         let verdict = decide(b"k", &[&old, &a, &b], has_seen, &MergePolicy::RemoveAll, None);
         assert_eq!(verdict, Verdict::Copy(2));
+    }
+
+    /// A third side has removed what the first has, and the second has chosen it again, as a change.
+    #[test]
+    fn a_value_that_was_put_once_more_is_taken_over_as_newer() {
+        let (old, removed, again) =
+            (stored("same", 5, 3), Standing::Removed(Version::new(6, 1)), stored("same", 40, 1));
+        let has_seen = |_: usize, other: usize| other == 0;
+        let greatest = |_: &[u8], _: Option<&Stored>, others: &[Option<&Stored>]| {
+            others.iter().flatten().next().map(|stored| (stored.value.clone(), stored.lifetime))
+        };
+        let policy = MergePolicy::Custom("greatest".into());
+        let verdict = decide(b"k", &[&old, &removed, &again], has_seen, &policy, Some(&greatest));
+        assert_eq!(verdict, Verdict::Copy(2));
+        let policy = MergePolicy::PreferredNonNull;
+        assert_eq!(decide(b"k", &[&old, &removed, &again], has_seen, &policy, None), Verdict::Copy(2));
     }
 
     #[test]

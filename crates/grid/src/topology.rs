@@ -186,7 +186,7 @@ impl Topology {
         if other.partings.last() == Some(last) {
             return self.id < other.id;
         }
-        other.partings.contains(last) || other.merged.contains(last)
+        other.partings.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
     /// A successor under another id, in which `change` has changed what it likes; the epochs, the reigns and what was
@@ -236,6 +236,17 @@ impl Topology {
             (Some(pending), _) => self.current.union(pending),
             (None, _) => self.current.clone(),
         }
+    }
+
+    /// Whether a segment was to move, and all are gone for good who had it.
+    pub(crate) fn is_orphaned(&self, segment: Segment) -> bool {
+        self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
+    }
+
+    /// Who gives a segment to those who are to own it.
+    pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &Address> {
+        let heirs = self.pending.as_ref().filter(|_| self.is_orphaned(segment));
+        heirs.unwrap_or(&self.current).owners(segment)
     }
 
     /// Whether it is a member.

@@ -200,7 +200,7 @@ impl Led {
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();
         topology.epochs = all.clone();
         topology.reigns = all;
-        if !others.is_empty() {
+        if !others.is_empty() || !topology.merging.is_empty() {
             self.fill(&mut topology);
         }
         for (side, members) in others {

@@ -47,8 +47,12 @@ pub(super) fn is_in(topology: &Topology, status: &CacheStatus) -> bool {
         return false;
     };
     let is_known = own.membership(&status.member.address).is_some_and(|own| own.since == membership.since);
-    let is_taken_in =
-        |side: &Side| side.since == membership.since && side.partings.last() == own.partings.last();
+    // Whoever has gone on under a later ballot than the one that has taken it in has not heard of that, and has more than it told.
+    let is_taken_in = |side: &Side| {
+        side.since == membership.since
+            && side.partings.last() == own.partings.last()
+            && own.ballot < topology.ballot
+    };
     is_known && (own == topology || own.is_behind(topology)) || topology.merging.iter().any(is_taken_in)
 }
 

@@ -143,8 +143,8 @@ impl Cache {
                 self.reply(cx, &from, call.number, Reply::Failed(error));
             }
             (Waiting::Pull { from, pull, found }, None) => self.give(cx, &from, pull, with(found)),
-            // It is asked for again, perhaps from somebody else.
-            (Waiting::Pull { from, pull, .. }, Some(_)) => self.refuse(cx, &from, pull),
+            // It is asked for again, perhaps from somebody else. Who merges would take a refusal for having nothing.
+            (Waiting::Pull { .. }, Some(_)) => {}
             (Waiting::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
             (Waiting::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
             (Waiting::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),

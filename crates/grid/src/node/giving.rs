@@ -48,7 +48,9 @@ impl Cache {
         let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
         let is_given = match side {
             None => {
-                is_known && (self.container.state(segment) == ContainerState::Owned || self.is_restoring())
+                let is_orphaned = || self.topology().is_some_and(|topology| topology.is_orphaned(segment));
+                let is_owned = self.container.state(segment) == ContainerState::Owned;
+                is_known && (is_owned || self.is_restoring() || is_orphaned())
             }
             Some(side) => self.is_kept_for(side),
         };

@@ -134,9 +134,9 @@ impl Cache {
             let past = &self.segments[usize::from(segment.0)].past;
             // Whoever has given a segment up knows of none, and may be given it again.
             let knows_none = past.seen.is_empty();
-            if past.is_blank() {
-                // Of what was there before this life it knows what the container has.
-                let newest = self.newest_version(segment);
+            if knows_none || past.is_blank() {
+                // Of what was there before this life it knows what the container has, and what has expired there since.
+                let newest = self.newest_version(segment).max(past.older);
                 self.state(segment).past.restore(&topology.lines, newest);
             }
             self.state(segment).past.begin(topology.lines.iter().filter(|line| knows_none || is_new(line)));

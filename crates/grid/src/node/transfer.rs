@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use super::cache::Cache;
+use super::cache::{Cache, Installed};
+use super::caller::present;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::planted::Planted;
@@ -38,7 +39,8 @@ pub(crate) struct Transfer {
     pub(crate) pulled: u32,
     /// What has come so far in this rebalance.
     pub(crate) bytes: u64,
-    /// With what was restored: the other owners of segments that are still to be pulled from, one after the other.
+    /// With what was restored, and with what has lost all who had it: the other owners of segments that are still to be pulled
+    /// from, one after the other.
     others: BTreeMap<Segment, Vec<Address>>,
     /// Segments that have begun to come in this rebalance, and what the givers say they have.
     begun: (u64, u64),
@@ -124,7 +126,7 @@ impl Cache {
             .transfer
             .active
             .iter()
-            .filter(|(segment, pull)| !topology.current.owners(**segment).any(|owner| *owner == pull.from))
+            .filter(|(segment, pull)| !topology.givers(**segment).any(|owner| *owner == pull.from))
             .map(|(segment, _)| *segment)
             .collect();
         for segment in lost {
@@ -157,12 +159,21 @@ impl Cache {
     /// Begins a segment, with one of those who are read: another one at every attempt. False if all of them are away: what
     /// they have comes when a topology has them back.
     fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
-        let Some(topology) = self.topology() else { return false };
-        let givers: Vec<&Address> =
-            super::caller::present(topology, topology.current.owners(segment)).collect();
-        if givers.is_empty() {
-            // If everybody who had it is gone for good, there is nothing to pull.
-            return topology.current.owners(segment).len() == 0;
+        let Some(Installed { topology, .. }) = &self.installed else { return false };
+        let givers: Vec<&Address> = present(topology, topology.current.owners(segment)).collect();
+        if topology.is_orphaned(segment) {
+            // What had come to one of those who were to have it, all of them are to have.
+            let heirs = topology.pending.iter().flat_map(|pending| pending.owners(segment));
+            let heirs: Vec<&Address> = heirs.filter(|heir| **heir != self.member.address).collect();
+            let new = || heirs.iter().map(|heir| (*heir).clone()).collect();
+            let others = self.transfer.others.entry(segment).or_insert_with(new);
+            others.retain(|other| heirs.contains(&other));
+            if others.is_empty() {
+                self.transfer.others.remove(&segment);
+                return true;
+            }
+        } else if givers.is_empty() {
+            return false;
         }
         let from = match self.transfer.others.get(&segment).and_then(|others| others.last()) {
             Some(other) => other.clone(),

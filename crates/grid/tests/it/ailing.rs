@@ -160,35 +160,38 @@ fn owners_agree_whatever_stores_refuse() {
     assert!(errors > 0 && refused > 0, "{errors} errors, {refused} refused");
 }
 
-/// Two members that are parted write the same keys, and their stores refuse much. Gives how many keys both have written, and how
-/// many requests were refused.
-fn merge_beside_refusals(seed: u64) -> (usize, u64) {
+/// Two members that are parted write, both all keys or only one of them, and their stores refuse much. Gives the writes of each
+/// key, and how many requests were refused.
+fn merged_beside_refusals(
+    seed: u64,
+    merge: MergePolicy,
+    keeping: &Keeping,
+    writers: &[usize],
+) -> (Cluster, Vec<Vec<usize>>, u64) {
     let config = CacheConfig {
         segments: 4,
         mode: CacheMode::Replicated,
         partitions: PartitionHandling::AllowReadWrites,
-        merge: MergePolicy::RemoveAll,
+        merge,
         ..CacheConfig::new("ailing")
     };
     let mut cluster = Cluster::new(seed, config);
     let spell_max = Duration::from_secs(2);
     let trouble = Trouble { begins: 0.1, spell_max, refused: 0.8, slowness: 1 };
     for _ in 0..2 {
-        start(&mut cluster, &Keeping::default(), trouble);
+        start(&mut cluster, keeping, trouble);
         cluster.run(Duration::from_secs(3));
     }
     cluster.cut(vec![0, 1]);
     cluster.run(Duration::from_secs(2));
-    let written: Vec<[usize; 2]> = (0..40)
-        .map(|n| {
-            [0, 1].map(|member| {
-                let value = Bytes::from(format!("of {member}"));
-                let change = Change::Put { value, lifetime: Lifetime::FOREVER };
-                let put = Write { condition: Condition::Always, change, wants_previous: false };
-                cluster.submit(member, Bytes::from(format!("k{n}")), Action::Write(put), TIMEOUT)
-            })
-        })
-        .collect();
+    let mut put = |key: usize, member: usize| {
+        let value = Bytes::from(format!("of {member}"));
+        let change = Change::Put { value, lifetime: Lifetime::FOREVER };
+        let put = Write { condition: Condition::Always, change, wants_previous: false };
+        cluster.submit(member, Bytes::from(format!("k{key}")), Action::Write(put), TIMEOUT)
+    };
+    let written: Vec<Vec<usize>> =
+        (0..40).map(|key| writers.iter().map(|member| put(key, *member)).collect()).collect();
     cluster.run(Duration::from_secs(1));
     cluster.heal();
     cluster.run(Duration::from_secs(5));
@@ -199,21 +202,47 @@ fn merge_beside_refusals(seed: u64) -> (usize, u64) {
     }
     cluster.run(Duration::from_secs(30));
     assert!(cluster.is_settled(), "{}", cluster.state());
-    let is_acknowledged = |cluster: &Cluster, at: usize| matches!(cluster.history[at].result, Some(Ok(_)));
-    let by_both: Vec<usize> =
-        (0..written.len()).filter(|&n| written[n].iter().all(|at| is_acknowledged(&cluster, *at))).collect();
-    for n in &by_both {
+    (cluster, written, refused)
+}
+
+/// Of the keys of which all writes were acknowledged, all are read as this. Gives how many they are.
+fn acknowledged_read_as(cluster: &mut Cluster, written: &[Vec<usize>], wanted: Option<&str>) -> usize {
+    let is_acknowledged = |at: &usize| matches!(cluster.history[*at].result, Some(Ok(_)));
+    let keys: Vec<usize> = (0..written.len()).filter(|&n| written[n].iter().all(is_acknowledged)).collect();
+    for n in &keys {
         let read = Action::Read(ReadFrom::Primary);
         let at = cluster.submit(0, Bytes::from(format!("k{n}")), read, TIMEOUT);
         cluster.run(Duration::from_millis(30));
-        assert_eq!(cluster.history[at].result, Some(Ok(Outcome::Read(None))), "seed {seed}: k{n}");
+        let Some(Ok(Outcome::Read(found))) = &cluster.history[at].result else {
+            panic!("{:?}", cluster.history[at]);
+        };
+        assert_eq!(found.as_ref().map(|stored| &*stored.value), wanted.map(str::as_bytes), "k{n}");
     }
-    (by_both.len(), refused)
+    keys.len()
+}
+
+fn every_merge_beside_refusals(
+    merge: &MergePolicy,
+    keeping: &Keeping,
+    writers: &[usize],
+    wanted: Option<&str>,
+) {
+    let counts = every_seed(20, |seed, _| {
+        let (mut cluster, written, refused) = merged_beside_refusals(seed, merge.clone(), keeping, writers);
+        (acknowledged_read_as(&mut cluster, &written, wanted), refused)
+    });
+    let (keys, refused) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert!(keys > 0 && refused > 0, "{keys} keys, {refused} refused");
 }
 
 #[test]
 fn what_a_merge_comes_to_is_not_lost_where_a_store_refuses() {
-    let counts = every_seed(20, |seed, _| merge_beside_refusals(seed));
-    let (keys, refused) = counts.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-    assert!(keys > 0 && refused > 0, "{keys} keys, {refused} refused");
+    every_merge_beside_refusals(&MergePolicy::RemoveAll, &Keeping::default(), &[0, 1], None);
+}
+
+#[test]
+fn what_a_side_has_in_a_store_that_refuses_is_merged_later() {
+    let bound = MemoryBound { limit: Limit::Entries(4), when_full: WhenFull::Remove };
+    let keeping = Keeping { bound: Some(bound), passivation: true, ..Keeping::default() };
+    every_merge_beside_refusals(&MergePolicy::PreferredNonNull, &keeping, &[1], Some("of 1"));
 }

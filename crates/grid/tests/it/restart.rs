@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
-    Phase, ReadFrom, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, MergePolicy, OperationError, Outcome,
+    PartitionHandling, Phase, ReadFrom, Write,
 };
 use consort_sim::Beside;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
@@ -323,6 +323,49 @@ fn what_ends_while_a_cluster_begins_again_ends_for_all_owners() {
     }
     let held = after_an_end_while_they_begin(Duration::from_secs(60));
     assert_eq!(held, [Some(value(1000)), Some(value(1000))]);
+}
+
+/// Sides of a cluster that has begun again know that they all had what was there before, be it that something of it expires as they
+/// begin.
+#[test]
+fn what_a_side_replaces_that_was_kept_is_its_change_alone() {
+    let settings = CacheConfig {
+        partitions: PartitionHandling::AllowReadWrites,
+        merge: MergePolicy::RemoveAll,
+        ..config()
+    };
+    let mut cluster = Cluster::new(5, settings);
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, 20);
+    for n in 100..140 {
+        let lifetime = Lifetime { lifespan: Some(Duration::from_secs(10)), max_idle: None };
+        let change = Change::Put { value: value(n), lifetime };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        assert!(result(&mut cluster, 0, key(n), Action::Write(write)).is_ok());
+    }
+    crash_all(&mut cluster);
+    let first = start(&mut cluster, &stores[0], None, false);
+    let back = start(&mut cluster, &stores[2], None, false);
+    cluster.run(Duration::from_secs(20));
+    start(&mut cluster, &stores[1], None, false);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    // While they waited for the last one, what was to live for ten seconds has expired.
+    cluster.cut(vec![0, 0, 0, 0, 1, 0]);
+    cluster.run(Duration::from_secs(2));
+    let there: Vec<usize> = (0..20).filter(|&n| get(&mut cluster, back, key(n)).is_some()).collect();
+    assert!(there.len() > 5, "{there:?}");
+    for &n in &there {
+        assert!(result(&mut cluster, back, key(n), put(n + 200)).is_ok());
+    }
+    cluster.heal();
+    cluster.run(Duration::from_secs(5));
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    for n in there {
+        assert_eq!(get(&mut cluster, first, key(n)), Some(value(n + 200)), "key {n}");
+    }
 }
 
 /// What may be read of a key.
