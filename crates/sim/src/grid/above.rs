@@ -8,9 +8,9 @@ use consort_grid::{
 };
 use consort_group::{Address, Message};
 
-use super::Member;
 use super::history::Operation;
 use super::member::BEGINNING;
+use super::{Member, checks};
 use crate::node::Node;
 use crate::world::World;
 
@@ -215,11 +215,7 @@ impl World {
         for parting in topology.partings.iter().skip(1) {
             grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
         }
-        for side in topology.merging.iter() {
-            if let Some(last) = side.partings.last() {
-                grid.sides.entry((last.id, last.by.clone())).or_insert(side.since);
-            }
-        }
+        checks::merges::note_sides(&mut grid.sides, topology);
         let is_merged = |since: u32| topology.merging.iter().any(|side| side.since == since);
         grid.has_forsaken |= topology.members.iter().all(|one| is_merged(one.since));
         let is_first = !grid.clients.iter().any(|client| client.node == node);

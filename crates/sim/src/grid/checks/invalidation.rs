@@ -2,7 +2,7 @@
 //! has put, and once it is quiet one member at most has a key.
 //!
 //! Excused are reads on members that were left out and did not know it, as in [`super::register`]. Where sides have gone on
-//! without each other, only what is read after the merge is judged.
+//! without each other, only what is read after the merge is judged, and not against what was written by who had not heard of it.
 
 use super::super::history::Operation;
 use super::super::keys::Kind;
@@ -26,7 +26,13 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         };
         let is_judged = if has_parted { read.is_look() } else { !read.is_excused };
         let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
-        let mut newer = acknowledged.iter().filter(|other| other.began > written);
+        // Who had not yet heard of the merge has written on a side that others have given up, be that later.
+        let is_given_up = |other: &Operation| {
+            let topology = |write: &Operation| write.written().map(|(written, _)| written.version.topology());
+            has_parted && other.is_excused && topology(other) < topology(writer)
+        };
+        let is_newer = |other: &&&Operation| other.began > written && !is_given_up(other);
+        let mut newer = acknowledged.iter().filter(is_newer);
         if let Some(newer) = newer.find(|other| other.ended.is_some_and(|at| at < read.began)) {
             let what = format!("{}\n  misses {}", tell(world, key, read), tell(world, key, newer));
             return Err(("nobody reads what an acknowledged write has replaced", what));

@@ -18,12 +18,13 @@
 //!
 //! Which side a write was acknowledged on is told by the history of the topology that its caller had all the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use consort_grid::{MergePolicy, Parting, PartitionHandling, Stored, Topology, Version};
 use consort_group::Time;
 
+use super::super::Grid;
 use super::super::history::Operation;
 use super::super::keys::Kind;
 use crate::checks::Broken;
@@ -34,6 +35,9 @@ pub(super) fn has_parted(world: &World) -> bool {
     let Some(grid) = &world.grid else { return false };
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
+
+/// A write that was acknowledged, its version, and the line that its caller was on all the time.
+type Acknowledged<'a> = (&'a Operation, Version, &'a [Parting]);
 
 /// A key's operations, in the order in which they began.
 struct Merged<'a> {
@@ -153,7 +157,7 @@ impl Merged<'_> {
         if self.operations.iter().any(|write| write.acknowledged().is_some() && is_of_any_side(write)) {
             return Ok(());
         }
-        let acknowledged: Vec<(&Operation, Version, &[Parting])> = (self.operations.iter())
+        let acknowledged: Vec<Acknowledged<'_>> = (self.operations.iter())
             .filter_map(|write| Some((*write, write.acknowledged()?.0, write.partings.as_deref()?)))
             .collect();
         let of_line = acknowledged.iter().filter(|(_, _, line)| is_line_of(end, line));
@@ -169,49 +173,75 @@ impl Merged<'_> {
                 let what = format!("{last:?} in the end, but {}", self.tell(write));
                 Err(("the preferred side's writes stand", what))
             }
-            MergePolicy::RemoveAll if last.is_some() => {
-                // Of each other side, what it had last: sides that have come to the same value are of one mind.
-                let mut lasts: BTreeMap<&Parting, (&Operation, Version)> = BTreeMap::new();
-                // Whether it was seen and replaced by who has parted once more.
-                let is_left_behind = |line: &[Parting]| {
-                    let has_parted = |other: &[Parting]| {
-                        other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
-                    };
-                    acknowledged.iter().any(|(.., other)| has_parted(other) && !is_line_of(end, other))
-                };
-                if is_left_behind(line) {
-                    return Ok(());
-                }
-                for (other, theirs, line) in &acknowledged {
-                    let Some(parting) = line.last().filter(|_| !is_line_of(end, line)) else { continue };
-                    // What its side has gone on with counts, and not what it had before.
-                    if is_left_behind(line) || self.has_replaced(line, write) {
-                        continue;
-                    }
-                    let side = grid.sides.get(&(parting.id, parting.by.clone()));
-                    let parted = end.partings.iter().find(|parting| !line.contains(parting));
-                    let left = line.iter().find(|parting| !end.partings.contains(parting));
-                    // Both were written after they had parted, and this side's before the other was merged.
-                    let is_meanwhile = side.is_some_and(|since| version.topology() < *since)
-                        && parted.is_some_and(|parting| version.topology() >= parting.id)
-                        && left.is_some_and(|parting| theirs.topology() >= parting.id);
-                    if is_meanwhile && lasts.get(parting).is_none_or(|(_, last)| last < theirs) {
-                        lasts.insert(parting, (other, *theirs));
-                    }
-                }
-                match lasts.values().find(|(other, _)| other.value() != write.value()) {
-                    Some((other, _)) => {
-                        let what = format!(
-                            "{last:?} in the end, but {}\n  and {}",
-                            self.tell(write),
-                            self.tell(other)
-                        );
-                        Err(("what both sides have written is removed", what))
-                    }
-                    None => Ok(()),
-                }
-            }
+            MergePolicy::RemoveAll => match last {
+                Some(last) => self.remove_all(grid, end, &acknowledged, (write, version, line), last),
+                None => Ok(()),
+            },
             _ => Ok(()),
+        }
+    }
+
+    /// The last write on the line of the end's, and what sides of others had last, since they parted.
+    fn remove_all(
+        &self,
+        grid: &Grid,
+        end: &Topology,
+        acknowledged: &[Acknowledged<'_>],
+        (write, version, line): Acknowledged<'_>,
+        last: &Stored,
+    ) -> Result<(), Broken> {
+        // Of each other side, what it had last: sides that have come to the same value are of one mind.
+        let mut lasts: BTreeMap<&Parting, Acknowledged<'_>> = BTreeMap::new();
+        // Whether it was seen and replaced by who has parted once more.
+        let is_left_behind = |line: &[Parting]| {
+            let has_parted = |other: &[Parting]| {
+                other.len() > line.len() && line.last().is_some_and(|last| other.contains(last))
+            };
+            acknowledged.iter().any(|(.., other)| has_parted(other) && !is_line_of(end, other))
+        };
+        if is_left_behind(line) {
+            return Ok(());
+        }
+        // Where members came to another side that had what was written on a line by then.
+        let taken = |line: &[Parting], version: Version| {
+            let all = line.last().and_then(|last| grid.sides.get(last)).into_iter().flatten();
+            all.filter(move |one| version.topology() < one.until)
+        };
+        // Where some members of this side had gone over, and the key was written afterwards: what both had was decided there.
+        let is_after = |(_, theirs, other): &&Acknowledged<'_>| {
+            taken(line, version).any(|one| one.since <= theirs.topology() && other.contains(&one.by))
+        };
+        let decided: BTreeSet<Option<&Parting>> =
+            acknowledged.iter().filter(is_after).map(|(.., other)| other.last()).collect();
+        for &(other, theirs, its) in acknowledged {
+            let Some(parting) = its.last().filter(|_| !is_line_of(end, its)) else { continue };
+            // What its side has gone on with counts, and not what it had before.
+            if is_left_behind(its) || self.has_replaced(its, write) || decided.contains(&its.last()) {
+                continue;
+            }
+            let side = taken(its, theirs).map(|one| one.since).min();
+            let parted = end.partings.iter().find(|parting| !its.contains(parting));
+            let left = its.iter().find(|parting| !end.partings.contains(parting));
+            // Both were written after they had parted, and this side's before the other was merged.
+            let is_meanwhile = side.is_some_and(|since| version.topology() < since)
+                && parted.is_some_and(|parting| version.topology() >= parting.id)
+                && left.is_some_and(|parting| theirs.topology() >= parting.id);
+            if is_meanwhile && lasts.get(parting).is_none_or(|(_, last, _)| *last < theirs) {
+                lasts.insert(parting, (other, theirs, its));
+            }
+        }
+        // Of two sides that have both removed it and come together first, one removal is remembered.
+        let may_be_forgotten = |(other, theirs, its): &Acknowledged<'_>| {
+            other.is_removal() && taken(its, *theirs).any(|one| !end.partings.contains(&one.by))
+        };
+        let mut rivals = lasts.values().filter(|rival| !may_be_forgotten(rival));
+        match rivals.find(|(other, ..)| other.value() != write.value()) {
+            Some((other, ..)) => {
+                let (this, other) = (self.tell(write), self.tell(other));
+                let what = format!("{last:?} in the end, but {this}\n  and {other}");
+                Err(("what both sides have written is removed", what))
+            }
+            None => Ok(()),
         }
     }
 
@@ -263,5 +293,31 @@ fn is_line_of(topology: &Topology, line: &[Parting]) -> bool {
     line.last().is_some_and(|last| topology.partings.contains(last))
 }
 
-/// With which topology each side came that was merged, by its last parting.
-pub(crate) type Sides = BTreeMap<(u32, consort_group::Address), u32>;
+/// Who was on a line, all or some, came to another side.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Taken {
+    /// The topology with which they came.
+    pub(crate) since: u32,
+    /// The last parting of who has merged them.
+    pub(crate) by: Parting,
+    /// With which topology they had left the line before, if they had.
+    pub(crate) until: u32,
+}
+
+/// Where those were merged who were on a line, by its last parting.
+pub(crate) type Sides = BTreeMap<Parting, Vec<Taken>>;
+
+/// Notes what a topology merges.
+pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
+    let Some(by) = topology.partings.last() else { return };
+    for side in topology.merging.iter() {
+        let ends = side.partings.iter().skip(1).map(|next| next.id).chain([u32::MAX]);
+        for (parting, until) in side.partings.iter().zip(ends) {
+            let taken = Taken { since: side.since, by: by.clone(), until };
+            let all = sides.entry(parting.clone()).or_default();
+            if !all.contains(&taken) {
+                all.push(taken);
+            }
+        }
+    }
+}
