@@ -230,11 +230,17 @@ impl Merged<'_> {
                 lasts.insert(parting, (other, theirs, its));
             }
         }
-        // Of two sides that have both removed it and come together first, one removal is remembered.
-        let may_be_forgotten = |(other, theirs, its): &Acknowledged<'_>| {
-            other.is_removal() && taken(its, *theirs).any(|one| !end.partings.contains(&one.by))
+        // Who has come to others first, where the key was written afterwards, had something else last. And of two sides that have
+        // both removed it and come together first, one removal is remembered.
+        let is_past = |(other, theirs, its): &Acknowledged<'_>| {
+            taken(its, *theirs).any(|one| {
+                let is_later = |(_, later, line): &Acknowledged<'_>| {
+                    one.since <= later.topology() && line.contains(&one.by)
+                };
+                acknowledged.iter().any(is_later) || other.is_removal() && !end.partings.contains(&one.by)
+            })
         };
-        let mut rivals = lasts.values().filter(|rival| !may_be_forgotten(rival));
+        let mut rivals = lasts.values().filter(|rival| !is_past(rival));
         match rivals.find(|(other, ..)| other.value() != write.value()) {
             Some((other, ..)) => {
                 let (this, other) = (self.tell(write), self.tell(other));
