@@ -442,7 +442,8 @@ impl Cache {
     /// What the primary's side has seen of a segment; or what another owner has, as the primary may have missed it.
     pub(super) fn handle_known(&mut self, from: &Address, topology: u32, segment: Segment, past: &Past) {
         let Some(installed) = self.installed.as_ref().filter(|_| self.frozen.is_none()) else { return };
-        let is_current = topology >= installed.topology.epoch(segment);
+        // Whoever else is told of changes by now.
+        let is_current = topology >= installed.topology.reign(segment);
         let is_owner = |member: &Address| installed.writes.owners(segment).any(|owner| owner == member);
         let primary = installed.writes.primary(segment);
         let is_of_primary = primary == Some(from) || primary == Some(&self.member.address);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, MergePolicy, Node, OpenError, Outcome,
-    PartitionHandling, ReadFrom, Segment, Stored, Write,
+    Action, CacheConfig, CacheMode, Change, Condition, Lifetime, Listen, MergePolicy, Node, OpenError,
+    Outcome, PartitionHandling, ReadFrom, Segment, Stored, Write,
 };
 use consort_group::{Time, View, ViewId};
 
 use crate::cluster::{Cluster, address, container_of, entries};
+use crate::listening::Reader;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -448,6 +449,35 @@ fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_s
         assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
         for key in &keys {
             assert_eq!(read(&mut cluster, 0, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
+        }
+    }
+}
+
+/// One side removes what another one lacks and a third one still has. While the first two are merged somebody begins to listen.
+#[test]
+fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_meanwhile() {
+    for seed in 0..24 {
+        let mode = CacheMode::Distributed { owners: 2 };
+        let config = CacheConfig { mode, ..config(MergePolicy::PreferredNonNull) };
+        let mut cluster = Cluster::settled(seed, config, 6);
+        let keys: Vec<String> = (0..40).map(|n| format!("key {n}")).collect();
+        keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
+        cluster.cut(vec![0, 0, 0, 1, 1, 2]);
+        cluster.run(Duration::from_secs(2));
+        let is_there = |key: &&String| read(&mut cluster, 3, key).is_some();
+        let there: Vec<&String> = keys.iter().filter(is_there).collect();
+        there.iter().for_each(|key| write(&mut cluster, 3, key, None));
+        cluster.sides = vec![0, 0, 0, 0, 0, 2];
+        cluster.announce(true);
+        run_until_merging(&mut cluster, &[0]);
+        Reader::begin(&mut cluster, 1, Listen::default());
+        cluster.run(Duration::from_secs(3));
+        cluster.heal();
+        cluster.run(Duration::from_secs(5));
+        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
+        cluster.check_agreement();
+        for key in there {
+            assert_eq!(read(&mut cluster, 0, key), None, "{key} of seed {seed}");
         }
     }
 }
