@@ -22,7 +22,7 @@ use crate::merge::{MergePolicy, Side, SideId, Standing, Verdict, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::past::{Line, Past};
 use crate::planted::Planted;
-use crate::{PartitionHandling, Segment, Topology, Version};
+use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 /// What a member that has come back had before.
 pub(crate) struct Frozen {
@@ -55,7 +55,8 @@ struct Collection {
     givers: VecDeque<Address>,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    entries: BTreeMap<Bytes, Stored>,
+    /// They grow older while other sides are waited for.
+    entries: BTreeMap<Bytes, Entry>,
     /// What the side remembers, once everything has come.
     past: Option<Past>,
 }
@@ -70,10 +71,12 @@ impl Collection {
         self.entries.clear();
     }
 
-    fn standing(&self, key: &[u8]) -> Standing {
+    fn standing(&self, key: &[u8], now: Time) -> Standing {
         let removed = || self.past.as_ref()?.removals.get(key).copied();
         match self.entries.get(key) {
-            Some(stored) => Standing::Entry(stored.clone()),
+            // As good as removed by who put it.
+            Some(entry) if entry.is_expired(now) && !entry.is_idle(now) => Standing::Removed(entry.version),
+            Some(entry) => Standing::Entry(Stored::of(entry.clone(), now)),
             None => removed().map_or(Standing::Nothing, Standing::Removed),
         }
     }
@@ -337,7 +340,7 @@ impl Cache {
             // It was asked for before everything was asked for again.
             return;
         } else {
-            collection.entries.extend(entries.parts());
+            collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
             collection.cursor = next;
             collection.past = past.filter(|_| next.is_none());
         }
@@ -490,7 +493,7 @@ impl Cache {
         if sides.is_empty() {
             return;
         }
-        let theirs: Vec<Standing> = sides.iter().map(|one| one.standing(key)).collect();
+        let theirs: Vec<Standing> = sides.iter().map(|one| one.standing(key, cx.now)).collect();
         let standings: Vec<&Standing> = std::iter::once(&own).chain(&theirs).collect();
         let nothing = Past::default();
         let past_of = |side: usize| match side.checked_sub(1) {

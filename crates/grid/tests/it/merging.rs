@@ -482,6 +482,37 @@ fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_mean
     }
 }
 
+/// Of three sides one is heard of at once and another one late: what the first has put for a while ends meanwhile.
+#[test]
+fn what_is_merged_grows_older_while_another_side_is_waited_for() {
+    let mut cluster = Cluster::settled(1, config(MergePolicy::PreferredNonNull), 6);
+    cluster.cut(vec![0, 0, 0, 1, 1, 2]);
+    cluster.run(Duration::from_secs(2));
+    let keys: Vec<Bytes> = (0..20).map(|n| Bytes::from(format!("key {n}"))).collect();
+    for key in &keys {
+        let lifetime = Lifetime { lifespan: Some(Duration::from_secs(4)), max_idle: None };
+        let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        cluster.submit(3, key.clone(), Action::Write(write), TIMEOUT);
+    }
+    cluster.heal();
+    run_until_merging(&mut cluster, &[0]);
+    // What the third one gives does not come for long.
+    cluster.slow = [0, 1, 2].map(|to| ((5, to), Duration::from_secs(5))).into();
+    cluster.run(Duration::from_millis(4_500));
+    cluster.slow.clear();
+    for _ in 0..40 {
+        cluster.run(Duration::from_millis(100));
+        for key in &keys {
+            let at = cluster.submit(0, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
+            cluster.run(Duration::from_millis(5));
+            let result = &cluster.history[at].result;
+            assert!(matches!(result, None | Some(Ok(Outcome::Read(None)))), "{:?}", cluster.history[at]);
+        }
+    }
+    assert!(cluster.is_settled(), "{}", cluster.state());
+}
+
 /// Of three members that go on without the others one is lost, too, while the two get what only that has, and to one of them has
 /// come more than to the other.
 #[test]
