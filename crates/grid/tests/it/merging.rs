@@ -381,6 +381,22 @@ fn run_until_merging(cluster: &mut Cluster, members: &[usize]) {
     }
 }
 
+/// All are together again, and every key has this.
+fn heal_and_check_all<'a>(
+    cluster: &mut Cluster,
+    seed: u64,
+    keys: impl IntoIterator<Item = &'a String>,
+    wanted: Option<&str>,
+) {
+    cluster.heal();
+    cluster.run(Duration::from_secs(10));
+    assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
+    cluster.check_agreement();
+    for key in keys {
+        assert_eq!(read(cluster, 1, key).as_deref(), wanted, "{key} of seed {seed}");
+    }
+}
+
 /// A coordinator takes in a side that never hears of it, and is merged with a third one by another coordinator meanwhile.
 #[test]
 fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it_has() {
@@ -410,13 +426,7 @@ fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it
         cluster.run(Duration::from_secs(2));
         keys.iter().for_each(|key| write(&mut cluster, 3, key, Some("after")));
         (cluster.slow, cluster.mute) = Default::default();
-        cluster.heal();
-        cluster.run(Duration::from_secs(10));
-        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
-        cluster.check_agreement();
-        for key in &keys {
-            assert_eq!(read(&mut cluster, 1, key).as_deref(), Some("after"), "{key} of seed {seed}");
-        }
+        heal_and_check_all(&mut cluster, seed, &keys, Some("after"));
     }
 }
 
@@ -444,12 +454,7 @@ fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_s
         for key in &keys {
             assert_eq!(read(&mut cluster, 4, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
         }
-        cluster.heal();
-        cluster.run(Duration::from_secs(5));
-        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
-        for key in &keys {
-            assert_eq!(read(&mut cluster, 0, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
-        }
+        heal_and_check_all(&mut cluster, seed, &keys, Some("theirs"));
     }
 }
 
@@ -472,13 +477,7 @@ fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_mean
         run_until_merging(&mut cluster, &[0]);
         Reader::begin(&mut cluster, 1, Listen::default());
         cluster.run(Duration::from_secs(3));
-        cluster.heal();
-        cluster.run(Duration::from_secs(5));
-        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
-        cluster.check_agreement();
-        for key in there {
-            assert_eq!(read(&mut cluster, 0, key), None, "{key} of seed {seed}");
-        }
+        heal_and_check_all(&mut cluster, seed, there, None);
     }
 }
 
@@ -544,13 +543,7 @@ fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost(
             });
             assert_eq!(one, other, "segment {segment} of seed {seed}");
         }
-        cluster.heal();
-        cluster.run(Duration::from_secs(5));
-        assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
-        cluster.check_agreement();
-        for key in &keys {
-            assert_eq!(read(&mut cluster, 4, key).as_deref(), Some("before"), "{key} of seed {seed}");
-        }
+        heal_and_check_all(&mut cluster, seed, &keys, Some("before"));
     }
 }
 
