@@ -16,6 +16,7 @@ mod listeners;
 mod listening;
 mod local;
 mod merging;
+mod parted_again;
 mod persistence;
 mod progress;
 mod records;

@@ -1,0 +1,194 @@
+//! Members that part again while sides are merged: what each side has written is there in the end, whoever has heard of the merge.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, Change, Condition, Lifetime, Listen, MergePolicy, Outcome, ReadFrom, Segment, Topology, Write,
+};
+use consort_group::{View, ViewId};
+
+use crate::cluster::{Cluster, address, entries};
+use crate::listening::Reader;
+use crate::merging::{TIMEOUT, config, filled, read, six, write};
+
+/// Members are told of a view that others hear nothing of.
+fn view_of(cluster: &mut Cluster, members: &[usize]) {
+    let id = ViewId { creator: address(members[0]), id: 1_000 };
+    let view = View::new(id, members.iter().map(|&n| address(n)).collect::<Vec<_>>());
+    for &n in members {
+        cluster.with(n, |node, now| node.handle_view(now, &view));
+    }
+}
+
+fn topology(cluster: &Cluster, member: usize) -> Option<&Topology> {
+    cluster.members[member].as_ref()?.node.topology(cluster.cache())
+}
+
+fn is_merging(cluster: &Cluster, member: usize) -> bool {
+    topology(cluster, member).is_some_and(|topology| !topology.merging.is_empty())
+}
+
+/// Runs until it is so, for seconds at most.
+fn run_until(cluster: &mut Cluster, is_so: impl Fn(&Cluster) -> bool) {
+    let until = cluster.now + Duration::from_secs(5);
+    while !is_so(cluster) {
+        assert!(cluster.step(until), "{}", cluster.state());
+    }
+}
+
+/// Runs until members have a topology that merges others.
+fn run_until_merging(cluster: &mut Cluster, members: &[usize]) {
+    run_until(cluster, |cluster| members.iter().all(|&n| is_merging(cluster, n)));
+}
+
+/// All are together again, and every key has this.
+fn heal_and_check_all<'a>(
+    cluster: &mut Cluster,
+    seed: u64,
+    keys: impl IntoIterator<Item = &'a String>,
+    wanted: Option<&str>,
+) {
+    cluster.heal();
+    cluster.run(Duration::from_secs(10));
+    assert!(cluster.is_settled(), "seed {seed}: {}", cluster.state());
+    cluster.check_agreement();
+    for key in keys {
+        assert_eq!(read(cluster, 1, key).as_deref(), wanted, "{key} of seed {seed}");
+    }
+}
+
+/// A coordinator takes in a side that never hears of it, and is merged with a third one by another coordinator meanwhile.
+#[test]
+fn who_was_taken_in_and_has_gone_on_without_hearing_of_it_is_merged_with_what_it_has() {
+    for seed in 0..12 {
+        let mut cluster = Cluster::settled(seed, config(MergePolicy::PreferredAlways), 6);
+        // Who goes on counts further than the one that has taken it in, or not, as it comes out after some partitions.
+        for _ in 0..seed / 3 {
+            cluster.cut(vec![0, 0, 0, 1, 1, 1]);
+            cluster.run(Duration::from_secs(1));
+            cluster.heal();
+            cluster.run(Duration::from_secs(2));
+        }
+        let keys: Vec<String> = (0..20).map(|n| format!("key {n}")).collect();
+        keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
+        cluster.cut(vec![0, 0, 2, 1, 1, 2]);
+        cluster.run(Duration::from_secs(2));
+        // What they have is known to the coordinator after a while, and by then nothing comes through any more.
+        cluster.slow = (1..6).map(|n| ((n, 0), Duration::from_millis(300))).collect();
+        cluster.heal();
+        cluster.run(Duration::from_millis(100));
+        cluster.mute = [2, 3, 4].map(|n| (0, n)).into();
+        run_until_merging(&mut cluster, &[0, 1, 5]);
+        cluster.sides = vec![0, 0, 1, 1, 1, 0];
+        let mut gone_on = [2, 3, 4];
+        gone_on.rotate_left(seed as usize % 3);
+        view_of(&mut cluster, &gone_on);
+        cluster.run(Duration::from_secs(2));
+        keys.iter().for_each(|key| write(&mut cluster, 3, key, Some("after")));
+        (cluster.slow, cluster.mute) = Default::default();
+        heal_and_check_all(&mut cluster, seed, &keys, Some("after"));
+    }
+}
+
+/// Owners of the side that merges are lost while it does: those who are left merge what the other side has.
+#[test]
+fn what_is_being_merged_into_segments_that_lose_their_owners_is_merged_all_the_same() {
+    for seed in 0..8 {
+        let (mut cluster, keys) = six(seed, 1);
+        cluster.cut(vec![0, 0, 0, 1, 1, 1]);
+        cluster.run(Duration::from_secs(2));
+        keys.iter().for_each(|key| write(&mut cluster, 3, key, Some("theirs")));
+        cluster.heal();
+        run_until_merging(&mut cluster, &[0]);
+        // They hear of it, and what they give does not come.
+        cluster.mute = [3, 4, 5].into_iter().flat_map(|from| [0, 1, 2].map(|to| (from, to))).collect();
+        run_until_merging(&mut cluster, &[1, 2, 3, 4, 5]);
+        cluster.run(Duration::from_millis(10));
+        cluster.mute.clear();
+        cluster.sides = vec![1, 1, 0, 0, 0, 0];
+        cluster.announce(false);
+        cluster.run(Duration::from_secs(5));
+        for key in &keys {
+            assert_eq!(read(&mut cluster, 4, key).as_deref(), Some("theirs"), "{key} of seed {seed}");
+        }
+        heal_and_check_all(&mut cluster, seed, &keys, Some("theirs"));
+    }
+}
+
+/// One side removes what another one lacks and a third one still has. While the first two are merged somebody begins to listen.
+#[test]
+fn what_a_merged_side_has_removed_stays_so_though_somebody_begins_to_listen_meanwhile() {
+    for seed in 0..24 {
+        let (mut cluster, keys) = filled(seed, 2);
+        cluster.cut(vec![0, 0, 0, 1, 1, 2]);
+        cluster.run(Duration::from_secs(2));
+        let is_there = |key: &&String| read(&mut cluster, 3, key).is_some();
+        let there: Vec<&String> = keys.iter().filter(is_there).collect();
+        there.iter().for_each(|key| write(&mut cluster, 3, key, None));
+        cluster.sides = vec![0, 0, 0, 0, 0, 2];
+        cluster.announce(true);
+        run_until_merging(&mut cluster, &[0]);
+        Reader::begin(&mut cluster, 1, Listen::default());
+        cluster.run(Duration::from_secs(3));
+        heal_and_check_all(&mut cluster, seed, there, None);
+    }
+}
+
+/// Of three sides one is heard of at once and another one late: what the first has put for a while ends meanwhile.
+#[test]
+fn what_is_merged_grows_older_while_another_side_is_waited_for() {
+    let mut cluster = Cluster::settled(1, config(MergePolicy::PreferredNonNull), 6);
+    cluster.cut(vec![0, 0, 0, 1, 1, 2]);
+    cluster.run(Duration::from_secs(2));
+    let keys: Vec<Bytes> = (0..20).map(|n| Bytes::from(format!("key {n}"))).collect();
+    for key in &keys {
+        let lifetime = Lifetime { lifespan: Some(Duration::from_secs(4)), max_idle: None };
+        let change = Change::Put { value: Bytes::from_static(b"for a while"), lifetime };
+        let write = Write { condition: Condition::Always, change, wants_previous: false };
+        cluster.submit(3, key.clone(), Action::Write(write), TIMEOUT);
+    }
+    cluster.heal();
+    run_until_merging(&mut cluster, &[0]);
+    // What the third one gives does not come for long.
+    cluster.slow = [0, 1, 2].map(|to| ((5, to), Duration::from_secs(5))).into();
+    cluster.run(Duration::from_millis(4_500));
+    cluster.slow.clear();
+    for _ in 0..40 {
+        cluster.run(Duration::from_millis(100));
+        for key in &keys {
+            let at = cluster.submit(0, key.clone(), Action::Read(ReadFrom::Nearest), TIMEOUT);
+            cluster.run(Duration::from_millis(5));
+            let result = &cluster.history[at].result;
+            assert!(matches!(result, None | Some(Ok(Outcome::Read(None)))), "{:?}", cluster.history[at]);
+        }
+    }
+    assert!(cluster.is_settled(), "{}", cluster.state());
+}
+
+/// Of three members that go on without the others one is lost, too, while the two get what only that has, and to one of them has
+/// come more than to the other.
+#[test]
+fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost() {
+    for seed in 0..8 {
+        let (mut cluster, keys) = filled(seed, 3);
+        cluster.slow.insert((3, 4), Duration::from_millis(300));
+        cluster.cut(vec![0, 0, 0, 1, 1, 1]);
+        run_until(&mut cluster, |cluster| {
+            let topology = topology(cluster, 5);
+            topology.is_some_and(|topology| topology.members.len() == 3 && topology.pending.is_some())
+        });
+        cluster.run(Duration::from_millis(20));
+        cluster.slow.clear();
+        cluster.cut(vec![0, 0, 0, 1, 2, 2]);
+        cluster.run(Duration::from_secs(5));
+        for segment in (0..16).map(Segment) {
+            let [one, other] = [4, 5].map(|n| {
+                let member = cluster.members[n].as_ref().expect("it is there");
+                entries(&member.container, segment, cluster.now)
+            });
+            assert_eq!(one, other, "segment {segment} of seed {seed}");
+        }
+        heal_and_check_all(&mut cluster, seed, &keys, Some("before"));
+    }
+}
