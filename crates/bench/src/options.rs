@@ -246,7 +246,8 @@ impl Options {
 
     /// How long a sample is measured.
     pub(crate) fn time(&self) -> Duration {
-        Duration::from_secs_f64(if self.quick { 0.5 } else { self.seconds.max(0.5) })
+        // A sample over UDP may begin with a loss: JGroups waits for half a second before it asks for that.
+        Duration::from_secs_f64(if self.quick { 1.0 } else { self.seconds.max(0.5) })
     }
 
     /// How long load runs before a sample begins.

@@ -282,7 +282,7 @@ mod tests {
         let usual = arguments(&["--quick"]);
         let wanted = ["uperf", "--threads=25", "--oob=false", "--json", "--members=3"];
         assert_eq!(usual[..5], wanted);
-        assert_eq!(usual[5..], ["--time=0.5", "--warmup=0.3"]);
+        assert_eq!(usual[5..], ["--time=1", "--warmup=0.3"]);
         assert!(arguments(&["--oob"]).contains(&"--oob=true".to_owned()));
     }
 
