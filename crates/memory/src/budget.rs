@@ -1,0 +1,337 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::{Mutex, Notify};
+
+use crate::reservation::{Exceeded, Reservation};
+
+/// A limit of bytes with a name. Clones are handles to the same limit.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    limit: AtomicU64,
+    used: AtomicU64,
+    peak: AtomicU64,
+    refused: AtomicU64,
+    parent: Option<Budget>,
+    /// Callers of [`Budget::reserve`] take turns, so that many small reservations cannot starve a large one.
+    turn: Mutex<()>,
+    waiting: AtomicUsize,
+    released: Notify,
+}
+
+/// The figures of a budget at one moment, for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// The budget's name.
+    pub name: &'static str,
+    /// The most bytes that may be reserved at the same time.
+    pub limit: u64,
+    /// The bytes that are reserved now, those of budgets below included.
+    pub used: u64,
+    /// The most bytes that were reserved at the same time since the budget was made.
+    pub peak: u64,
+    /// How many reservations were refused since the budget was made.
+    pub refused: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes that is part of no other. `name` appears in errors and metrics.
+    pub fn new(name: &'static str, limit: u64) -> Self {
+        Self::create(name, limit, None)
+    }
+
+    /// A budget of `limit` bytes within this one: its reservations count in both. The limits of all budgets within one
+    /// may add up to more than its own limit.
+    pub fn child(&self, name: &'static str, limit: u64) -> Self {
+        Self::create(name, limit, Some(self.clone()))
+    }
+
+    fn create(name: &'static str, limit: u64, parent: Option<Self>) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            limit: AtomicU64::new(limit),
+            used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            parent,
+            turn: Mutex::new(()),
+            waiting: AtomicUsize::new(0),
+            released: Notify::new(),
+        }))
+    }
+
+    /// The budget's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The most bytes that may be reserved at the same time.
+    pub fn limit(&self) -> u64 {
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Reservations that exist stay, also where they exceed the new limit.
+    pub fn set_limit(&self, limit: u64) {
+        self.0.limit.store(limit, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// The bytes that are reserved now.
+    pub fn used(&self) -> u64 {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// The figures for metrics.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            name: self.0.name,
+            limit: self.limit(),
+            used: self.used(),
+            peak: self.0.peak.load(Ordering::Relaxed),
+            refused: self.0.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reserves `bytes`, or says which limit is in the way. Nothing is reserved then.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
+        match self.add(bytes) {
+            Ok(()) => Ok(Reservation::new(self.clone(), bytes)),
+            Err(refusing) => Err(refusing.refuse(bytes)),
+        }
+    }
+
+    /// Reserves `bytes` as soon as other holders have released enough. Callers are served in the order of their calls.
+    ///
+    /// Fails at once if a limit is smaller than `bytes`. A caller that holds reservations of the same budget while it
+    /// waits can wait forever for itself: reserve the whole size first, or use [`Budget::try_reserve`].
+    pub async fn reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
+        let _turn = self.0.turn.lock().await;
+        loop {
+            let refusing = match self.add(bytes) {
+                Ok(()) => return Ok(Reservation::new(self.clone(), bytes)),
+                Err(refusing) => refusing,
+            };
+            if refusing.limit() < bytes {
+                return Err(refusing.refuse(bytes));
+            }
+            let _waiting = Waiting::at(refusing);
+            let released = refusing.0.released.notified();
+            tokio::pin!(released);
+            released.as_mut().enable();
+            // A release between the attempt and `enable` wakes nobody, and by now another limit can be in the way.
+            match self.add(bytes) {
+                Ok(()) => return Ok(Reservation::new(self.clone(), bytes)),
+                Err(again) if !Arc::ptr_eq(&again.0, &refusing.0) => continue,
+                Err(_) => {}
+            }
+            released.await;
+        }
+    }
+
+    /// Counts `bytes` here and in all budgets above without looking at limits: for what has already been taken.
+    pub fn reserve_forced(&self, bytes: u64) -> Reservation {
+        for budget in self.path() {
+            let used = budget.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            budget.0.peak.fetch_max(used, Ordering::Relaxed);
+        }
+        Reservation::new(self.clone(), bytes)
+    }
+
+    /// This budget and all above it.
+    fn path(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |budget| budget.0.parent.as_ref())
+    }
+
+    /// Adds `bytes` to this budget and all above it, or to none: then it returns the one that refuses.
+    pub(crate) fn add(&self, bytes: u64) -> Result<(), &Self> {
+        for (at, budget) in self.path().enumerate() {
+            if !budget.add_here(bytes) {
+                for added in self.path().take(at) {
+                    added.subtract_here(bytes);
+                }
+                return Err(budget);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn subtract(&self, bytes: u64) {
+        for budget in self.path() {
+            budget.subtract_here(bytes);
+        }
+    }
+
+    /// Counts a refusal and describes it.
+    pub(crate) fn refuse(&self, wanted: u64) -> Exceeded {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        Exceeded { name: self.0.name, limit: self.limit(), used: self.used(), wanted }
+    }
+
+    fn add_here(&self, bytes: u64) -> bool {
+        let limit = self.limit();
+        let result = self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= limit)
+        });
+        match result {
+            Ok(before) => {
+                self.0.peak.fetch_max(before + bytes, Ordering::Relaxed);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn subtract_here(&self, bytes: u64) {
+        // Sequential with the waiter's count: either the waiter sees these bytes, or they are seen to be waited for.
+        let before = self.0.used.fetch_sub(bytes, Ordering::SeqCst);
+        debug_assert!(before >= bytes, "{} returned more than was reserved", self.0.name);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.0.waiting.load(Ordering::SeqCst) > 0 {
+            self.0.released.notify_waiters();
+        }
+    }
+}
+
+/// Counts a caller that waits for a release.
+struct Waiting<'a>(&'a Budget);
+
+impl<'a> Waiting<'a> {
+    fn at(budget: &'a Budget) -> Self {
+        budget.0.waiting.fetch_add(1, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Self(budget)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn reservation_beyond_the_limit_is_refused_with_name_limit_and_use() {
+        let budget = Budget::new("responses", 100);
+        let held = budget.try_reserve(70).unwrap();
+        let error = budget.try_reserve(31).unwrap_err();
+        assert_eq!(error, Exceeded { name: "responses", limit: 100, used: 70, wanted: 31 });
+        assert_eq!(budget.usage().refused, 1);
+        drop(held);
+        assert_eq!((budget.used(), budget.usage().peak), (0, 70));
+    }
+
+    #[test]
+    fn child_counts_in_its_parent_and_is_refused_by_it() {
+        let process = Budget::new("process", 100);
+        let requests = process.child("requests", 80);
+        let responses = process.child("responses", 80);
+        let held = requests.try_reserve(60).unwrap();
+        assert_eq!(process.used(), 60);
+        assert_eq!(responses.try_reserve(41).unwrap_err().name, "process");
+        assert_eq!((responses.used(), process.used()), (0, 60));
+        drop(held);
+        assert!(responses.try_reserve(80).is_ok());
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_when_bytes_are_released() {
+        let budget = Budget::new("b", 10);
+        let held = budget.try_reserve(8).unwrap();
+        let mut large = pin!(budget.reserve(9));
+        let mut small = pin!(budget.reserve(1));
+        assert!(poll(large.as_mut()).is_pending());
+        assert!(poll(small.as_mut()).is_pending(), "the small reservation does not overtake the large one");
+        drop(held);
+        let Poll::Ready(Ok(large)) = poll(large.as_mut()) else { panic!("bytes were released") };
+        assert_eq!(large.bytes(), 9);
+        assert!(poll(small.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn waiter_of_a_child_is_woken_by_a_release_in_its_parent() {
+        let process = Budget::new("process", 10);
+        let child = process.child("child", 10);
+        let held = process.try_reserve(10).unwrap();
+        let mut waiting = pin!(child.reserve(5));
+        assert!(poll(waiting.as_mut()).is_pending());
+        drop(held);
+        assert!(poll(waiting.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn reservation_larger_than_the_limit_fails_without_waiting() {
+        let budget = Budget::new("b", 10);
+        let Poll::Ready(Err(error)) = poll(pin!(budget.reserve(11))) else { panic!("it would wait forever") };
+        assert_eq!(error.wanted, 11);
+    }
+
+    #[test]
+    fn dropped_waiter_holds_nothing() {
+        let budget = Budget::new("b", 10);
+        let held = budget.try_reserve(10).unwrap();
+        {
+            let mut waiting = pin!(budget.reserve(5));
+            assert!(poll(waiting.as_mut()).is_pending());
+        }
+        drop(held);
+        assert_eq!(budget.used(), 0);
+        assert!(poll(pin!(budget.reserve(10))).is_ready());
+    }
+
+    #[test]
+    fn lowered_limit_refuses_new_reservations_only() {
+        let budget = Budget::new("b", 10);
+        let held = budget.try_reserve(10).unwrap();
+        budget.set_limit(5);
+        assert!(budget.try_reserve(1).is_err());
+        assert_eq!(held.bytes(), 10);
+        drop(held);
+        assert!(budget.try_reserve(5).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn use_is_the_sum_of_what_is_held_and_never_above_the_limits(
+            steps in prop::collection::vec((0_usize..3, 0_u64..60, 0_usize..8), 0..64),
+        ) {
+            let process = Budget::new("process", 100);
+            let budgets = [process.clone(), process.child("a", 50), process.child("b", 90)];
+            let mut held: Vec<(usize, Reservation)> = Vec::new();
+            for (which, bytes, victim) in steps {
+                match held.get_mut(victim) {
+                    Some((_, reservation)) if bytes % 3 == 0 => reservation.shrink(bytes.min(reservation.bytes())),
+                    Some((_, reservation)) if bytes % 3 == 1 => drop(reservation.try_grow(bytes)),
+                    Some(_) => drop(held.swap_remove(victim)),
+                    None => held.extend(budgets[which].try_reserve(bytes).map(|reservation| (which, reservation))),
+                }
+                let sum = |which: usize| held.iter().filter(|(at, _)| *at == which).map(|(_, r)| r.bytes()).sum::<u64>();
+                prop_assert_eq!(budgets[1].used(), sum(1));
+                prop_assert_eq!(budgets[2].used(), sum(2));
+                prop_assert_eq!(process.used(), sum(0) + sum(1) + sum(2));
+                prop_assert!(budgets.iter().all(|budget| budget.used() <= budget.limit()));
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Limits of bytes that many connections and requests share.
+//!
+//! A limit per item (a request, a connection) does not bound memory: the number of items is the peer's choice. A
+//! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for the bytes that it holds; dropping the
+//! reservation returns them. Budgets form a tree: what a budget reserves counts in all budgets above it, so that a
+//! process has one total and each kind of buffer has its share.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod reservation;
+
+pub use budget::{Budget, Usage};
+pub use reservation::{Exceeded, Reservation};

@@ -1,0 +1,63 @@
+use thiserror::Error;
+
+use crate::Budget;
+
+/// Bytes that a holder has of a budget. Dropping it returns them.
+#[derive(Debug)]
+#[must_use = "dropping a reservation returns its bytes at once"]
+pub struct Reservation {
+    budget: Budget,
+    bytes: u64,
+}
+
+/// A budget has no room. Nothing was reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("limit of memory exceeded: {name} has {used} of {limit} bytes in use, and {wanted} more are needed")]
+pub struct Exceeded {
+    /// The name of the budget whose limit is in the way.
+    pub name: &'static str,
+    /// Its limit in bytes.
+    pub limit: u64,
+    /// The bytes in use.
+    pub used: u64,
+    /// The bytes that were asked for.
+    pub wanted: u64,
+}
+
+impl Reservation {
+    pub(crate) fn new(budget: Budget, bytes: u64) -> Self {
+        Self { budget, bytes }
+    }
+
+    /// How many bytes are reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reserves `more` bytes in addition, or says which limit is in the way; then the reservation is as before.
+    pub fn try_grow(&mut self, more: u64) -> Result<(), Exceeded> {
+        self.budget.add(more).map_err(|refusing| refusing.refuse(more))?;
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Returns `less` bytes, at most all.
+    pub fn shrink(&mut self, less: u64) {
+        let less = less.min(self.bytes);
+        self.bytes -= less;
+        self.budget.subtract(less);
+    }
+
+    /// Moves `bytes` of this reservation, at most all, to a new one.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self::new(self.budget.clone(), bytes)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.subtract(self.bytes);
+    }
+}
