@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// Bytes that all clients together make a server hold besides the entries of caches, unless the server is given a budget of the
+/// process ([`crate::ServerBuilder::memory`]): some of the largest values on their way in and out.
+pub const CLIENTS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// Connections at a time. One more is closed at once: each has a task and some KiB of buffers, and takes a descriptor. More
 /// than the 10,000 idle ones with which the bench measures those that are not.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -168,10 +172,6 @@ pub const STREAM_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Bytes of a piece that is read from a stream, whatever the client wants: as much as may wait to be written to it.
 pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
-
-/// Bytes that all clients together have written to streams that have not ended: some of the largest values. They are in no
-/// cache yet, and nothing else would bound them.
-pub const UNFINISHED_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 /// Bytes of a value that is written in pieces from which on it has room for the largest at once. Without it, it would be moved
 /// whenever it has doubled, up to 32 MB in one step, for which everybody on the connection waits. Of memory that nothing

@@ -28,6 +28,7 @@ use crate::definition::{self, Definition, DefinitionError};
 use crate::departure::{self, BeingRemoved};
 use crate::listeners::Everywhere;
 use crate::media::{Encoding, Types};
+use crate::memory::Memory;
 use crate::register::{Keeping, Register};
 use crate::schemas::{SCHEMAS, Schemas};
 use crate::served::Served;
@@ -79,6 +80,7 @@ pub(crate) struct Caches {
     servers: RawCache,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) memory: Memory,
     /// What clients have begun to write in pieces.
     pub(crate) unfinished: Unfinished,
     /// Which connection has a listener.
@@ -113,8 +115,9 @@ impl Caches {
         endpoint: ServerAddress,
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
+        memory: Memory,
     ) -> Result<Self, AdminError> {
-        let opening = Self::open_all(manager.clone(), endpoint, data, telemetry);
+        let opening = Self::open_all(manager.clone(), endpoint, data, telemetry, memory);
         waiting::told(&manager, &OWN, opening).await
     }
 
@@ -123,6 +126,7 @@ impl Caches {
         endpoint: ServerAddress,
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
+        memory: Memory,
     ) -> Result<Self, AdminError> {
         // Definitions come and go by hand: what was acknowledged is safe also from a power failure.
         let of = |name| (name, opening(&manager, everywhere(name)));
@@ -151,7 +155,8 @@ impl Caches {
             aliases: Aliases::default(),
             schemas,
             servers,
-            unfinished: Unfinished::default(),
+            unfinished: Unfinished::within(memory.streams.clone()),
+            memory,
             listeners: Everywhere::default(),
             transactions: OnceCell::new(),
             open: RwLock::default(),

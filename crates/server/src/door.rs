@@ -128,6 +128,7 @@ mod tests {
     use tokio_rustls::TlsConnector;
 
     use super::*;
+    use crate::memory::Memory;
     use crate::security::Settings;
     use crate::security::tls::TlsSettings;
 
@@ -166,7 +167,7 @@ mod tests {
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let manager = members.connect(cluster).await.unwrap();
         let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
-        Caches::open(manager, endpoint, None, telemetry).await.unwrap()
+        Caches::open(manager, endpoint, None, telemetry, Memory::default()).await.unwrap()
     }
 
     /// Who watches a server that does not serve yet is answered; a client that has asked is answered once it serves.

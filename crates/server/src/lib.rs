@@ -53,6 +53,7 @@ mod latency;
 mod listeners;
 mod map;
 mod media;
+mod memory;
 mod multimap;
 mod of_key;
 mod pieces;
@@ -86,5 +87,6 @@ pub use security::{
 };
 pub use server::{Server, ServerBuilder, ServerError};
 
+pub use consort_memory::Budget;
 pub use consort_sasl::{Mechanism, scram::Hash};
 pub use consort_tls::{ClientCertificates, Identity, Roots, TlsError};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use consort_cache::{CacheManager, NotHandedOver};
 use consort_hotrod::ServerAddress;
+use consort_memory::Budget;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity};
 use tokio::task::JoinSet;
@@ -18,6 +19,7 @@ use crate::caches::Caches;
 use crate::data::{Data, DataError};
 use crate::definition::CacheDefinitions;
 use crate::door::Door;
+use crate::memory::Memory;
 use crate::predefined::{self, CachesHandle, PredefinedError};
 use crate::security::tls::TlsSettings;
 use crate::security::{
@@ -65,6 +67,7 @@ pub struct ServerBuilder {
     data: Option<PathBuf>,
     alone_after: Option<Duration>,
     definitions: Option<CacheDefinitions>,
+    memory: Memory,
     security: Settings,
 }
 
@@ -77,6 +80,7 @@ impl Default for ServerBuilder {
             data: None,
             alone_after: None,
             definitions: None,
+            memory: Memory::default(),
             security: Settings::default(),
         }
     }
@@ -121,6 +125,15 @@ impl ServerBuilder {
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
+        self
+    }
+
+    /// Counts the bytes that clients make the server hold besides the entries of caches (requests that have not arrived as a
+    /// whole, responses, streams, filters of near caches) in this budget, of which they get a quarter, or 256 MiB if that is
+    /// more, but at most a half. Unless it is said, they get 256 MiB.
+    #[must_use]
+    pub fn memory(mut self, process: Budget) -> Self {
+        self.memory = Memory::within(process);
         self
     }
 
@@ -220,7 +233,7 @@ impl ServerBuilder {
         let data = self.data.map(|directory| Data { directory, alone_after });
         let telemetry = Arc::new(Telemetry::default());
         let mut door = Door::new(listener, security.clone(), telemetry.clone(), strangers);
-        let opening = open(manager, endpoint, data.as_ref(), telemetry, self.definitions);
+        let opening = open(manager, endpoint, data.as_ref(), telemetry, self.memory, self.definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
             // Who comes meanwhile is met, and clients wait.
@@ -236,12 +249,14 @@ async fn open(
     endpoint: ServerAddress,
     data: Option<&Data>,
     telemetry: Arc<Telemetry>,
+    memory: Memory,
     definitions: Option<CacheDefinitions>,
 ) -> Result<Caches, ServerError> {
-    let caches = Caches::open(manager, endpoint, data, telemetry).await.map_err(|error| match error {
-        AdminError::Data(error) => error.into(),
-        error => ServerError::Caches(error.to_string()),
-    })?;
+    let caches =
+        Caches::open(manager, endpoint, data, telemetry, memory).await.map_err(|error| match error {
+            AdminError::Data(error) => error.into(),
+            error => ServerError::Caches(error.to_string()),
+        })?;
     if let Some(definitions) = definitions
         && let Err(error) = predefined::make(&caches, &definitions).await
     {

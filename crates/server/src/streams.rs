@@ -15,12 +15,11 @@ use bytes::Bytes;
 use consort_cache::VALUE_BYTES_MAX;
 use consort_hotrod::ops::stream::Target;
 use consort_hotrod::{Flags, ProtocolVersion};
+use consort_memory::{Budget, Exceeded, Reservation};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{
-    MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX, UNFINISHED_BYTES_MAX,
-};
+use crate::bounds::{MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::media::Conversion;
 use crate::served::Served;
 
@@ -34,43 +33,55 @@ pub(crate) enum StreamError {
     TooMany,
     #[error("a value has {VALUE_BYTES_MAX} bytes at most: the stream has ended, and nothing was changed")]
     TooLarge,
-    #[error(
-        "clients have written {UNFINISHED_BYTES_MAX} bytes to streams that have not ended: this one has, and \
-         nothing was changed"
-    )]
-    TooMuch,
+    #[error("the stream has ended, and nothing was changed: {0}")]
+    TooMuch(#[from] Exceeded),
     #[error("this server ends: nothing was changed")]
     Ending,
 }
 
-/// What all clients of this server have written to streams that have not ended.
-#[derive(Clone, Default)]
-pub(crate) struct Unfinished(Arc<Counts>);
-
-#[derive(Default)]
-struct Counts {
-    bytes: AtomicUsize,
+/// The values that all clients of this server write to streams and that have not ended.
+#[derive(Clone)]
+pub(crate) struct Unfinished {
+    bytes: Budget,
     /// Values with room for the largest.
-    rooms: AtomicUsize,
+    rooms: Arc<AtomicUsize>,
 }
 
-/// Adds to a count, unless it would be more than this.
-fn take_of(count: &AtomicUsize, by: usize, most: usize) -> bool {
-    let within = |all: usize| all.checked_add(by).filter(|all| *all <= most);
-    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+impl Unfinished {
+    /// Values whose bytes are part of this budget.
+    pub(crate) fn within(bytes: Budget) -> Self {
+        Self { bytes, rooms: Arc::default() }
+    }
+
+    /// Whether one more value may have room for the largest.
+    fn take_room(&self) -> bool {
+        let within = |rooms: usize| (rooms < ROOMS_MAX).then_some(rooms + 1);
+        self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
 }
 
-/// What was written to a stream, and is counted as long as this lives.
+/// The bytes that a client has written to a stream. They count in the budget as long as this lives.
 struct Gathered {
     value: Vec<u8>,
     of: Unfinished,
-    bytes: usize,
+    bytes: Option<Reservation>,
     has_room: bool,
 }
 
 impl Gathered {
     const fn new(of: Unfinished) -> Self {
-        Self { value: Vec::new(), of, bytes: 0, has_room: false }
+        Self { value: Vec::new(), of, bytes: None, has_room: false }
+    }
+
+    /// Counts as many bytes more.
+    fn count(&mut self, more: u64) -> Result<(), Exceeded> {
+        match &mut self.bytes {
+            Some(bytes) => bytes.try_grow(more),
+            None => {
+                self.bytes = Some(self.of.bytes.try_reserve(more)?);
+                Ok(())
+            }
+        }
     }
 
     fn push(&mut self, piece: &[u8]) -> Result<(), StreamError> {
@@ -78,12 +89,8 @@ impl Gathered {
         if length > VALUE_BYTES_MAX {
             return Err(StreamError::TooLarge);
         }
-        let counts = &self.of.0;
-        if !take_of(&counts.bytes, piece.len(), UNFINISHED_BYTES_MAX) {
-            return Err(StreamError::TooMuch);
-        }
-        self.bytes += piece.len();
-        if length > self.value.capacity() && length > ROOM_FROM && take_of(&counts.rooms, 1, ROOMS_MAX) {
+        self.count(piece.len() as u64)?;
+        if length > self.value.capacity() && length > ROOM_FROM && self.of.take_room() {
             self.has_room = true;
             self.value.reserve_exact(VALUE_BYTES_MAX - self.value.len());
         }
@@ -106,9 +113,7 @@ impl Gathered {
 
 impl Drop for Gathered {
     fn drop(&mut self) {
-        let counts = &self.of.0;
-        counts.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        counts.rooms.fetch_sub(usize::from(self.has_room), Ordering::Relaxed);
+        self.of.rooms.fetch_sub(usize::from(self.has_room), Ordering::Relaxed);
     }
 }
 
@@ -139,7 +144,7 @@ impl Written {
 
 enum Open {
     Read { rest: Bytes, piece: usize },
-    Write { writing: Writing, gathered: Gathered },
+    Write(Box<Written>),
 }
 
 #[derive(Default)]
@@ -234,26 +239,29 @@ impl Streams {
 
     /// Begins to write a value.
     pub(crate) fn write(&self, writing: Writing) -> Result<i32, StreamError> {
-        self.open(Open::Write { writing, gathered: Gathered::new(self.unfinished.clone()) })
+        self.open(Open::Write(Box::new(Written {
+            writing,
+            gathered: Gathered::new(self.unfinished.clone()),
+        })))
     }
 
     /// Takes a piece of a value; the value if it was the last. An error ends the stream.
     pub(crate) fn take(&self, id: i32, piece: &[u8], is_last: bool) -> Result<Option<Written>, StreamError> {
         let mut table = lock(&self.table);
         let Entry::Occupied(mut found) = table.open.entry(id) else { return Err(StreamError::Unknown(id)) };
-        let (used, Open::Write { gathered, .. }) = found.get_mut() else {
+        let (used, Open::Write(written)) = found.get_mut() else {
             return Err(StreamError::Unknown(id));
         };
         *used = Instant::now();
-        if let Err(error) = gathered.push(piece) {
+        if let Err(error) = written.gathered.push(piece) {
             found.remove();
             return Err(error);
         }
         if !is_last {
             return Ok(None);
         }
-        let (_, Open::Write { writing, gathered }) = found.remove() else { return Ok(None) };
-        Ok(Some(Written { writing, gathered }))
+        let (_, Open::Write(written)) = found.remove() else { return Ok(None) };
+        Ok(Some(*written))
     }
 
     /// Ends a stream, whether there is one or not.
@@ -276,8 +284,12 @@ mod tests {
 
     use super::*;
 
+    fn unfinished() -> Unfinished {
+        Unfinished::within(Budget::new("streams", 256 * 1024 * 1024))
+    }
+
     fn streams() -> Streams {
-        Streams::new(Unfinished::default())
+        Streams::new(unfinished())
     }
 
     fn open(streams: &Streams) -> usize {
@@ -351,17 +363,18 @@ mod tests {
     }
 
     fn counts(all: &Unfinished) -> (usize, usize) {
-        (all.0.bytes.load(Ordering::Relaxed), all.0.rooms.load(Ordering::Relaxed))
+        (all.bytes.used() as usize, all.rooms.load(Ordering::Relaxed))
     }
 
     #[test]
     fn what_all_have_written_is_bounded_and_given_back() {
-        let all = Unfinished::default();
-        assert!(take_of(&all.0.bytes, UNFINISHED_BYTES_MAX - 5, UNFINISHED_BYTES_MAX));
+        let all = unfinished();
+        let others = all.bytes.try_reserve(all.bytes.limit() - 5).unwrap();
         let mut other = Gathered::new(all.clone());
-        assert_eq!(other.push(&[7; 6]), Err(StreamError::TooMuch));
+        let error = other.push(&[7; 6]).unwrap_err().to_string();
+        assert!(error.contains("nothing was changed") && error.contains("streams has"), "{error}");
         other.push(&[7; 5]).unwrap();
-        all.0.bytes.fetch_sub(UNFINISHED_BYTES_MAX - 5, Ordering::Relaxed);
+        drop(others);
         other.push(&[7; 6]).unwrap();
         assert_eq!(counts(&all), (11, 0));
         drop(other);
@@ -371,7 +384,7 @@ mod tests {
     /// S002-15: nobody waits while a value that has come so far is moved.
     #[test]
     fn s002_15_a_large_value_stays_where_it_is_while_it_grows() {
-        let (all, piece) = (Unfinished::default(), [7; 60 * 1024]);
+        let (all, piece) = (unfinished(), [7; 60 * 1024]);
         let mut gathered = Gathered::new(all.clone());
         while gathered.value.len() <= ROOM_FROM {
             gathered.push(&piece).unwrap();
@@ -389,7 +402,7 @@ mod tests {
 
     #[test]
     fn values_with_room_are_bounded_and_others_grow_as_they_come() {
-        let (all, piece) = (Unfinished::default(), vec![7; ROOM_FROM + 1]);
+        let (all, piece) = (unfinished(), vec![7; ROOM_FROM + 1]);
         let grown = || {
             let mut gathered = Gathered::new(all.clone());
             gathered.push(&piece).unwrap();
@@ -408,7 +421,7 @@ mod tests {
 
     #[tokio::test]
     async fn values_are_whole_whoever_moves_them_and_count_until_they_are_in_the_cache() {
-        let all = Unfinished::default();
+        let all = unfinished();
         for length in [0, 10, ROOM_FROM + 1, MOVED_HERE_MAX + 1, VALUE_BYTES_MAX / 2 + 1] {
             let mut gathered = Gathered::new(all.clone());
             let wanted: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();

@@ -2,6 +2,7 @@
 //! than the counts that [`crate::telemetry`] and [`crate::stats`] keep.
 
 use consort_cache::{Availability, Phase};
+use consort_memory::Usage;
 
 use crate::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
@@ -87,6 +88,7 @@ pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'sta
         told.family(Kind::Gauge, "consort_tls_certificate_not_after_seconds", help).value(&[], until);
     }
     clients(&mut told, caches);
+    memory(&mut told, &caches.memory.usages());
     cluster(&mut told, caches);
     let all = caches.all();
     for (kind, name, help, of) in OF_CACHES {
@@ -141,6 +143,33 @@ fn clients(told: &mut Exposition, caches: &Caches) {
         .value(&[], sums.sent);
     told.family(Kind::Counter, "consort_http_requests", "Requests in HTTP, this one included.")
         .value(&[], telemetry.http_requests.get());
+}
+
+/// The budgets of bytes ([`crate::memory`]).
+fn memory(told: &mut Exposition, budgets: &[Usage]) {
+    type Figure = (Kind, &'static str, &'static str, fn(&Usage) -> u64);
+    const FIGURES: [Figure; 4] = [
+        (Kind::Gauge, "consort_memory_used_bytes", "Bytes of a budget that are in use.", |it| it.used),
+        (Kind::Gauge, "consort_memory_limit_bytes", "Bytes of a budget that may be in use.", |it| it.limit),
+        (
+            Kind::Gauge,
+            "consort_memory_peak_bytes",
+            "The most bytes of a budget that were in use at the same time since the start.",
+            |it| it.peak,
+        ),
+        (
+            Kind::Counter,
+            "consort_memory_refused",
+            "Requests and connections that were refused because a budget had no room.",
+            |it| it.refused,
+        ),
+    ];
+    for (kind, name, help, of) in FIGURES {
+        told.family(kind, name, help);
+        for budget in budgets {
+            told.value(&[("budget", budget.name)], of(budget));
+        }
+    }
 }
 
 fn cluster(told: &mut Exposition, caches: &Caches) {
