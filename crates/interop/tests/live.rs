@@ -1,6 +1,7 @@
 //! The grid under load while things happen to its members: processes in network namespaces of their own.
 
 use consort_interop::{Tool, in_own_network};
+use consort_jgroups::LinearizabilityChecker;
 
 /// Shorter pauses and cuts than `docs/live-grid.md` has, and a stack that notices them.
 const QUICK: [&str; 8] = [
@@ -31,4 +32,36 @@ fn nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted() {
         // What is done on purpose lets no call fail.
         assert_eq!(figures("failed calls").last(), Some(&"0"), "{said}");
     });
+}
+
+/// Records a history while members are killed, stopped, cut off and restarted, and has porcupine check it key by key.
+fn check_history(test: &str, access: &[&str]) {
+    let checker = LinearizabilityChecker::prepare().unwrap();
+    let file = std::env::temp_dir().join(format!("{test}-{}.jsonl", std::process::id()));
+    in_own_network(test, async {
+        let history = format!("--history={}", file.display());
+        let mut arguments =
+            vec!["live", &history, "--members=3", "--clients=5", "--seconds=20", "--calm=0.5"];
+        arguments.extend(["--detect=2", "--pause=4", "--cut=5"]);
+        arguments.extend(access);
+        let mut live = Tool::consort(&arguments);
+        live.wait_for_end();
+        let output = checker.command([file.as_path()]).output().unwrap();
+        let verdict = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said = live.said.join("\n");
+        assert!(output.status.success(), "{verdict}\n{said}");
+        let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
+        assert!(verdict["operations"].as_u64().unwrap() > 1_000, "{verdict}\n{said}");
+        std::fs::remove_file(&file).unwrap();
+    });
+}
+
+#[test]
+fn history_of_embedded_caches_is_linearizable_per_key() {
+    check_history("history_of_embedded_caches_is_linearizable_per_key", &[]);
+}
+
+#[test]
+fn history_of_hot_rod_clients_is_linearizable_per_key() {
+    check_history("history_of_hot_rod_clients_is_linearizable_per_key", &["--hotrod"]);
 }

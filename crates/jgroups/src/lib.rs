@@ -15,6 +15,7 @@ mod infinispan_server;
 mod jar;
 mod jvm;
 mod killed;
+mod linearizability;
 mod network;
 
 pub use grids::JavaGrid;
@@ -26,4 +27,5 @@ pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
 pub use jvm::brief_jvm;
 pub use killed::Killed;
+pub use linearizability::LinearizabilityChecker;
 pub use network::{Network, own_network};

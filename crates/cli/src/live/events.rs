@@ -66,16 +66,21 @@ impl Row {
 }
 
 /// What was done.
-struct Done {
-    touched: Vec<usize>,
+pub(super) struct Done {
+    pub(super) touched: Vec<usize>,
     tally: Tally,
     whole: Duration,
     note: String,
 }
 
 impl Event {
+    /// Whether its member can be left out of the topology without knowing it, and give stale values until it does.
+    pub(super) fn hides_the_topology(self) -> bool {
+        matches!(self, Self::Pause | Self::Cut)
+    }
+
     /// The event as the table names it.
-    fn text(self, times: &Times) -> String {
+    pub(super) fn text(self, times: &Times) -> String {
         match self {
             Self::Kill => "kill -9 of a member".to_owned(),
             Self::KillCoordinator => "kill -9 of the coordinator".to_owned(),
@@ -109,7 +114,8 @@ impl Event {
         Ok(Row { what, others, touched, found, whole, note })
     }
 
-    async fn act(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
+    /// Lets it happen, and waits until the cluster is whole again.
+    pub(super) async fn act(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
         let all = cluster.living();
         let coordinator = cluster.coordinator().await?;
         let other = *all.iter().rev().find(|place| **place != coordinator).unwrap_or(&coordinator);

@@ -17,7 +17,7 @@ use crate::ending::{Signals, hand_over};
 use crate::perf::grid::key;
 
 /// The cache.
-const CACHE: &str = "live";
+pub(super) const CACHE: &str = "live";
 
 /// Keys that are put together when a place's keys are put first.
 const CHUNK: usize = 500;
@@ -142,7 +142,7 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
                 });
                 continue;
             }
-            Order::Look => Said::State(look(&setting.manager, &cache)),
+            Order::Look => Said::State(look(&setting.manager)),
             Order::Read => match read(&cache, &ledger, setting.load).await {
                 Ok(found) => Said::Found(found),
                 Err(error) => Said::Failed(format!("{error:#}")),
@@ -153,14 +153,14 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
 }
 
 /// Says it, unless nobody listens any more.
-fn say(number: u64, said: Said) {
+pub(super) fn say(number: u64, said: Said) {
     if let Ok(line) = serde_json::to_string(&Line { number, said }) {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-fn look(manager: &CacheManager, cache: &RawCache) -> State {
-    let topology = cache.topology();
+pub(super) fn look(manager: &CacheManager) -> State {
+    let topology = manager.watch_topology(CACHE).and_then(|topology| topology.borrow().clone());
     let view = manager.view();
     let coordinator = view.as_ref().and_then(|view| view.coordinator());
     State {

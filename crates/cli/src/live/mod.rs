@@ -7,6 +7,7 @@ mod clients;
 mod cluster;
 mod document;
 mod events;
+mod history;
 mod ledger;
 mod member;
 mod table;
@@ -89,11 +90,27 @@ pub(crate) struct Live {
     /// Puts the table into a Markdown file, in place of the one of the same command.
     #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
+    /// Records every operation of clients that share a few keys, for a linearizability checker (docs/histories.md). The events
+    /// repeat until the time is over.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["document", "keys", "size", "reads"])]
+    history: Option<PathBuf>,
+    /// How long clients work, in seconds, with --history.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "history")]
+    seconds: f64,
+    /// With --history: each member is a server, and clients use the cache through Hot Rod.
+    #[arg(long, requires = "history")]
+    hotrod: bool,
+    /// Where a member's process records operations.
+    #[arg(long, hide = true, requires = "place")]
+    operations: Option<PathBuf>,
     /// The member of this place; what starts members knows the rest.
     #[arg(long, hide = true, requires = "directory")]
     place: Option<usize>,
     #[arg(long, hide = true)]
     directory: Option<PathBuf>,
+    /// The addresses of all servers, with --hotrod.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    servers: Vec<String>,
 }
 
 /// How long a cluster may take until all owners are there again.
@@ -107,7 +124,10 @@ impl Live {
                 tokio::task::LocalSet::new().run_until(self.serve(place, directory)).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            _ => self.drive().await,
+            _ => match self.history.clone() {
+                Some(file) => self.record(&file).await,
+                None => self.drive().await,
+            },
         }
     }
 
@@ -134,26 +154,64 @@ impl Live {
             .connect(&self.join.cluster)
             .await
             .with_context(|| format!("joining cluster {}", self.join.cluster))?;
+        if let Some(operations) = self.operations {
+            let bind = self.join.bind.clone().unwrap_or_else(|| "127.0.0.1".to_owned());
+            let servers = self.hotrod.then_some(history::Servers { bind, all: self.servers });
+            return history::serve(history::Setting { manager, operations, servers, clients: self.clients })
+                .await;
+        }
         let load = self.load();
         let places = usize::from(self.members);
         member::serve(member::Setting { manager, place, places, keys_each: self.keys, directory, load }).await
     }
 
-    /// As the one that lets things happen.
-    async fn drive(self) -> anyhow::Result<ExitCode> {
-        let members = usize::from(self.members);
-        let times = Times {
+    fn times(&self) -> Times {
+        Times {
             calm: Duration::from_secs_f64(self.calm.max(0.1)),
             pause: Duration::from_secs_f64(self.pause.max(0.1)),
             cut: Duration::from_secs_f64(self.cut.max(0.1)),
             whole_max: WHOLE_TIME_MAX,
-        };
+        }
+    }
+
+    /// Starts all members, each with these arguments in addition, and waits until they share the cache.
+    async fn start_cluster(&self, more: impl IntoIterator<Item = String>) -> anyhow::Result<Cluster> {
+        let members = usize::from(self.members);
         println!("Starting {members} members ({}), a process on a host of its own each.", self.join.config);
-        let mut cluster = Cluster::new(members, self.arguments())?;
+        let mut arguments = self.arguments();
+        arguments.extend(more);
+        let mut cluster = Cluster::new(members, arguments)?;
         for place in 0..members {
             cluster.start(place).await?;
         }
-        cluster.until_whole(members, times.whole_max).await?;
+        cluster.until_whole(members, WHOLE_TIME_MAX).await?;
+        Ok(cluster)
+    }
+
+    /// Records a history while the events happen again and again.
+    async fn record(self, file: &std::path::Path) -> anyhow::Result<ExitCode> {
+        let directory = history::OperationsDirectory::create()?;
+        let mut more = vec![format!("--operations={}", directory.path().display())];
+        if self.hotrod {
+            more.push("--hotrod".to_owned());
+            let hosts: Vec<String> = (1..=self.members).map(|nth| format!("10.0.0.{nth}")).collect();
+            more.push(format!("--servers={}", hosts.join(",")));
+        }
+        let mut cluster = self.start_cluster(more).await?;
+        let times = self.times();
+        let length = Duration::from_secs_f64(self.seconds.max(1.0));
+        let faults = history::work(&mut cluster, &self.events, &times, length).await?;
+        let access = if self.hotrod { "hotrod" } else { "embedded" };
+        let summary = history::collect(directory.path(), access, &faults, file)?;
+        println!("{}", summary.text(file, faults.len()));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// As the one that lets things happen.
+    async fn drive(self) -> anyhow::Result<ExitCode> {
+        let members = usize::from(self.members);
+        let times = self.times();
+        let mut cluster = self.start_cluster([]).await?;
         cluster.order_all(Order::Populate).await?;
         let keys = f64::from(self.keys) * members as f64;
         println!(
