@@ -14,6 +14,8 @@ use crate::manager::CacheBuilder;
 pub(crate) struct Functions {
     transforms: Vec<(String, Arc<TransformFn>)>,
     reductions: Vec<(String, Arc<ReduceFn>)>,
+    /// Those of them that take long.
+    costly: Vec<String>,
 }
 
 impl Functions {
@@ -23,6 +25,9 @@ impl Functions {
         }
         for (name, reduction) in self.reductions {
             node.register_reduction(cache, &name, reduction);
+        }
+        for name in self.costly {
+            node.register_costly(cache, &name);
         }
     }
 }
@@ -41,6 +46,28 @@ impl CacheBuilder<'_> {
         };
         self.functions.transforms.push((name.to_owned(), Arc::new(transform)));
         self
+    }
+
+    /// The same for a function that may take long with an entry, as a search in its value does: it is applied by other
+    /// threads than those on which everybody waits, for some milliseconds at a time, so that operations go on meanwhile. A
+    /// function that is quick is applied where it is, which costs less.
+    pub fn costly_transform(
+        mut self,
+        name: &str,
+        transform: impl Fn(&[u8], Stored, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.costly.push(name.to_owned());
+        self.transform(name, transform)
+    }
+
+    /// The same for a reduction, as [`CacheBuilder::costly_transform`].
+    pub fn costly_reduction(
+        mut self,
+        name: &str,
+        reduction: impl Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.costly.push(name.to_owned());
+        self.reduction(name, reduction)
     }
 
     /// Makes a function known for [`Cache::reduce`] before this member is asked for anything, as

@@ -22,6 +22,7 @@ use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::standing::{OpenCache, Standing};
 use crate::waiters::{self, Waiters};
 use crate::walks::{Came, Done, Reader, Walks, walks};
+use crate::workers::Workers;
 
 /// How often those who wait for room look whether their time is over: as often as the grid looks after operations.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -85,6 +86,8 @@ pub(crate) struct GridHandler {
     wants_look: AtomicBool,
     /// For readers that ask nobody else meanwhile.
     watch: Arc<Watch>,
+    /// Apply functions that take long.
+    pub(crate) workers: Workers,
 }
 
 /// What the node has to say, to be told without its lock.
@@ -96,6 +99,8 @@ pub(crate) struct Said {
     /// Of walks for which something has come.
     readers: Vec<Waker>,
     has_frames: bool,
+    /// A function waits for a worker.
+    has_computations: bool,
     /// The driver has to know of something.
     rings: bool,
 }
@@ -133,6 +138,7 @@ impl GridHandler {
             deadline: AtomicU64::new(NEVER),
             wants_look: AtomicBool::new(false),
             watch: Arc::default(),
+            workers: Workers::default(),
         }
     }
 
@@ -312,6 +318,7 @@ impl GridHandler {
         self.deadline.store(deadline, Ordering::Release);
         self.wants_look.store(state.lanes.wants_look(), Ordering::Release);
         said.has_frames = has_frames;
+        said.has_computations = node.has_computations();
         said.rings = has_frames || deadline < known;
         said
     }
@@ -343,6 +350,9 @@ impl GridHandler {
 
     /// Tells from the driver's task, which asks for what there is anyway.
     fn tell_quietly(&self, said: Said) {
+        if said.has_computations {
+            self.workers.start();
+        }
         if !said.finished.is_empty() {
             let mut wakers: Vec<Waker> = Vec::with_capacity(said.finished.len());
             let mut waiters = self.waiters();

@@ -82,6 +82,7 @@ mod persistence;
 mod standing;
 mod waiters;
 mod walks;
+mod workers;
 
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, Member, PhysAddr, View};

@@ -91,6 +91,7 @@ impl ManagerBuilder {
     /// [`ManagerError`]; nothing is left open.
     pub async fn connect(self, cluster: &str) -> Result<CacheManager, ManagerError> {
         let handler = Arc::new(GridHandler::new(self.transfer_budget));
+        handler.workers.serve(&handler);
         let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
         let (location, file) = (self.location, self.file);
         Ok(CacheManager { member: Arc::new(Member { handler, channel, location, file }) })

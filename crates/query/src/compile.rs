@@ -1,8 +1,9 @@
 //! What there is to do for a query, once its type and its parameters are known.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::bounds::{COLUMNS_MAX, PARAMETERS_MAX};
+use crate::bounds::{COLUMNS_MAX, CONSTANTS_BYTES_MAX, JOINS_MAX, PARAMETERS_MAX, PATTERNS_MAX};
 use crate::condition::{Condition, Predicate, Test};
 use crate::error::{QueryError, Wrong};
 use crate::grouping::{Counted, Grouping};
@@ -67,8 +68,19 @@ impl Statement {
         if parameters.len() > PARAMETERS_MAX {
             return Err(Wrong::Unsupported("a query has 10,000 parameters at most").into());
         }
+        if self.from.joins.len() > JOINS_MAX {
+            return Err(Wrong::Joins.into());
+        }
         let scope = Scope::of(&self.text, &self.from, types)?;
-        let mut making = Making { scope, parameters, shape: Shape::default(), slots: 0, columns: Vec::new() };
+        let mut making = Making {
+            scope,
+            parameters,
+            shape: Shape::default(),
+            slots: 0,
+            columns: Vec::new(),
+            patterns: Cell::new(0),
+            constants_bytes: Cell::new(0),
+        };
         let condition = match &self.filter {
             Some(filter) => making.condition(filter, false, &mut |making, term| making.side(term))?,
             None => Condition::Constant(true),
@@ -104,6 +116,10 @@ struct Making<'q> {
     shape: Shape,
     slots: usize,
     columns: Vec<Column>,
+    /// Patterns of LIKE so far.
+    patterns: Cell<usize>,
+    /// Bytes of values and patterns so far.
+    constants_bytes: Cell<usize>,
 }
 
 /// Finds what a term means in a condition.
@@ -119,6 +135,25 @@ impl<'q> Making<'q> {
         let slot = self.shape.add(&field.path, self.slots).ok_or(Wrong::Path)?;
         self.slots = self.slots.max(slot + 1);
         if self.slots > COLUMNS_MAX { Err(Wrong::Columns.into()) } else { Ok(slot) }
+    }
+
+    /// Counts a value or a pattern that fields are compared with, before it is copied.
+    fn note_constant(&self, at: usize, bytes: usize) -> Result<()> {
+        let all = self.constants_bytes.get().saturating_add(bytes);
+        self.constants_bytes.set(all);
+        if all > CONSTANTS_BYTES_MAX { self.wrong(at, Wrong::Constants) } else { Ok(()) }
+    }
+
+    /// The bytes of what a literal or its parameter has.
+    fn constant_len(&self, literal: &Literal) -> usize {
+        match &literal.of {
+            Given::Text(text) => text.len(),
+            Given::Parameter(name) => match self.parameters.get(name) {
+                Some(Wrapped::Text(text)) => text.len(),
+                Some(Wrapped::Bytes(bytes)) => bytes.len(),
+                _ => 0,
+            },
+        }
     }
 
     /// A column with this; one that is there if there is one.
@@ -191,6 +226,7 @@ impl<'q> Making<'q> {
             return self.wrong(term.at(), Wrong::Embedded(side.name.clone()));
         };
         let value = |literal: &Literal| {
+            self.note_constant(literal.at, self.constant_len(literal))?;
             let value = beside.value(&literal.of, self.parameters);
             value.map_err(|wrong| self.scope.wrong(literal.at, wrong))
         };
@@ -224,6 +260,11 @@ impl<'q> Making<'q> {
                 if is_negated { Condition::all(each) } else { Condition::any(each) }
             }
             syntax::Test::Like(literal, escape) => {
+                self.patterns.set(self.patterns.get() + 1);
+                if self.patterns.get() > PATTERNS_MAX {
+                    return self.wrong(literal.at, Wrong::Patterns);
+                }
+                self.note_constant(literal.at, self.constant_len(literal))?;
                 let pattern = self.pattern(literal, &side.name, beside.scalar)?;
                 let like =
                     Like::read(&pattern, *escape).map_err(|wrong| self.scope.wrong(literal.at, wrong))?;

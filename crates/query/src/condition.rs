@@ -9,6 +9,7 @@ use crate::shape::Slot;
 use crate::stored::{below, count, put_number, put_text, put_value, text, value};
 use crate::syntax::Comparison;
 use crate::value::Value;
+use crate::work::{Exceeded, Work};
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Condition {
@@ -33,10 +34,14 @@ pub(crate) enum Predicate {
 }
 
 impl Predicate {
-    fn holds(&self, value: Option<&Value<'_>>) -> bool {
-        match (self, value) {
-            (Self::Null, value) => value.is_none(),
+    fn holds(&self, value: Option<&Value<'_>>, work: &mut Work) -> Result<bool, Exceeded> {
+        Ok(match (self, value) {
+            (Self::Null, value) => {
+                work.spend(1)?;
+                value.is_none()
+            }
             (Self::Compare(comparison, constant), Some(value)) => {
+                work.spend_bytes(value.len().min(constant.len()))?;
                 let order = value.order(constant);
                 match comparison {
                     Comparison::Equal => order == Ordering::Equal,
@@ -46,16 +51,23 @@ impl Predicate {
                     Comparison::GreaterOrEqual => order != Ordering::Less,
                 }
             }
-            (Self::Like(like), Some(Value::Text(text))) => like.holds(text),
-            _ => false,
-        }
+            (Self::Like(like), Some(Value::Text(text))) => like.holds(text, work)?,
+            _ => {
+                work.spend(1)?;
+                false
+            }
+        })
     }
 }
 
 impl Test {
-    fn holds(&self, slots: &[Slot<'_>]) -> bool {
-        let values = slots.get(self.slot).into_iter().flatten();
-        values.into_iter().any(|value| self.of.holds(value.as_ref()) != self.is_negated)
+    fn holds(&self, slots: &[Slot<'_>], work: &mut Work) -> Result<bool, Exceeded> {
+        for value in slots.get(self.slot).into_iter().flatten() {
+            if self.of.holds(value.as_ref(), work)? != self.is_negated {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -84,13 +96,19 @@ impl Condition {
         }
     }
 
-    pub(crate) fn holds(&self, slots: &[Slot<'_>]) -> bool {
-        match self {
-            Self::Constant(is) => *is,
-            Self::All(all) => all.iter().all(|one| one.holds(slots)),
-            Self::Any(any) => any.iter().any(|one| one.holds(slots)),
-            Self::Test(test) => test.holds(slots),
+    pub(crate) fn holds(&self, slots: &[Slot<'_>], work: &mut Work) -> Result<bool, Exceeded> {
+        let (all, is_all) = match self {
+            Self::Constant(is) => return Ok(*is),
+            Self::Test(test) => return test.holds(slots, work),
+            Self::All(all) => (all, true),
+            Self::Any(any) => (any, false),
+        };
+        for one in all {
+            if one.holds(slots, work)? != is_all {
+                return Ok(!is_all);
+            }
         }
+        Ok(is_all)
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::bounds::{COLUMNS_MAX, DEPTH_MAX, PATH_MAX, PATTERN_MAX, TEXT_MAX};
+use crate::bounds::{
+    COLUMNS_MAX, CONSTANTS_BYTES_MAX, DEPTH_MAX, JOINS_MAX, MISSPELLED_MAX, PATH_MAX, PATTERN_MAX,
+    PATTERNS_MAX, SIMILAR_MAX, TEXT_MAX,
+};
 
 /// A query that cannot be answered. Nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +43,17 @@ pub enum Wrong {
     /// A pattern that is too long.
     #[error("a pattern of LIKE has {PATTERN_MAX} characters at most")]
     Pattern,
+    /// Too many patterns.
+    #[error("a query has {PATTERNS_MAX} patterns of LIKE at most")]
+    Patterns,
+    /// Values and patterns that are too long together.
+    #[error(
+        "a query compares fields with values and patterns of {CONSTANTS_BYTES_MAX} bytes at most, all together"
+    )]
+    Constants,
+    /// Too many paths are joined.
+    #[error("a query joins {JOINS_MAX} paths at most")]
+    Joins,
     /// It asks for too many fields.
     #[error("a query has {COLUMNS_MAX} fields at most")]
     Columns,
@@ -200,7 +214,11 @@ impl std::error::Error for QueryError {}
 
 /// Of several names the one that was meant, if one is like it.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    if wrong.len() > MISSPELLED_MAX {
+        return None;
+    }
     let wanted = wrong.to_lowercase();
+    let names = names.filter(|name| name.len() <= MISSPELLED_MAX).take(SIMILAR_MAX);
     let distance = |name: &str| strsim::damerau_levenshtein(&wanted, &name.to_lowercase());
     let (distance, name) = names.map(|name| (distance(name), name)).min()?;
     (distance <= 2.max(wanted.chars().count() / 3)).then(|| name.to_owned())

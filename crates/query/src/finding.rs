@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use bytes::Bytes;
 
 use crate::aggregate::Total;
-use crate::bounds::HELD_MAX;
+use crate::bounds::{ANSWER_STEPS_MAX, HELD_MAX};
 use crate::compile::{Answer, Compiled};
 use crate::grouping::Grouping;
-use crate::row::{Cell, cells, one};
+use crate::row::{Cell, cells, check, one};
 use crate::runs::runs;
 use crate::shape::Slot;
 use crate::value::Value;
+use crate::work::{Exceeded, Work};
 
 /// What one row or group has around it, about.
 const EACH: usize = 96;
@@ -24,6 +25,23 @@ const EACH: usize = 96;
      entities, or for fewer groups"
 )]
 pub struct TooMuch;
+
+/// Why a query is not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// Its answer is too large.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
+    /// An entity would take too many steps.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
+    /// The conditions on its groups would take too many steps.
+    #[error(
+        "the conditions of HAVING need more than {ANSWER_STEPS_MAX} steps for all groups: use fewer conditions or groups"
+    )]
+    Having,
+}
 
 /// What was found.
 #[derive(Clone, PartialEq, Debug)]
@@ -139,8 +157,9 @@ impl Finding {
     ///
     /// # Errors
     ///
-    /// [`TooMuch`], after which nothing more can be had of it.
-    pub fn row(&mut self, row: Bytes) -> Result<(), TooMuch> {
+    /// [`Unanswered`], after which nothing more can be had of it.
+    pub fn row(&mut self, row: Bytes) -> Result<(), Unanswered> {
+        check(&row)?;
         self.count += 1;
         match &mut self.rows {
             Rows::Any { rows, .. } => {
@@ -167,9 +186,9 @@ impl Finding {
                     self.held -= 2 * (EACH + last.row.len());
                 }
             }
-            Rows::Groups { .. } => return self.add(1, &row),
+            Rows::Groups { .. } => return Ok(self.add(1, &row)?),
         }
-        self.check()
+        Ok(self.check()?)
     }
 
     /// Adds what a reduction has made of several.
@@ -177,16 +196,25 @@ impl Finding {
     /// # Errors
     ///
     /// As [`Finding::row`].
-    pub fn part(&mut self, made: &Bytes) -> Result<(), TooMuch> {
+    pub fn part(&mut self, made: &Bytes) -> Result<(), Unanswered> {
         for (count, row) in runs(made).unwrap_or_default() {
+            check(&row)?;
             self.add(count, &row)?;
         }
         Ok(())
     }
 
     /// Adds so many that are not told.
-    pub fn more(&mut self, made: &Bytes) {
-        self.count += runs(made).unwrap_or_default().iter().map(|(count, _)| u64::from(*count)).sum::<u64>();
+    ///
+    /// # Errors
+    ///
+    /// As [`Finding::row`].
+    pub fn more(&mut self, made: &Bytes) -> Result<(), Unanswered> {
+        for (count, row) in runs(made).unwrap_or_default() {
+            check(&row)?;
+            self.count += u64::from(count);
+        }
+        Ok(())
     }
 
     /// Whether everything is there that is told, so that the others only have to be counted.
@@ -218,18 +246,27 @@ impl Finding {
         self.check()
     }
 
+    /// How many bytes it holds, about.
+    pub fn held_bytes(&self) -> usize {
+        self.held
+    }
+
     fn check(&self) -> Result<(), TooMuch> {
         if self.held > HELD_MAX { Err(TooMuch) } else { Ok(()) }
     }
 
-    /// What was found.
-    pub fn finish(self) -> Found {
+    /// What was found. It is put in order here, which can take as long as the answer is large.
+    ///
+    /// # Errors
+    ///
+    /// [`Unanswered`] if the conditions on its groups need more than [`ANSWER_STEPS_MAX`] steps.
+    pub fn finish(self) -> Result<Found, Unanswered> {
         let (offset, columns) = (self.offset, self.columns);
         let told_of = |row: &Bytes, told: usize| {
             let cells = cells(row, columns).unwrap_or_default();
             cells.iter().take(told).map(one).collect::<Vec<_>>()
         };
-        match self.rows {
+        Ok(match self.rows {
             Rows::Any { told, rows } => {
                 let count = self.count.max(rows.len() as u64);
                 Found { rows: rows.iter().skip(offset).map(|row| told_of(row, told)).collect(), count }
@@ -241,8 +278,8 @@ impl Finding {
                     count: self.count,
                 }
             }
-            Rows::Groups { grouping, groups } => told(&grouping, groups, offset, self.wanted - offset),
-        }
+            Rows::Groups { grouping, groups } => told(&grouping, groups, offset, self.wanted - offset)?,
+        })
     }
 }
 
@@ -260,7 +297,13 @@ fn key(cells: &[Cell]) -> Vec<u8> {
 }
 
 /// The groups that are told.
-fn told(grouping: &Grouping, groups: BTreeMap<Vec<u8>, Group>, offset: usize, max: usize) -> Found {
+fn told(
+    grouping: &Grouping,
+    groups: BTreeMap<Vec<u8>, Group>,
+    offset: usize,
+    max: usize,
+) -> Result<Found, Unanswered> {
+    let mut work = Work::up_to(ANSWER_STEPS_MAX);
     let mut all: Vec<(Vec<Key>, Vec<Bytes>)> = Vec::new();
     for group in groups.into_values() {
         let keys = group.key.iter().map(value);
@@ -268,7 +311,7 @@ fn told(grouping: &Grouping, groups: BTreeMap<Vec<u8>, Group>, offset: usize, ma
             .chain(group.totals.into_iter().map(Total::value))
             .map(|value| Slot::from_elem(value, 1))
             .collect();
-        if !grouping.having.holds(&values) {
+        if !grouping.having.holds(&values, &mut work).map_err(|Exceeded| Unanswered::Having)? {
             continue;
         }
         let value = |at: usize| values.get(at).and_then(|slot| slot.first()).and_then(Option::as_ref);
@@ -287,5 +330,5 @@ fn told(grouping: &Grouping, groups: BTreeMap<Vec<u8>, Group>, offset: usize, ma
     }
     all.sort();
     let count = all.len() as u64;
-    Found { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count }
+    Ok(Found { rows: all.into_iter().skip(offset).take(max).map(|(_, row)| row).collect(), count })
 }

@@ -1,25 +1,41 @@
 //! Patterns of LIKE: `%` is any text, `_` one character, and a backslash makes a letter of what follows it.
+//!
+//! A pattern is a sequence of runs with `%` between them. The first and the last run stand at the ends of the text; the
+//! others are searched from left to right, each behind the one before it. The leftmost place of a run leaves the most text
+//! for those that follow, so no place is tried twice ([`Run`] says how one is searched).
 
 use crate::bounds::PATTERN_MAX;
 use crate::error::Wrong;
+use crate::pattern::Run;
+use crate::work::{Exceeded, Work};
 
 /// What LIKE has unless ESCAPE says something else.
 const ESCAPE: char = '\\';
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Piece {
-    One(char),
-    Any,
-    Many,
-}
-
 /// A pattern.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Like {
     /// For owners, who are told of it as text.
     text: String,
-    pieces: Vec<Piece>,
+    first: Run,
+    /// What follows the first `%`, if there is one.
+    rest: Option<Rest>,
 }
+
+/// The runs behind the first `%`.
+#[derive(Clone, Debug)]
+struct Rest {
+    middle: Vec<Run>,
+    last: Run,
+}
+
+impl PartialEq for Like {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Like {}
 
 impl Like {
     /// A pattern as it is written.
@@ -27,37 +43,39 @@ impl Like {
         if pattern.chars().count() > PATTERN_MAX {
             return Err(Wrong::Pattern);
         }
-        let (mut pieces, mut is_escaped) = (Vec::new(), false);
+        let (mut text, mut runs, mut is_escaped) = (String::new(), vec![Vec::new()], false);
         for one in pattern.chars() {
             if one == escape.unwrap_or(ESCAPE) && !is_escaped {
                 is_escaped = true;
                 continue;
             }
-            let piece = match one {
-                '%' if !is_escaped => Piece::Many,
-                '_' if !is_escaped => Piece::Any,
-                one => Piece::One(one),
-            };
-            // Several are no more than one, and would be tried in each way.
-            if piece != Piece::Many || pieces.last() != Some(&Piece::Many) {
-                pieces.push(piece);
+            match one {
+                // Several are no more than one.
+                '%' if !is_escaped => {
+                    if runs.len() == 1 || runs.last().is_some_and(|last| !last.is_empty()) {
+                        runs.push(Vec::new());
+                        text.push('%');
+                    }
+                }
+                '_' if !is_escaped => {
+                    runs.last_mut().into_iter().for_each(|run| run.push(None));
+                    text.push('_');
+                }
+                one => {
+                    runs.last_mut().into_iter().for_each(|run| run.push(Some(one)));
+                    if matches!(one, '%' | '_' | ESCAPE) {
+                        text.push(ESCAPE);
+                    }
+                    text.push(one);
+                }
             }
             is_escaped = false;
         }
-        let mut text = String::new();
-        for piece in &pieces {
-            match piece {
-                Piece::Many => text.push('%'),
-                Piece::Any => text.push('_'),
-                Piece::One(one) => {
-                    if matches!(one, '%' | '_' | &ESCAPE) {
-                        text.push(ESCAPE);
-                    }
-                    text.push(*one);
-                }
-            }
-        }
-        Ok(Self { text, pieces })
+        let mut runs = runs.into_iter().map(Run::new);
+        let first = runs.next().unwrap_or_default();
+        let mut middle: Vec<Run> = runs.collect();
+        let rest = middle.pop().map(|last| Rest { middle, last });
+        Ok(Self { text, first, rest })
     }
 
     /// The pattern with backslashes where it needs them, whatever was said by ESCAPE.
@@ -66,31 +84,18 @@ impl Like {
     }
 
     /// Whether a text is like this.
-    pub(crate) fn holds(&self, text: &str) -> bool {
-        let (mut rest, mut next) = (text.chars(), 0);
-        // Where the last `%` stands, and the text that comes behind what it stands for so far.
-        let mut last: Option<(usize, std::str::Chars<'_>)> = None;
-        loop {
-            let before = rest.clone();
-            match (self.pieces.get(next), rest.next()) {
-                (None, None) => return true,
-                (Some(Piece::Many), _) => {
-                    next += 1;
-                    last = Some((next, before.clone()));
-                    rest = before;
-                }
-                (Some(Piece::Any), Some(_)) => next += 1,
-                (Some(Piece::One(wanted)), Some(one)) if *wanted == one => next += 1,
-                _ => {
-                    // It stands for one more, if there is one.
-                    let Some((behind, after)) = &mut last else { return false };
-                    if after.next().is_none() {
-                        return false;
-                    }
-                    (next, rest) = (*behind, after.clone());
-                }
+    pub(crate) fn holds(&self, text: &str, work: &mut Work) -> Result<bool, Exceeded> {
+        work.spend(1)?;
+        let Some(behind) = self.first.at_start(text) else { return Ok(false) };
+        let Some(Rest { middle, last }) = &self.rest else { return Ok(behind.is_empty()) };
+        let Some(mut between) = last.at_end(behind) else { return Ok(false) };
+        for run in middle {
+            match run.find(between, work)? {
+                Some(behind) => between = behind,
+                None => return Ok(false),
             }
         }
+        Ok(true)
     }
 }
 
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn is(text: &str, pattern: &str) -> bool {
-        Like::read(pattern, None).unwrap().holds(text)
+        Like::read(pattern, None).unwrap().holds(text, &mut Work::default()).unwrap()
     }
 
     #[test]
@@ -122,14 +127,50 @@ mod tests {
         ] {
             assert!(is(text, pattern), "{text} is like {pattern}");
         }
-        for (text, pattern) in
-            [("Emma", "e%"), ("Emma", "_"), ("Emma", "Emm"), ("Emma", ""), ("100x", "100\\%"), ("", "_")]
-        {
+        for (text, pattern) in [
+            ("Emma", "e%"),
+            ("Emma", "_"),
+            ("Emma", "Emm"),
+            ("Emma", ""),
+            ("100x", "100\\%"),
+            ("", "_"),
+            ("aba", "ab%ba"),
+        ] {
             assert!(!is(text, pattern), "{text} is not like {pattern}");
         }
-        assert!(Like::read("100!%%", Some('!')).unwrap().holds("100% sure"));
+        assert!(Like::read("100!%%", Some('!')).unwrap().holds("100% sure", &mut Work::default()).unwrap());
         assert_eq!(Like::read("100!%%!\\", Some('!')).unwrap().text(), "100\\%%\\\\");
         assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(Wrong::Pattern));
+    }
+
+    /// The number of steps grows with the text and not with the pattern, whatever both are: each pattern begins to match
+    /// everywhere in the text and matches nowhere.
+    #[test]
+    fn longest_patterns_on_a_text_of_1_mib_take_at_most_four_steps_for_a_byte() {
+        let text = "a".repeat(1024 * 1024);
+        for pattern in [
+            format!("%{}b%", "a".repeat(PATTERN_MAX - 3)),
+            format!("%{}b", "a".repeat(PATTERN_MAX - 2)),
+            format!("%{}b%", "a_".repeat(PATTERN_MAX / 2 - 2)),
+            format!("%{}b%", "_".repeat(PATTERN_MAX - 3)),
+            format!("{}b", "a%".repeat(PATTERN_MAX / 2 - 1)),
+            format!("{}b%", "%_".repeat(PATTERN_MAX / 2 - 1)),
+            format!("%{}b%", "_a%".repeat(PATTERN_MAX / 3 - 1)),
+        ] {
+            let mut work = Work::default();
+            assert_eq!(Like::read(&pattern, None).unwrap().holds(&text, &mut work), Ok(false), "{pattern}");
+            assert!(work.done() <= 4 * text.len() as u64 + 1_000, "{} steps for {pattern}", work.done());
+        }
+    }
+
+    #[test]
+    fn search_that_needs_more_steps_than_are_left_ends_there() {
+        let text = "a".repeat(1024 * 1024);
+        for pattern in ["%aaab%", "%a_b%"] {
+            let mut work = Work::up_to(1_000);
+            assert_eq!(Like::read(pattern, None).unwrap().holds(&text, &mut work), Err(Exceeded));
+            assert!(work.done() <= 2_000 + text.len() as u64 / 4, "{} steps", work.done());
+        }
     }
 
     /// As anybody would say it who does not care how long it takes.
@@ -145,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_it_says(text in "[ab]{0,8}", pattern in "[ab%_]{0,8}") {
+        fn it_is_what_it_says(text in "[abé]{0,8}", pattern in "[abé%_]{0,8}") {
             let (letters, pieces): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
             prop_assert_eq!(is(&text, &pattern), slow(&letters, &pieces));
         }

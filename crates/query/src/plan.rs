@@ -3,11 +3,12 @@
 
 use crate::bounds::COLUMNS_MAX;
 use crate::condition::Condition;
-use crate::row::{put_one, put_slot};
+use crate::row::{EXCEEDED, put_one, put_slot};
 use crate::runs;
 use crate::shape::{Shape, Slot};
 use crate::stored::{below, count, number, put_number, put_text, text};
 use crate::value::Value;
+use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
 /// Of which form a plan is. One of another program's that this one does not know finds nothing.
@@ -39,23 +40,41 @@ pub(crate) enum Column {
 
 impl Plan {
     /// What a value is made of that is an entity of the type, and of which the condition holds; else nothing. A value that is
-    /// no message of its type is none of it.
+    /// no message of its type is none of it. If that would take more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX)
+    /// steps, the row says so, and the query fails where rows are put together.
     pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
-        let slots = self.let_through(value)?;
+        self.examine(value, version, &mut Work::default()).unwrap_or_else(|Exceeded| Some(EXCEEDED.to_vec()))
+    }
+
+    /// The same with a limit of steps, which are counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] beyond the limit.
+    pub fn examine(&self, value: &[u8], version: u64, work: &mut Work) -> Result<Option<Vec<u8>>, Exceeded> {
+        let Some(slots) = self.let_through(value, work)? else { return Ok(None) };
         let mut row = Vec::new();
         for column in &self.columns {
             match column {
-                Column::Slot(slot) => put_slot(&mut row, slots.get(*slot)?),
+                Column::Slot(slot) => {
+                    let Some(slot) = slots.get(*slot) else { return Ok(None) };
+                    let bytes = |value: &Option<Value<'_>>| value.as_ref().map_or(0, Value::len) + 16;
+                    work.spend(slot.iter().map(bytes).sum::<usize>() as u64)?;
+                    put_slot(&mut row, slot);
+                }
                 Column::Version => {
                     let mut wrapped = Vec::new();
                     Value::Long(version.cast_signed()).write(&mut wrapped);
                     put_one(&mut row, &wrapped);
                 }
-                Column::Entity => put_one(&mut row, value),
+                Column::Entity => {
+                    work.spend(value.len() as u64)?;
+                    put_one(&mut row, value);
+                }
                 Column::Nothing => put_one(&mut row, &[]),
             }
         }
-        Some(row)
+        Ok(Some(row))
     }
 
     /// Adds the row of a value to those of others, if it has one.
@@ -66,8 +85,12 @@ impl Plan {
     }
 
     /// Whether a value is an entity of the type of which the condition holds.
-    pub fn holds(&self, value: &[u8]) -> bool {
-        self.let_through(value).is_some()
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] if more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX) steps would be needed to say so.
+    pub fn holds(&self, value: &[u8]) -> Result<bool, Exceeded> {
+        Ok(self.let_through(value, &mut Work::default())?.is_some())
     }
 
     /// The same entities, of which nothing is told but how many there are.
@@ -75,9 +98,10 @@ impl Plan {
         Self { columns: Vec::new(), ..self.clone() }
     }
 
-    fn let_through<'v>(&self, value: &'v [u8]) -> Option<Vec<Slot<'v>>> {
-        let slots = self.shape.read(self.message(value)?, self.slots)?;
-        self.condition.holds(&slots).then_some(slots)
+    fn let_through<'v>(&self, value: &'v [u8], work: &mut Work) -> Result<Option<Vec<Slot<'v>>>, Exceeded> {
+        let Some(message) = self.message(value) else { return Ok(None) };
+        let Some(slots) = self.shape.read(message, self.slots, work)? else { return Ok(None) };
+        Ok(self.condition.holds(&slots, work)?.then_some(slots))
     }
 
     /// What is in a value that is wrapped as this type.

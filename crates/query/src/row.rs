@@ -5,7 +5,16 @@ use smallvec::SmallVec;
 
 use crate::shape::Slot;
 use crate::value::Value;
+use crate::work::Exceeded;
 use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
+
+/// What stands for the row of an entity that needs more steps than a query may take. It is no row of any number of columns.
+pub(crate) const EXCEEDED: &[u8] = &[0xff];
+
+/// Fails if this stands for a row that could not be made.
+pub(crate) fn check(row: &[u8]) -> Result<(), Exceeded> {
+    if row == EXCEEDED { Err(Exceeded) } else { Ok(()) }
+}
 
 /// The values of a column: one, or those of a field with several.
 pub(crate) type Cell = SmallVec<[Bytes; 1]>;
@@ -41,11 +50,17 @@ pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
 }
 
 /// The version that is all of a row of a DELETE; nothing if it is no such row.
-pub fn version_of(row: &Bytes) -> Option<u64> {
-    match Value::read(one(cells(row, 1)?.first()?))? {
-        Value::Long(version) => Some(version.cast_unsigned()),
+///
+/// # Errors
+///
+/// [`Exceeded`] if the row of an entity could not be made.
+pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
+    check(row)?;
+    let value = cells(row, 1).and_then(|cells| Value::read(one(cells.first()?)));
+    Ok(match value {
+        Some(Value::Long(version)) => Some(version.cast_unsigned()),
         _ => None,
-    }
+    })
 }
 
 /// The one value of a column that has one.

@@ -7,11 +7,28 @@ use smallvec::SmallVec;
 use crate::bounds::PATH_MAX;
 use crate::stored::{below, count, lossy, number, put_number, put_value, value};
 use crate::value::{Scalar, Value};
+use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
 /// The values of a field: one, or none, or several if it or what it is in is repeated. Where it is not written that is one
 /// `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
+
+/// Steps for which a value counts that is read: it is kept until all conditions were looked at.
+const VALUE_STEPS: u64 = 64;
+
+/// Why a message is not read.
+enum Unread {
+    /// It is no message.
+    NoMessage,
+    Exceeded,
+}
+
+impl From<Exceeded> for Unread {
+    fn from(_: Exceeded) -> Self {
+        Self::Exceeded
+    }
+}
 
 /// Fields of a message.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -170,44 +187,61 @@ impl Shape {
     }
 
     /// Reads a message; nothing if it is none. There are as many slots as were given to [`Shape::add`].
-    pub(crate) fn read<'a>(&self, message: &'a [u8], slots: usize) -> Option<Vec<Slot<'a>>> {
+    pub(crate) fn read<'a>(
+        &self,
+        message: &'a [u8],
+        slots: usize,
+        work: &mut Work,
+    ) -> Result<Option<Vec<Slot<'a>>>, Exceeded> {
+        work.spend(slots as u64)?;
         let mut all = vec![Slot::new(); slots];
-        self.fill(message, &mut all)?;
-        Some(all)
+        match self.fill(message, &mut all, work) {
+            Ok(()) => Ok(Some(all)),
+            Err(Unread::NoMessage) => Ok(None),
+            Err(Unread::Exceeded) => Err(Exceeded),
+        }
     }
 
-    fn fill<'a>(&self, mut message: &'a [u8], slots: &mut [Slot<'a>]) -> Option<()> {
+    fn fill<'a>(&self, mut message: &'a [u8], slots: &mut [Slot<'a>], work: &mut Work) -> Result<(), Unread> {
+        use Unread::NoMessage;
+        work.spend(self.fields.len() as u64)?;
         let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, self.fields.len());
         while !message.is_empty() {
-            let (number, raw) = field(&mut message)?;
+            let (number, raw) = field(&mut message).ok_or(NoMessage)?;
+            // Each field of the message is looked for among those that are read.
+            work.spend(1 + self.fields.len() as u64)?;
             let Some(at) = self.fields.iter().position(|field| field.number == number) else { continue };
             let field = &self.fields[at];
             match (&field.of, raw) {
                 (Of::Message { slot, inner }, Raw::Length(message)) => {
                     if let Some(slot) = slot {
-                        slots.get_mut(*slot)?.push(Some(Value::Bool(true)));
+                        work.spend(VALUE_STEPS)?;
+                        slots.get_mut(*slot).ok_or(NoMessage)?.push(Some(Value::Bool(true)));
                     }
-                    inner.fill(message, slots)?;
+                    inner.fill(message, slots, work)?;
                 }
                 (Of::Scalar { slot, how, .. }, Raw::Length(mut bytes))
                     if field.is_repeated && how.packed().is_some() =>
                 {
-                    let slot = slots.get_mut(*slot)?;
+                    let slot = slots.get_mut(*slot).ok_or(NoMessage)?;
                     while !bytes.is_empty() {
-                        slot.push(Some(how.value(packed(&mut bytes, how.packed()?)?)?));
+                        work.spend(VALUE_STEPS)?;
+                        let raw = how.packed().and_then(|how| packed(&mut bytes, how));
+                        slot.push(Some(raw.and_then(|raw| how.value(raw)).ok_or(NoMessage)?));
                         seen[at] = true;
                     }
                     continue;
                 }
                 (Of::Scalar { slot, how, .. }, raw) => {
-                    let slot = slots.get_mut(*slot)?;
+                    work.spend(VALUE_STEPS)?;
+                    let slot = slots.get_mut(*slot).ok_or(NoMessage)?;
                     // The last one counts.
                     if seen[at] && !field.is_repeated {
                         slot.pop();
                     }
-                    slot.push(Some(how.value(raw)?));
+                    slot.push(Some(how.value(raw).ok_or(NoMessage)?));
                 }
-                (Of::Message { .. }, _) => return None,
+                (Of::Message { .. }, _) => return Err(NoMessage),
             }
             seen[at] = true;
         }
@@ -216,7 +250,7 @@ impl Shape {
             Of::Scalar { slot, absent, .. } if !field.is_repeated => put(slots, *slot, absent.clone()),
             of => of.nothing(slots),
         });
-        Some(())
+        Ok(())
     }
 
     /// Into how many slots it reads, if each field has one of its own.

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::compile::{Answer, Compiled};
 use crate::error::{QueryError, Wrong};
-use crate::row::{cells, one};
+use crate::row::{cells, check, one};
+use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
 use consort_protostream::wrapped::BYTES;
 
@@ -24,6 +25,9 @@ const FILTER_RESULT: u64 = 4402;
 /// The same of what has joined or left.
 const CONTINUOUS_RESULT: u64 = 4403;
 
+/// What is told of a value: what is selected, and what it is ordered by.
+type Told = (Vec<Bytes>, Vec<Bytes>);
+
 impl Compiled {
     /// That it can be held against one entity after the other.
     ///
@@ -40,33 +44,51 @@ impl Compiled {
     }
 
     /// What is told of a value that is found: what is selected, and what it is ordered by.
-    fn told(&self, value: &[u8], version: u64) -> Option<(Vec<Bytes>, Vec<Bytes>)> {
-        let Answer::Rows { told, .. } = &self.answer else { return None };
-        let cells = cells(&self.plan.row(value, version)?.into(), self.plan.columns.len())?;
+    fn told(&self, value: &[u8], version: u64) -> Result<Option<Told>, Exceeded> {
+        let Answer::Rows { told, .. } = &self.answer else { return Ok(None) };
+        let row = self.plan.examine(value, version, &mut Work::default())?;
+        let Some(cells) = row.and_then(|row| cells(&row.into(), self.plan.columns.len())) else {
+            return Ok(None);
+        };
         let mut told_of: Vec<Bytes> = cells.iter().map(one).collect();
         let order = told_of.split_off(*told);
-        Some((told_of, order))
+        Ok(Some((told_of, order)))
     }
 
     /// What a walk tells of a row of [`Plan::row`](crate::Plan::row): what is selected, each wrapped, or the entity; nothing if it
     /// is no such row.
-    pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Option<C> {
-        let Answer::Rows { told, .. } = &self.answer else { return None };
-        let cells = cells(row, self.plan.columns.len())?;
-        Some(cells.iter().take(*told).map(one).collect())
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] if the row of an entity could not be made.
+    pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Result<Option<C>, Exceeded> {
+        check(row)?;
+        let Answer::Rows { told, .. } = &self.answer else { return Ok(None) };
+        let cells = cells(row, self.plan.columns.len());
+        Ok(cells.map(|cells| cells.iter().take(*told).map(one).collect()))
     }
 
     /// What a continuous query tells of a key that has this value now, which is found; nothing if it is not. Whether the value
     /// before it was found, too.
-    pub fn found(&self, key: &[u8], value: &[u8], version: u64, was_found: bool) -> Option<Bytes> {
-        let (told, _) = self.told(value, version)?;
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] if it takes more than [`ENTITY_STEPS_MAX`](crate::bounds::ENTITY_STEPS_MAX) steps to say so.
+    pub fn found(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        version: u64,
+        was_found: bool,
+    ) -> Result<Option<Bytes>, Exceeded> {
+        let Some((told, _)) = self.told(value, version)? else { return Ok(None) };
         let mut out = begun(if was_found { Change::Updated } else { Change::Joining }, key);
         if self.names.is_empty() {
             put(&mut out, 3, value);
         } else {
             told.iter().for_each(|cell| put(&mut out, 4, cell));
         }
-        Some(wrapped(CONTINUOUS_RESULT, &out))
+        Ok(Some(wrapped(CONTINUOUS_RESULT, &out)))
     }
 
     /// What it tells of a key that has left.
@@ -75,8 +97,12 @@ impl Compiled {
     }
 
     /// What a filter tells of a value that is found; nothing if it is not.
-    pub fn filtered(&self, value: &[u8], version: u64) -> Option<Bytes> {
-        let (told, order) = self.told(value, version)?;
+    ///
+    /// # Errors
+    ///
+    /// As for [`Compiled::found`].
+    pub fn filtered(&self, value: &[u8], version: u64) -> Result<Option<Bytes>, Exceeded> {
+        let Some((told, order)) = self.told(value, version)? else { return Ok(None) };
         let mut out = Vec::new();
         if self.names.is_empty() {
             let mut instance = Vec::new();
@@ -86,7 +112,7 @@ impl Compiled {
             told.iter().for_each(|cell| put(&mut out, 2, cell));
         }
         order.iter().for_each(|cell| put(&mut out, 3, cell));
-        Some(wrapped(FILTER_RESULT, &out))
+        Ok(Some(wrapped(FILTER_RESULT, &out)))
     }
 }
 

@@ -93,6 +93,15 @@ impl Value<'_> {
         }
     }
 
+    /// The bytes that comparing it looks at, at most.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+
     const fn kind(&self) -> u8 {
         match self {
             Self::Int(_) => 0,

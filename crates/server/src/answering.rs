@@ -134,10 +134,15 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         },
         _ => Ok(None),
     };
-    let converted = conversion.and_then(|conversion| match conversion {
-        None => Ok((None, body)),
-        Some(conversion) => conversion.request(body).map(|body| (Some(conversion), body)),
-    });
+    let converted = match conversion {
+        Ok(None) => Ok((None, body)),
+        // What few requests need does not make the state of all of them larger.
+        Ok(Some(conversion)) => {
+            let converted = Box::pin(conversion.request_apart(body)).await;
+            converted.map(|body| (Some(conversion), body))
+        }
+        Err(error) => Err(error),
+    };
     let (conversion, body) = match converted {
         Ok(converted) => converted,
         Err(error) => {
@@ -232,7 +237,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
     };
     let answer = match &conversion {
         None => answer,
-        Some(conversion) => conversion.answer(answer).unwrap_or_else(Answer::from),
+        Some(conversion) => Box::pin(conversion.answer_apart(answer)).await.unwrap_or_else(Answer::from),
     };
     let topology = served.and_then(|served| caches.topology_for(&served, &header));
     (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })

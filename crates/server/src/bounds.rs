@@ -160,8 +160,29 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a server that is out of descriptors waits before it tries to take a client again.
 pub const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Values of one key of a multimap: as many as clients read in one answer.
-pub const VALUES_OF_KEY_MAX: usize = 1_000_000;
+/// Values of one key of a multimap. A change of one of them rewrites all of them: with this and [`VALUES_OF_KEY_BYTES_MAX`]
+/// that takes some milliseconds.
+pub const VALUES_OF_KEY_MAX: usize = 100_000;
+
+/// Bytes of all values of one key of a multimap, with four bytes for the length of each.
+pub const VALUES_OF_KEY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes up to which a connection's own thread converts values, or puts answers in order. More is done by other threads
+/// ([`COMPUTING_AT_ONCE`]): others on the connection's thread would wait for it.
+pub const COMPUTED_HERE_BYTES_MAX: usize = 64 * 1024;
+
+/// Threads that convert large values and put large answers in order at the same time, of all connections together.
+pub const COMPUTING_AT_ONCE: usize = 4;
+
+/// Queries that a server answers at the same time. Others wait in the order in which they came. Each may hold as much as
+/// `consort_query` allows ([`consort_query::bounds::HELD_MAX`]).
+pub const QUERIES_AT_ONCE: usize = 16;
+
+/// Bytes of a query as a client sends it, with its parameters.
+pub const QUERY_REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// How long a query may take, from its request to its answer. Clients have long stopped waiting by then.
+pub const QUERY_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Streams of one connection that have begun and not ended: an application has one connection per server, and each of its
 /// threads may read or write a value.

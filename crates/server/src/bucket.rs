@@ -38,7 +38,7 @@ impl Bucket {
 
     /// What is kept.
     pub(crate) fn to_bytes(&self) -> Bytes {
-        let length = HEAD + self.0.iter().map(|value| 4 + value.len()).sum::<usize>();
+        let length = HEAD + self.bytes();
         let mut bytes = BytesMut::with_capacity(length);
         bytes.put_slice(&MARK);
         bytes.put_u32(self.0.len() as u32);
@@ -47,6 +47,17 @@ impl Bucket {
             bytes.put_slice(value);
         }
         bytes.freeze()
+    }
+
+    /// The bytes of all values, with their lengths.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|value| 4 + value.len()).sum()
+    }
+
+    /// A bucket with these values.
+    #[cfg(test)]
+    pub(crate) fn of(values: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(values.into_iter().collect())
     }
 
     pub(crate) const fn len(&self) -> usize {

@@ -7,6 +7,7 @@ use consort_cache::{CacheError, Change, Condition, RawCache, ReadFrom, Write};
 use tokio::sync::Mutex;
 
 use crate::answer::Refusal;
+use crate::computing::computed;
 
 /// So many keys of a cache can be changed at the same time by this server.
 const LANES: usize = 64;
@@ -30,18 +31,25 @@ impl Lanes {
     /// # Errors
     ///
     /// What `make` says, with nothing changed; or the cache's.
-    pub(crate) async fn compute<T>(
+    pub(crate) async fn compute<T: Send + 'static>(
         &self,
         cache: &RawCache,
         key: &Bytes,
-        mut make: impl FnMut(Option<&Bytes>) -> Result<(Option<Change>, T), Refusal>,
+        mut make: impl FnMut(Option<&Bytes>) -> Result<(Option<Change>, T), Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
         let _alone = self.0[hash as usize % LANES].lock().await;
         let newest = cache.with_read_from(ReadFrom::Primary);
         let mut seen = newest.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
         for _ in 0..ATTEMPTS {
-            let (change, told) = make(seen.as_ref().map(|(value, _)| value))?;
+            let value = seen.as_ref().map(|(value, _)| value.clone());
+            let made;
+            (make, made) = computed(value.as_ref().map_or(0, Bytes::len), move || {
+                let made = make(value.as_ref());
+                (make, made)
+            })
+            .await;
+            let (change, told) = made?;
             let Some(change) = change else { return Ok(told) };
             let condition = match &seen {
                 None => Condition::Absent,

@@ -138,8 +138,8 @@ impl CounterListeners {
                 let (of, id, wanted) = (of.clone(), id.clone(), wanted.clone());
                 let after = Some(answered.clone());
                 standing.telling.begin(events, &self.outlet, after, state, move |entry| {
-                    let (event, told) = event(&of, &id, &entry)?;
-                    Some(Unasked::Counter(event, wanted.clone(), told))
+                    let event = event(&of, &id, &entry);
+                    Ok(event.map(|(event, told)| Unasked::Counter(event, wanted.clone(), told)))
                 });
             }
         }

@@ -93,14 +93,15 @@ impl Counters {
             }
             Action::Get => self.get(&name).await?.map_or_else(missing, |counter| value(Ok(counter.now.0))),
             Action::AddAndGet(delta) => {
-                return self.changed(name, |counter| Ok(counter.added(delta))).await;
+                return self.changed(name, move |counter| Ok(counter.added(delta))).await;
             }
             Action::CompareAndSwap(expected, update) => {
-                let swapped = |counter: Counter| strong(counter).map(|one| one.swapped(expected, update));
+                let swapped =
+                    move |counter: Counter| strong(counter).map(|one| one.swapped(expected, update));
                 return self.changed(name, swapped).await;
             }
             Action::GetAndSet(new) => {
-                return self.changed(name, |counter| strong(counter).map(|one| one.set(new))).await;
+                return self.changed(name, move |counter| strong(counter).map(|one| one.set(new))).await;
             }
             Action::Reset | Action::Remove => {
                 let (reset, has_changed) = self.changed(name, |counter| Ok(counter.reset())).await?;
@@ -157,9 +158,9 @@ impl Counters {
     async fn changed(
         &self,
         name: Bytes,
-        change: impl Fn(Counter) -> Result<Changed, Refusal>,
+        change: impl Fn(Counter) -> Result<Changed, Refusal> + Send + 'static,
     ) -> Result<(Answer, bool), Refusal> {
-        let make = |seen: Option<&Bytes>| {
+        let make = move |seen: Option<&Bytes>| {
             let Some(seen) = seen else { return Ok((None, (Answer::of(Status::NotFound), false))) };
             let (changed, answer) = change(Counter::from_bytes(seen).ok_or_else(unreadable)?)?;
             let has_changed = changed.is_some();

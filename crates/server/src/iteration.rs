@@ -56,13 +56,13 @@ impl What {
     }
 
     /// The metadata and the values in what an owner has made.
-    fn read(&self, made: Bytes) -> Option<(Option<Metadata>, Values)> {
-        match self {
+    fn read(&self, made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Refusal> {
+        Ok(match self {
             Self::Entries(wanted) => {
                 wanted.read(made).map(|(metadata, value)| (metadata, [value].into_iter().collect()))
             }
-            Self::Rows(rows) => rows.read(made),
-        }
+            Self::Rows(rows) => rows.read(made)?,
+        })
     }
 
     /// How many values an entry has.
@@ -224,7 +224,7 @@ impl Progress {
                     self.now = None;
                 }
                 Some((key, made)) => {
-                    let Some((metadata, mut values)) = self.wanted.read(made) else {
+                    let Some((metadata, mut values)) = self.wanted.read(made)? else {
                         let text = "an owner of another version says of entries what is not known here";
                         return Err(Refusal::new(text));
                     };
@@ -232,7 +232,7 @@ impl Progress {
                         None => key,
                         Some(conversion) => {
                             for value in values.iter_mut().filter(|value| self.wanted.is_value(value)) {
-                                *value = conversion.value_out(std::mem::take(value))?;
+                                *value = conversion.value_out_apart(std::mem::take(value)).await?;
                             }
                             conversion.key_out(key)?
                         }

@@ -35,6 +35,7 @@ mod bulk;
 mod caches;
 mod changes;
 mod compute;
+mod computing;
 mod connection;
 mod converter;
 mod counter;

@@ -16,6 +16,7 @@ use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader, Status, Text};
+use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
 use crate::answer::{Answer, Refusal};
@@ -112,10 +113,14 @@ impl Sieve {
         })
     }
 
-    fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
-        if let Some(watch) = &self.watch {
-            return Some((self.kind(&event)?, EventData::Raw(watch.told(&event)?)));
-        }
+    fn told(&self, event: EntryEvent<Bytes, Bytes>) -> Result<Option<(EventKind, EventData)>, Exceeded> {
+        let Some(watch) = &self.watch else { return Ok(self.told_of(event)) };
+        let Some(kind) = self.kind(&event) else { return Ok(None) };
+        Ok(watch.told(&event)?.map(|told| (kind, EventData::Raw(told))))
+    }
+
+    /// What is told of an event without a query.
+    fn told_of(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
         let event = self.known(event)?;
         let kind = self.kind(&event)?;
         let version = event.version.0.cast_signed();
@@ -313,7 +318,7 @@ impl Listeners {
             let (request, wanted) = (header.id, wanted.clone());
             standing.telling.begin(events, &self.outlet, None, state, move |event| {
                 let is_state = event.kind == consort_cache::EventKind::Existing;
-                let (kind, data) = sieve.told(event)?;
+                let Some((kind, data)) = sieve.told(event)? else { return Ok(None) };
                 let event = Event {
                     id: if is_state { request } else { 0 },
                     kind,
@@ -321,7 +326,7 @@ impl Listeners {
                     is_retried: false,
                     data,
                 };
-                Some(Unasked::Entry(event, wanted.clone(), Room::default()))
+                Ok(Some(Unasked::Entry(event, wanted.clone(), Room::default())))
             });
         }
         if includes_state {

@@ -11,8 +11,9 @@ use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{ResponseBody, Status};
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::VALUES_OF_KEY_MAX;
+use crate::bounds::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
 use crate::bucket::{self, Bucket};
+use crate::computing::computed;
 use crate::map::{kept, of_entry};
 use crate::served::Served;
 
@@ -24,7 +25,7 @@ const HAS: u8 = b'v';
 
 /// Makes known on this member what walks over multimaps need.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    cache.transform(TRANSFORM, |_, entry, wanted| made(&entry.value, wanted))
+    cache.costly_transform(TRANSFORM, |_, entry, wanted| made(&entry.value, wanted))
 }
 
 /// What an owner makes of what a key has. What is no bucket is not seen.
@@ -56,16 +57,14 @@ pub(crate) async fn answer(served: &Served, request: Request) -> Result<Answer, 
             let found = cache.get(&key).await?;
             served.stats.note_read(found.is_some());
             let Some(value) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let bucket = Bucket::from_bytes(&value).ok_or_else(another_kind)?;
-            let values = bucket.into_values(allows_duplicates);
+            let values = values(value, allows_duplicates).await?;
             Answer::success(ResponseBody::Multimap(Response::Values(values)))
         }
         Action::GetWithMetadata(key) => {
             let found = cache.get_with_metadata(&key).await?;
             served.stats.note_read(found.is_some());
             let Some(entry) = found else { return Ok(Answer::of(Status::NotFound)) };
-            let bucket = Bucket::from_bytes(&entry.value).ok_or_else(another_kind)?;
-            let values = bucket.into_values(allows_duplicates);
+            let values = values(entry.value.clone(), allows_duplicates).await?;
             let response = Response::WithMetadata(of_entry(&entry), values);
             Answer::success(ResponseBody::Multimap(response))
         }
@@ -91,11 +90,22 @@ pub(crate) async fn answer(served: &Served, request: Request) -> Result<Answer, 
         }
         Action::ContainsKey(key) => is(cache.contains(&key).await?),
         Action::ContainsEntry(Assignment { key, value, .. }) => match cache.get(&key).await? {
-            Some(found) => is(Bucket::from_bytes(&found).ok_or_else(another_kind)?.contains(&value)),
+            Some(found) => {
+                let bytes = found.len();
+                let contains = move || Bucket::from_bytes(&found).map(|bucket| bucket.contains(&value));
+                is(computed(bytes, contains).await.ok_or_else(another_kind)?)
+            }
             None => is(false),
         },
         Action::ContainsValue(_, value) => is(contains_value(cache, &value).await?),
     })
+}
+
+/// The values in what a key has.
+async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refusal> {
+    let bytes = value.len();
+    let into_values = move || Bucket::from_bytes(&value).map(|bucket| bucket.into_values(with_duplicates));
+    computed(bytes, into_values).await.ok_or_else(another_kind)
 }
 
 fn seen_as(seen: Option<&Bytes>) -> Result<Bucket, Refusal> {
@@ -106,32 +116,48 @@ fn having(bucket: &Bucket, lifetime: Lifetime) -> Change {
     Change::Put { value: bucket.to_bytes(), lifetime }
 }
 
+/// Fails if a key has more than it may after one more value was added. What it has already can still be removed.
+fn check_size(bucket: &Bucket) -> Result<(), String> {
+    if bucket.len() > VALUES_OF_KEY_MAX {
+        return Err(format!(
+            "a key of a multimap has at most {VALUES_OF_KEY_MAX} values: put the value under another key"
+        ));
+    }
+    if bucket.bytes() > VALUES_OF_KEY_BYTES_MAX {
+        return Err(format!(
+            "the values of a key of a multimap have at most {VALUES_OF_KEY_BYTES_MAX} bytes together: put the value under \
+             another key"
+        ));
+    }
+    Ok(())
+}
+
 async fn put(served: &Served, to: Assignment, allows_duplicates: bool) -> Result<(), Refusal> {
-    let make = |seen: Option<&Bytes>| {
+    let (key, lifetime) = (kept(to.key.clone()), served.lifetime());
+    let make = move |seen: Option<&Bytes>| {
         let mut bucket = seen_as(seen)?;
         if !bucket.add(to.value.clone(), allows_duplicates) {
             return Ok((None, ()));
         }
-        if bucket.len() > VALUES_OF_KEY_MAX {
-            return Err(Refusal::new(format!("a key of a multimap has {VALUES_OF_KEY_MAX} values at most")));
-        }
-        Ok((Some(having(&bucket, served.lifetime())), ()))
+        check_size(&bucket).map_err(Refusal::new)?;
+        Ok((Some(having(&bucket, lifetime)), ()))
     };
-    served.lanes.compute(&served.cache, &kept(to.key.clone()), make).await?;
+    served.lanes.compute(&served.cache, &key, make).await?;
     served.stats.stores.one();
     Ok(())
 }
 
 async fn remove(served: &Served, from: Assignment, allows_duplicates: bool) -> Result<bool, Refusal> {
-    let make = |seen: Option<&Bytes>| {
+    let (key, lifetime) = (kept(from.key.clone()), served.lifetime());
+    let make = move |seen: Option<&Bytes>| {
         let mut bucket = seen_as(seen)?;
         if !bucket.remove(&from.value, allows_duplicates) {
             return Ok((None, false));
         }
-        let change = if bucket.is_empty() { Change::Remove } else { having(&bucket, served.lifetime()) };
+        let change = if bucket.is_empty() { Change::Remove } else { having(&bucket, lifetime) };
         Ok((Some(change), true))
     };
-    served.lanes.compute(&served.cache, &kept(from.key.clone()), make).await
+    served.lanes.compute(&served.cache, &key, make).await
 }
 
 /// All values of all keys.
@@ -156,6 +182,21 @@ async fn contains_value(cache: &RawCache, value: &[u8]) -> Result<bool, Refusal>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_with_more_values_or_bytes_than_the_limit_is_refused_with_the_limit() {
+        let full = Bucket::of((0..VALUES_OF_KEY_MAX).map(|_| Bytes::from_static(b"v")));
+        assert!(check_size(&full).is_ok());
+        let mut more = full;
+        assert!(more.add("v".into(), true));
+        let told = check_size(&more).unwrap_err();
+        assert!(told.contains(&VALUES_OF_KEY_MAX.to_string()), "{told}");
+        let long = Bucket::of([Bytes::from(vec![0; VALUES_OF_KEY_BYTES_MAX - 4])]);
+        assert!(check_size(&long).is_ok());
+        let longer = Bucket::of([Bytes::from(vec![0; VALUES_OF_KEY_BYTES_MAX - 3])]);
+        let told = check_size(&longer).unwrap_err();
+        assert!(told.contains(&VALUES_OF_KEY_BYTES_MAX.to_string()), "{told}");
+    }
 
     #[test]
     fn owners_count_and_look_for_values_and_see_no_others() {

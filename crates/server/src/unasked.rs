@@ -10,6 +10,7 @@ use bytes::Bytes;
 use consort_cache::{CacheError, EntryEvent, Event, Events};
 use consort_hotrod::Output;
 use consort_hotrod::ops::event::{self, EventData};
+use consort_query::Exceeded;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -133,7 +134,7 @@ impl Telling {
         outlet: &Outlet,
         after: Option<watch::Receiver<()>>,
         state: oneshot::Sender<()>,
-        told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked> + Send + 'static,
+        told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Unasked>, Exceeded> + Send + 'static,
     ) {
         let telling = tell(events, outlet.clone(), state, told);
         self.tasks.push(tokio::spawn(async move {
@@ -149,12 +150,17 @@ async fn tell(
     mut events: Events<Bytes, Bytes>,
     outlet: Outlet,
     state: oneshot::Sender<()>,
-    mut told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Option<Unasked>,
+    mut told: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Unasked>, Exceeded>,
 ) {
     let mut state = Some(state);
     let why = loop {
         let unasked = match events.next().await {
-            Some(Ok(Event::Entry(event))) => told(event),
+            Some(Ok(Event::Entry(event))) => match told(event) {
+                Ok(unasked) => unasked,
+                Err(Exceeded) => {
+                    break "the query of a listener needs more steps for a value than are allowed";
+                }
+            },
             Some(Ok(Event::Complete)) => state.take().map(Unasked::Written),
             Some(Ok(Event::Gap)) => break "changes may be missing",
             // The cache is gone, and nothing happens to it any more.

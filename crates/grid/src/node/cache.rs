@@ -1,6 +1,6 @@
 //! One cache on one member: what it knows of the cluster, and what becomes of each command.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use consort_group::{Address, Time};
@@ -45,6 +45,8 @@ pub(crate) struct Cache {
     pub(crate) iterations: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
+    /// The names of those that take long with an entry: they are applied outside the node.
+    pub(crate) costly: BTreeSet<Arc<str>>,
     pub(crate) persistence: Option<Box<Persistence>>,
     pub(crate) listeners: Listeners,
     pub(crate) questions: Questions,
@@ -117,6 +119,7 @@ impl Cache {
             iterations: BTreeMap::new(),
             transforms: BTreeMap::new(),
             reductions: BTreeMap::new(),
+            costly: BTreeSet::new(),
             persistence: None,
             listeners: Listeners::default(),
             questions: Questions::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use consort_group::{Address, Time};
 
 use super::calls::Calls;
+use super::computations::Computations;
 use super::records::Watermarks;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
@@ -44,6 +45,8 @@ pub(crate) struct Cx {
     /// Commands to ourselves.
     pub(crate) inner: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
+    /// Functions that are to be applied outside the node.
+    pub(crate) computations: Computations,
     /// What stores are to do.
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
     /// Custom merge policies by their names.
@@ -97,6 +100,7 @@ impl Cx {
             parted: BTreeMap::new(),
             inner: VecDeque::new(),
             events: VecDeque::new(),
+            computations: Computations::default(),
             store: VecDeque::new(),
             merges: BTreeMap::new(),
             counters: Counters::default(),

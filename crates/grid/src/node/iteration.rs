@@ -422,7 +422,7 @@ impl Cache {
             is_only: iteration.publication.lanes <= 1,
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
-        if lane.member == cx.local && self.container.passive_len() == 0 {
+        if lane.member == cx.local && self.container.passive_len() == 0 && !self.is_costly(&fetch) {
             let local = cx.local.clone();
             let mut answer = Answer::here(self.items_at_most(&fetch), iteration.publication.whole);
             let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);

@@ -14,6 +14,7 @@ mod backup;
 mod cache;
 mod caller;
 mod calls;
+mod computations;
 mod cx;
 mod entries;
 mod expiry;
@@ -60,6 +61,7 @@ use crate::{
 use cache::Cache;
 use calls::InFlight;
 
+pub use computations::{Computation, Computed};
 pub use cx::Counters;
 pub(crate) use cx::Cx;
 pub use observed::{Load, Progress};
@@ -378,6 +380,8 @@ impl Node {
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.foreigners.retain(|member, _| view.contains(member));
         self.cx.keep_outbox(|member| view.contains(member));
+        let local = self.cx.local.clone();
+        self.cx.computations.keep(|member| *member == local || view.contains(member));
         self.coordinator.handle_view(&mut self.cx, view);
         for cache in self.caches.values() {
             cache.ask_coordinator(&mut self.cx);

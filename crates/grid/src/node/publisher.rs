@@ -24,7 +24,7 @@ use crate::{Segment, SegmentState as ContainerState, Version};
 
 /// Bytes of items in an answer, beyond which no more are added: large values must not fill a member's memory, however
 /// many items a batch has.
-const FETCH_BYTES: usize = 1024 * 1024;
+pub(super) const FETCH_BYTES: usize = 1024 * 1024;
 
 /// What an item takes beside its key and its value: two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;
@@ -33,10 +33,14 @@ const ITEM_OVERHEAD: u64 = 16;
 const KEY_ROOM: u64 = 32;
 
 /// Entries that are looked at for one answer, whatever is filtered: nobody waits behind a longer walk.
-const LOOKS_MAX: usize = 16_384;
+pub(super) const LOOKS_MAX: usize = 16_384;
+
+/// Bytes of values that functions look at for one answer, whatever they make of them; one value may have more. What takes
+/// longer than to read them is applied outside the node: see [`super::computations`].
+const LOOKED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What is made of entries, with its arguments.
-enum Function {
+pub(super) enum Function {
     Nothing,
     Transform(Arc<TransformFn>, Bytes),
     Reduction(Arc<ReduceFn>, Bytes),
@@ -49,6 +53,9 @@ impl Cache {
 
     /// The same, where some values were loaded.
     pub(super) fn publish(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
+        if self.is_costly(&fetch) {
+            return self.queue_computation(cx, from, fetch, loaded);
+        }
         // Without passive entries no copy of the request is made.
         let again = (self.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some(Cursor::START.into()));
@@ -94,14 +101,14 @@ impl Cache {
     }
 
     /// A request cannot be answered, because the store cannot.
-    pub(super) fn fail_fetch(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
+    pub(super) fn fail_fetch(&self, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
         let Fetch { iteration, nth, .. } = fetch;
         let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
         self.send(cx, from, Body::Fetched(fetched));
     }
 
     /// What a request wants made of entries; nothing if that is not known here.
-    fn function(&self, what: What, transform: Option<Transform>) -> Option<Function> {
+    pub(super) fn function(&self, what: What, transform: Option<Transform>) -> Option<Function> {
         match (what, transform) {
             (What::Reduced, None) => None,
             (What::Reduced, Some(Transform { name, arguments })) => {
@@ -112,6 +119,15 @@ impl Cache {
                 self.transforms.get(&name).map(|function| Function::Transform(function.clone(), arguments))
             }
         }
+    }
+
+    /// Whether entries of a segment are given to readers.
+    pub(super) fn is_published(&self, cx: &Cx, segment: Segment) -> bool {
+        let is_read = self.topology().is_some_and(|topology| {
+            usize::from(segment.0) < topology.epochs.len()
+                && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
+        });
+        is_read && self.container.state(segment) == ContainerState::Owned
     }
 
     /// Removals that some owner may not have heard of.
@@ -136,16 +152,13 @@ impl Cache {
             return fetched;
         };
         let mut cursor = cursor.map(Cursor::from);
-        let (mut bytes, mut looks) = (0, 0);
+        let (mut bytes, mut looks, mut looked_bytes) = (0, 0, 0);
+        let is_applied = !matches!(function, Function::Nothing);
         let needs_value = what == What::Entries || !matches!(function, Function::Nothing);
         let may_miss = self.container.passive_len() > 0 && needs_value;
         let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
-            let is_read = self.topology().is_some_and(|topology| {
-                usize::from(segment.0) < topology.epochs.len()
-                    && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
-            });
-            if !is_read || self.container.state(segment) != ContainerState::Owned {
+            if !self.is_published(cx, segment) {
                 let is_lost = cx.has(Planted::RefusalIsEmpty);
                 let end = if is_lost { PartEnd::Complete } else { PartEnd::Refused };
                 fetched.parts.push(Part { segment, count: 0, end });
@@ -158,15 +171,19 @@ impl Cache {
             let mut reduced = Vec::new();
             let end = loop {
                 let room = (items_max as usize).saturating_sub(answer.len());
-                if room == 0 || bytes >= FETCH_BYTES || looks >= LOOKS_MAX {
+                let is_long = looks >= LOOKS_MAX || looked_bytes >= LOOKED_BYTES_MAX;
+                if room == 0 || bytes + reduced.len() >= FETCH_BYTES || is_long {
                     fetched.cursor = Some(at.into());
                     break PartEnd::More;
                 }
                 // Where values may be missing, it has to be known before which one to stop.
                 let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
-                let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes };
+                let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes - reduced.len() };
                 let next = self.container.visit(segment, at, limits, cx.now, |visited| {
                     looks += 1;
+                    if is_applied {
+                        looked_bytes += visited.value().len();
+                    }
                     let mut loaded_value = None;
                     if may_miss && visited.is_passive() {
                         let mut one = [(Bytes::copy_from_slice(visited.key()), visited.entry())];

@@ -6,6 +6,7 @@ mod bounds;
 mod clearing;
 mod clients;
 mod cluster;
+mod computations;
 mod degraded;
 mod expiry;
 mod faults;

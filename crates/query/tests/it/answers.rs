@@ -103,7 +103,7 @@ fn parameters_become_what_they_stand_beside() {
     let shop = Shop::open();
     let holds = |query: &str, value: Wrapped| {
         let compiled = shop.compile(&format!("FROM shop.Item WHERE {query}"), &[("p", value)]).unwrap();
-        items().iter().filter(|item| compiled.plan.holds(item)).count()
+        items().iter().filter(|item| compiled.plan.holds(item).unwrap()).count()
     };
     for (query, value, found) in [
         ("price > :p", Wrapped::from(12), 2),

@@ -66,7 +66,7 @@ impl Shop {
                 }
             }
         }
-        finding.finish()
+        finding.finish().unwrap()
     }
 
     /// What is told of all that is found, by words.

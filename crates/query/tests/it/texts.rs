@@ -98,7 +98,7 @@ proptest! {
         let holds = |condition: &str| -> Vec<bool> {
             let compiled = shop.compile(&format!("FROM shop.Item WHERE {condition}"), &[]).unwrap();
             let plan = Plan::from_bytes(&compiled.plan.to_bytes()).unwrap();
-            items().iter().map(|item| plan.holds(item)).collect()
+            items().iter().map(|item| plan.holds(item).unwrap()).collect()
         };
         let of_type = holds("true");
         let (ones, others) = (holds(&one), holds(&other));

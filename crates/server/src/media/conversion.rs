@@ -9,7 +9,49 @@ use consort_hotrod::{Previous, RequestBody, ResponseBody};
 use super::format::{ConversionError, Format};
 use super::types::Types;
 use crate::answer::Answer;
+use crate::bounds::{BULK_BYTES_MAX, COMPUTED_HERE_BYTES_MAX};
+use crate::computing::computed;
 use crate::of_key::{Shown, of_key};
+
+/// The bytes of what a request has to convert.
+fn request_len(body: &RequestBody) -> usize {
+    match body {
+        RequestBody::Map(
+            map::Request::Put(to)
+            | map::Request::PutIfAbsent(to)
+            | map::Request::Replace(to)
+            | map::Request::ReplaceIfUnmodified(to, _),
+        ) => to.key.len() + to.value.len(),
+        RequestBody::Bulk(bulk::Request::PutAll(_, entries)) => {
+            entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+        }
+        RequestBody::Bulk(bulk::Request::GetAll(keys)) => keys.iter().map(Bytes::len).sum(),
+        RequestBody::Transaction(transaction::Request::Prepare(prepare, _)) => {
+            let value = |change: &Option<(_, Bytes)>| change.as_ref().map_or(0, |(_, value)| value.len());
+            prepare.modifications.iter().map(|one| one.key.len() + value(&one.change)).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// The bytes of what an answer has to convert.
+fn answer_len(answer: &Answer) -> usize {
+    let of_previous = |previous: &Option<Previous>| previous.as_ref().map_or(0, |one| one.value.len());
+    match &answer.body {
+        ResponseBody::Map(response) => match response {
+            map::Response::Value(value)
+            | map::Response::WithVersion(_, value)
+            | map::Response::WithMetadata(_, value) => value.len(),
+            map::Response::Previous(previous) => of_previous(previous),
+        },
+        ResponseBody::Bulk(bulk::Response::Entries(entries) | bulk::Response::Found(entries)) => {
+            entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+        }
+        ResponseBody::Bulk(bulk::Response::Keys(keys)) => keys.iter().map(Bytes::len).sum(),
+        ResponseBody::Stream(stream::Response::Previous(previous)) => of_previous(previous),
+        _ => 0,
+    }
+}
 
 type Result<T> = std::result::Result<T, ConversionError>;
 
@@ -87,12 +129,43 @@ impl Conversion {
         out_of_cache(&self.value, value, &self.types)
     }
 
+    /// The same. A large one is converted by another thread.
+    pub(crate) async fn value_out_apart(&self, value: Bytes) -> Result<Bytes> {
+        if self.value.is_none() || value.len() <= COMPUTED_HERE_BYTES_MAX {
+            return self.value_out(value);
+        }
+        let (bytes, conversion) = (value.len(), self.clone());
+        computed(bytes, move || conversion.value_out(value)).await
+    }
+
+    /// A request as the cache is asked: [`Conversion::request`]. A large one is converted by another thread.
+    pub(crate) async fn request_apart(&self, body: RequestBody) -> Result<RequestBody> {
+        let bytes = request_len(&body);
+        if bytes <= COMPUTED_HERE_BYTES_MAX {
+            return self.request(body);
+        }
+        let conversion = self.clone();
+        computed(bytes, move || conversion.request(body)).await
+    }
+
+    /// An answer as the client wants it: [`Conversion::answer`]. A large one is converted by another thread.
+    pub(crate) async fn answer_apart(&self, answer: Answer) -> Result<Answer> {
+        let bytes = answer_len(&answer);
+        if bytes <= COMPUTED_HERE_BYTES_MAX {
+            return self.answer(answer);
+        }
+        let conversion = self.clone();
+        computed(bytes, move || conversion.answer(answer)).await
+    }
+
     fn entries_out(&self, entries: Vec<(Bytes, Bytes)>) -> Result<Vec<(Bytes, Bytes)>> {
+        let mut bytes = 0;
         let out = |(key, value)| {
             let key = self.key_out(key)?;
             let of_key = |error| ConversionError::OfKey(format!("{}: {error}", Shown(&key)));
             let value = self.value_out(value).map_err(of_key)?;
-            Ok((key, value))
+            bytes += key.len() + value.len();
+            if bytes > BULK_BYTES_MAX { Err(ConversionError::TooMuch) } else { Ok((key, value)) }
         };
         entries.into_iter().map(out).collect()
     }

@@ -18,7 +18,9 @@ use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, Found, QueryError, Statement, Wrong};
 
 use crate::answer::{Answer, Refusal};
+use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::caches::Caches;
+use crate::computing::{QUERIES, computed};
 use crate::media::{Format, Types};
 use crate::security::Permission;
 use crate::security::access::Access;
@@ -87,6 +89,31 @@ pub(crate) async fn answer(
 ) -> Result<Answer, Refusal> {
     check(served)?;
     let form = Form::of(header)?;
+    if query.len() > QUERY_REQUEST_BYTES_MAX {
+        let text = format!("the query has {} bytes, {QUERY_REQUEST_BYTES_MAX} are allowed", query.len());
+        return Err(Refusal::new(text));
+    }
+    let found = tokio::time::timeout(QUERY_TIME_MAX, async {
+        // The semaphore is never closed.
+        let _permit = QUERIES.acquire().await;
+        find(caches, served, access, query, form).await
+    });
+    found.await.unwrap_or_else(|_| {
+        let seconds = QUERY_TIME_MAX.as_secs();
+        Err(Refusal::new(format!(
+            "the query takes longer than {seconds} s and was ended: what a DELETE has removed by then stays removed"
+        )))
+    })
+}
+
+/// The answer to a query that may begin.
+async fn find(
+    caches: &Caches,
+    served: &Arc<Served>,
+    access: &Access,
+    query: Bytes,
+    form: Form,
+) -> Result<Answer, Refusal> {
     let types = caches.types().await;
     let request = form.request(query, &types)?;
     let statement = Statement::parse(&request.query)?;
@@ -108,8 +135,14 @@ pub(crate) async fn answer(
             run::select(caches, served, &compiled, request.is_local, offset, max).await?;
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };
-    let Compiled { names, .. } = &compiled;
-    form.answer(&response, names, &types).map(|answer| Answer::success(ResponseBody::Result(answer)))
+    let (Compiled { names, .. }, bytes) = (compiled, response_len(&response));
+    let answer = computed(bytes, move || form.answer(&response, &names, &types)).await?;
+    Ok(Answer::success(ResponseBody::Result(answer)))
+}
+
+/// The bytes of what is told.
+fn response_len(response: &QueryResponse) -> usize {
+    response.rows.iter().flatten().map(Bytes::len).sum()
 }
 
 /// That a cache can be queried.

@@ -35,9 +35,10 @@ pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
 
 /// Makes known on this member what queries need.
 pub(crate) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    let cache = super::walk::known(cache)
-        .transform(ROWS, |_, entry, told| plan(told)?.row(&entry.value, entry.version.0).map(Bytes::from));
-    cache.reduction(PARTS, |made, _, entry, told| {
+    let cache = super::walk::known(cache).costly_transform(ROWS, |_, entry, told| {
+        plan(told)?.row(&entry.value, entry.version.0).map(Bytes::from)
+    });
+    cache.costly_reduction(PARTS, |made, _, entry, told| {
         if let Some(plan) = plan(told) {
             plan.reduce(made, &entry.value, entry.version.0);
         }

@@ -5,16 +5,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{Change, Condition, Segment, Version, Walk, Write};
 use consort_hotrod::Flags;
-use consort_query::{Compiled, Finding, Found, Plan, Source, TooMuch};
+use consort_query::{Compiled, Exceeded, Finding, Found, Plan, Source, Unanswered};
 
 use super::owner::{PARTS, ROWS};
 use crate::answer::Refusal;
 use crate::bounds::DELETED_AT_ONCE;
 use crate::caches::Caches;
+use crate::computing::computed;
 use crate::served::Served;
 
-impl From<TooMuch> for Refusal {
-    fn from(error: TooMuch) -> Self {
+impl From<Unanswered> for Refusal {
+    fn from(error: Unanswered) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<Exceeded> for Refusal {
+    fn from(error: Exceeded) -> Self {
         Self::new(error.to_string())
     }
 }
@@ -63,7 +70,7 @@ pub(super) async fn select(
         Source::Rows => {
             let mut rows = among.walk(served.cache.entries(), ROWS);
             while !finding.is_full() {
-                let Some((_, row)) = rows.next().await.transpose()? else { return Ok(finding.finish()) };
+                let Some((_, row)) = rows.next().await.transpose()? else { return finish(finding).await };
                 finding.row(row)?;
             }
             drop(rows);
@@ -72,11 +79,16 @@ pub(super) async fn select(
             let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
             finding.recount();
             while let Some(part) = parts.next().await.transpose()? {
-                finding.more(&part);
+                finding.more(&part)?;
             }
         }
     }
-    Ok(finding.finish())
+    finish(finding).await
+}
+
+/// What was found, in its order.
+async fn finish(finding: Finding) -> Result<Found, Refusal> {
+    Ok(computed(finding.held_bytes(), move || finding.finish()).await?)
 }
 
 /// Takes away what a query finds. What is changed before it is its turn stays. Returns how many were taken away.
@@ -96,7 +108,7 @@ pub(super) async fn delete(
         let next = found.next().await.transpose()?;
         let is_over = next.is_none();
         if let Some((key, row)) = next
-            && let Some(version) = consort_query::version_of(&row)
+            && let Some(version) = consort_query::version_of(&row)?
         {
             let served = served.clone();
             removing.spawn(async move {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_cache::{CacheBuilder, Walk};
 use consort_hotrod::Metadata;
 use consort_hotrod::ops::iteration::{Start, Values};
-use consort_query::Compiled;
+use consort_query::{Compiled, Exceeded};
 
 use super::{factory, owner};
 use crate::answer::Refusal;
@@ -48,15 +48,23 @@ impl Rows {
     }
 
     /// The metadata and the values in what an owner has made; `None` if another version of this program has made it.
-    pub(crate) fn read(&self, mut made: Bytes) -> Option<(Option<Metadata>, Values)> {
-        let metadata = if self.with_metadata { Some(take_metadata(&mut made)?) } else { None };
-        Some((metadata, self.compiled.values(&made)?))
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] if an owner could not examine the entry within its limit.
+    pub(crate) fn read(&self, mut made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Exceeded> {
+        let metadata = match self.with_metadata.then(|| take_metadata(&mut made)) {
+            Some(None) => return Ok(None),
+            Some(metadata) => metadata,
+            None => None,
+        };
+        Ok(self.compiled.values(&made)?.map(|values| (metadata, values)))
     }
 }
 
 /// Makes known on this member what such walks need.
 pub(super) fn known(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
-    cache.transform(ROWS_WITH_METADATA, |_, entry, told| {
+    cache.costly_transform(ROWS_WITH_METADATA, |_, entry, told| {
         let row = owner::plan(told)?.row(&entry.value, entry.version.0)?;
         with_metadata(entry, &row)
     })

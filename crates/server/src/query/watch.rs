@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_cache::{EntryEvent, EventKind};
 use consort_hotrod::ops::listener::{Factory, Listener};
-use consort_query::Compiled;
+use consort_query::{Compiled, Exceeded};
 
 use super::factory;
 use crate::answer::Refusal;
@@ -45,28 +45,32 @@ impl Watch {
     }
 
     /// What is told of an event; nothing of one that changes nothing.
-    pub(crate) fn told(&self, event: &EntryEvent<Bytes, Bytes>) -> Option<Bytes> {
+    ///
+    /// # Errors
+    ///
+    /// [`Exceeded`] if a value cannot be examined within the limit.
+    pub(crate) fn told(&self, event: &EntryEvent<Bytes, Bytes>) -> Result<Option<Bytes>, Exceeded> {
         let version = event.version.0;
         let found = event.value.as_ref();
         if !self.is_continuous {
-            return self.compiled.filtered(found?, version);
+            return found.map_or(Ok(None), |found| self.compiled.filtered(found, version));
         }
         let is_new = matches!(event.kind, EventKind::Created | EventKind::Existing);
         let is_gone = matches!(event.kind, EventKind::Removed | EventKind::Expired);
         let holds = |value: &Bytes| self.compiled.plan.holds(value);
         // One that nobody knows any more may have been either.
         let before = match &event.previous {
-            Some(previous) => Some(holds(&previous.value)),
+            Some(previous) => Some(holds(&previous.value)?),
             None => is_new.then_some(false),
         };
         let left = || (before != Some(false)).then(|| self.compiled.left(&event.key));
-        match found.filter(|_| !is_gone) {
+        Ok(match found.filter(|_| !is_gone) {
             Some(value) => {
-                self.compiled.found(&event.key, value, version, before == Some(true)).or_else(left)
+                self.compiled.found(&event.key, value, version, before == Some(true))?.or_else(left)
             }
             None if is_gone => left(),
             // What it has now comes with its next event.
             None => None,
-        }
+        })
     }
 }

@@ -1,0 +1,88 @@
+//! Threads that apply functions which take long with an entry ([`crate::CacheBuilder::costly_transform`]): outside the
+//! member's lock, in steps, so that neither the driver nor other walks wait for one of them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::handler::{GridHandler, State};
+
+/// How long a step goes on with further entries. Then the reader has what there is, and others have their turn.
+const STEP_TIME: Duration = Duration::from_millis(10);
+
+/// The workers have a thread for as many cores as this, and one at least: the others are for the driver and for callers.
+const CORES_PER_WORKER: usize = 2;
+
+/// The workers of a member.
+pub(crate) struct Workers {
+    running: AtomicUsize,
+    running_max: usize,
+    host: OnceLock<(Weak<GridHandler>, Handle)>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            running: AtomicUsize::new(0),
+            running_max: (cores / CORES_PER_WORKER).max(1),
+            host: OnceLock::new(),
+        }
+    }
+}
+
+impl Workers {
+    /// Whose they are. To be called within the runtime.
+    pub(crate) fn serve(&self, handler: &Arc<GridHandler>) {
+        let _ = self.host.set((Arc::downgrade(handler), Handle::current()));
+    }
+
+    /// Starts one more, unless as many as there may be are running: these will look for more before they end.
+    pub(crate) fn start(&self) {
+        let Some((handler, runtime)) = self.host.get() else { return };
+        let one_more = |running| (running < self.running_max).then_some(running + 1);
+        if self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            return;
+        }
+        match handler.upgrade() {
+            Some(handler) => drop(runtime.spawn_blocking(move || work(&handler))),
+            None => self.end(),
+        }
+    }
+
+    fn end(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Runs steps until none waits.
+fn work(handler: &GridHandler) {
+    loop {
+        let mut state = handler.state();
+        let now = handler.now();
+        let computation = state.node.as_mut().and_then(|node| node.take_computation(now));
+        if computation.is_none() {
+            // Under the lock: what comes after this starts another worker.
+            handler.workers.end();
+        }
+        told(handler, state);
+        let Some(computation) = computation else { return };
+        let begun = Instant::now();
+        let computed = computation.run(|| begun.elapsed() < STEP_TIME);
+        let mut state = handler.state();
+        let now = handler.now();
+        if let Some(node) = &mut state.node {
+            node.finish_computation(now, computed);
+        }
+        told(handler, state);
+    }
+}
+
+/// Tells what the node has to say, without its lock.
+fn told(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
+    let said = handler.listen(&mut state, |_, _| true);
+    drop(state);
+    handler.tell(said);
+}
