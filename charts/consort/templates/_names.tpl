@@ -49,7 +49,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* A probe of the server's port: HTTP, HTTPS, or only whether somebody listens. */}}
 {{- define "consort.probe" -}}
 {{- $tls := .root.Values.tls -}}
-{{- if and $tls.secretName $tls.clients.required -}}
+{{- if .root.Values.probes.healthPort -}}
+httpGet:
+  path: {{ .path }}
+  port: health
+  scheme: HTTP
+{{- else if and $tls.secretName $tls.clients.required -}}
 tcpSocket: {port: hotrod}
 {{- else -}}
 httpGet:

@@ -5,6 +5,7 @@ mod cache;
 mod chat;
 mod completion;
 mod demo;
+mod descriptors;
 mod doctor;
 mod ending;
 mod join;

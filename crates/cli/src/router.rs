@@ -48,6 +48,7 @@ pub(crate) struct Router {
 
 impl Router {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        crate::descriptors::raise_limit();
         match self.members {
             Some(router) => show(&router).await,
             None => self.route().await,

@@ -12,6 +12,7 @@ use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Us
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator::Reserve;
+use crate::descriptors;
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
 use crate::listed;
@@ -56,13 +57,21 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     CONSORT_LOG=warn tells only what is wrong.\n\n\
     On the same port it answers in HTTP: /health, /health/live, /health/ready and\n\
     /health/started to everybody, and /metrics, as Prometheus reads them, to users\n\
-    who may see how things are (--open-metrics: to everybody).\n\n\
+    who may see how things are (--open-metrics: to everybody). With --health-port\n\
+    the /health paths are answered on a port of their own, too.\n\n\
     SIGTERM ends a server once it has answered what it was asked and others have\n\
     what it has.")]
 pub(crate) struct Server {
     /// The port for clients.
     #[arg(long, default_value_t = 11222)]
     port: u16,
+    /// Answers /health on this port, too: in HTTP without TLS, and whatever clients do on theirs. For probes.
+    #[arg(long, value_name = "PORT")]
+    health_port: Option<u16>,
+    /// Connections that one address may have (of IPv6, a /64 network); 0: any number. Where clients come by a proxy or a
+    /// gateway, all of them have its address. Connections of this host have no limit.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4096)]
+    connections_per_address: usize,
     /// The address for clients to connect to.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
@@ -173,8 +182,13 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
 
 impl Server {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        descriptors::raise_limit();
         // What is wrong with its files is told before it joins anybody.
         let mut builder = self.of_files()?.host(&self.host).port(self.port);
+        builder = builder.connections_per_address(self.connections_per_address);
+        if let Some(port) = self.health_port {
+            builder = builder.health_port(port);
+        }
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, mut again) = (Signals::listen()?, Signals::listen()?);
         // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.

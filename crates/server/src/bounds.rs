@@ -10,12 +10,39 @@ pub const CLIENTS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// than the 10,000 idle ones with which the bench measures those that are not.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
+/// Connections that are kept free of clients that are known: who watches the server and clients that log in still come in
+/// when all others are taken. At most a quarter of the connections that there may be.
+pub const CONNECTIONS_RESERVED: usize = 256;
+
+/// Connections of one address, unless the server's owner has it otherwise: a quarter of [`CONNECTIONS_MAX`]. This host has
+/// no limit: a proxy beside the server has connections for many clients.
+pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_096;
+
+/// Descriptors of the process that connections do not take: they are for files and for other members.
+pub const DESCRIPTORS_RESERVED: u64 = 1_024;
+
+/// Connections on the port for health at a time. With one more, the oldest one ends.
+pub const HEALTH_CONNECTIONS_MAX: usize = 64;
+
 /// Connections that wait to be accepted: as many clients as come back at once when another server is gone. One more has to
 /// try again, a second later. The system may allow less.
 pub const CONNECTING_MAX: u32 = 4_096;
 
 /// Bytes of a connection that has not asked anything yet, or has not shown who its client is.
 pub const STRANGER_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of all connections together of which it is not known whose they are, each counted with [`STRANGER_BYTES_MAX`]. With
+/// one more, the oldest one ends of the address that has most of them.
+/// With less memory for clients, half of that.
+pub const STRANGERS_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// How long such a connection has before it ends for another one. Until then nobody is accepted, and who comes waits in the
+/// system's queue ([`CONNECTING_MAX`]): if thousands come back at once, what was begun for the first ones is finished.
+pub const STRANGER_KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// So many of these connections there may be also if clients hold all the memory that they may: who watches the server is
+/// among them.
+pub const STRANGERS_MIN: usize = 64;
 
 /// How long a connection may say nothing before it has asked something, or may take until it is known who its client is, its
 /// handshake included. Clients ask at once.

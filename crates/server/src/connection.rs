@@ -58,7 +58,17 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
     let served = caches.borrow().clone();
     if http::begins_with(first) {
         let (caches, security) = (served.as_deref(), &*security);
-        let visitor = Visitor { caches, security, peer, certificate, from, to, input, is_known: false };
+        let visitor = Visitor {
+            caches,
+            security,
+            peer,
+            certificate,
+            from,
+            to,
+            input,
+            is_known: false,
+            is_health_port: false,
+        };
         // What few connections need does not make the state of all of them larger.
         if let Err(error) = Box::pin(visitor.serve(known_by, &mut ending)).await {
             tracing::debug!(%error, "a connection in HTTP has ended");

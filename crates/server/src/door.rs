@@ -1,41 +1,83 @@
 //! The door: whoever comes is met here, also before the server serves, which may have to wait for others of its cluster.
+//!
+//! Connections have limits, each of which keeps something for others: descriptors for files and members
+//! ([`crate::descriptors`]), connections for those that are not known yet, as who watches the server is
+//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::addresses`]). Who watches the server can have a
+//! port of its own ([`crate::health_port`]).
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_MAX, DRAIN_TIME_MAX};
+use crate::addresses::{Addresses, Origin};
+use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX};
 use crate::caches::Caches;
 use crate::connection::{self, Arrival};
+use crate::descriptors;
+use crate::health_port::HealthPort;
 use crate::security::Security;
+use crate::security::complaint::Complaints;
 use crate::strangers::{Serving, Strangers};
 use crate::telemetry::{Tally, Telemetry};
 
 /// Where clients come in, and those that are here.
 pub(crate) struct Door {
     listener: TcpListener,
+    health: Option<HealthPort>,
     security: Arc<Security>,
     telemetry: Arc<Telemetry>,
     strangers: Strangers,
     connections: JoinSet<()>,
+    /// Connections that there may be at a time.
+    connections_max: usize,
+    addresses: Addresses,
     /// There as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
     is_ending: watch::Sender<bool>,
+    /// Until when nobody is accepted: there is no descriptor.
+    paused_until: Option<Instant>,
+    complaints: OfDoor,
+}
+
+/// What is told in the log, each of it once in a while.
+#[derive(Default)]
+struct OfDoor {
+    full: Complaints,
+    addresses: Complaints,
+    strangers: Complaints,
+    accepting: Complaints,
 }
 
 impl Door {
     pub(crate) fn new(
         listener: TcpListener,
+        health: Option<TcpListener>,
         security: Arc<Security>,
         telemetry: Arc<Telemetry>,
         strangers: Strangers,
+        addresses: Addresses,
     ) -> Self {
         let (caches, is_ending) = (watch::Sender::new(None), watch::Sender::new(false));
-        Self { listener, security, telemetry, strangers, connections: JoinSet::new(), caches, is_ending }
+        Self {
+            listener,
+            health: health.map(HealthPort::new),
+            security,
+            telemetry,
+            strangers,
+            connections: JoinSet::new(),
+            connections_max: descriptors::connections_max(),
+            addresses,
+            caches,
+            is_ending,
+            paused_until: None,
+            complaints: OfDoor::default(),
+        }
     }
 
     /// From now on clients are served, those that wait first.
@@ -47,22 +89,27 @@ impl Door {
     pub(crate) async fn attend(&mut self) -> Infallible {
         let mut turn: usize = 0;
         loop {
+            let paused_until = self.paused_until;
+            let full_until = self.full_until();
             tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) if self.connections.len() + self.strangers.len() < CONNECTIONS_MAX => {
-                        self.meet(stream);
-                    }
-                    Ok(_) => {
-                        self.telemetry.turned_away.one();
-                        tracing::warn!("a client is turned away: there are {CONNECTIONS_MAX} connections");
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "a client cannot be accepted");
-                        // Out of descriptors, as a rule: that passes as others go.
-                        sleep(ACCEPT_AGAIN_AFTER).await;
-                    }
+                accepted = self.listener.accept(), if paused_until.is_none() && full_until.is_none() => match accepted {
+                    Ok((stream, peer)) => self.arrive(stream, peer),
+                    Err(error) => self.pause(&error),
                 },
-                Some(serving) = self.strangers.next() => go_on(&mut self.connections, serving),
+                accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
+                    Ok(stream) => {
+                        if let Some(port) = &mut self.health {
+                            port.serve(stream, &self.security, &self.caches, &self.is_ending);
+                        }
+                    }
+                    Err(error) => self.pause(&error),
+                },
+                () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
+                    self.paused_until = None;
+                }
+                // Then the oldest one ends whose client is not known.
+                () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
+                Some(serving) = self.strangers.next() => self.go_on(serving),
                 Some(_) = self.connections.join_next() => {}
             }
             turn = turn.wrapping_add(1);
@@ -72,27 +119,103 @@ impl Door {
         }
     }
 
-    fn meet(&mut self, stream: TcpStream) {
+    /// Until when nobody is accepted, because there is no room and those whose client is not known have just come.
+    fn full_until(&self) -> Option<Instant> {
+        let is_full = self.connections.len() + self.strangers.len() >= self.connections_max;
+        let until = if is_full { self.strangers.may_end_one_at() } else { self.strangers.has_room_at() };
+        until.filter(|until| *until > Instant::now())
+    }
+
+    /// Out of descriptors, as a rule: that passes as others go.
+    fn pause(&mut self, error: &io::Error) {
+        self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
+        if let Some(count) = self.complaints.accepting.count(std::time::Instant::now()) {
+            tracing::warn!(%error, count, "connections cannot be accepted");
+        }
+    }
+
+    /// Meets a connection, unless its address has as many as it may have. If there are as many as may be, the oldest one
+    /// ends of those whose client is not known.
+    fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let origin = Origin::of(peer.ip());
+        let Some(counted) = self.addresses.add(origin) else {
+            self.telemetry.turned_away.one();
+            if let Some(count) = self.complaints.addresses.count(std::time::Instant::now()) {
+                let max = self.addresses.max();
+                tracing::warn!(
+                    %origin, count,
+                    "connections are turned away: the address has {max}, which --connections-per-address allows"
+                );
+            }
+            return;
+        };
+        while self.connections.len() + self.strangers.len() >= self.connections_max {
+            let ended = self.strangers.end_one();
+            self.note_ended(ended);
+            if ended.is_none() {
+                return self.note_full();
+            }
+        }
         // Answers are written together as they are; waiting for more of them would only cost time.
         let _ = stream.set_nodelay(true);
         let tally = Tally::of_next(&self.telemetry);
         let (security, caches) = (self.security.clone(), self.caches.subscribe());
         let ending = self.is_ending.subscribe();
-        self.strangers.meet(|threshold| {
+        let ended = self.strangers.meet(origin, |threshold| {
             let arrival = Arrival { stream, tally, security, caches, threshold };
-            Box::pin(connection::serve(arrival, ending))
+            Box::pin(async move {
+                let _counted = counted;
+                connection::serve(arrival, ending).await;
+            })
         });
+        self.note_ended(ended);
+    }
+
+    /// Connections have ended so that others can come in.
+    fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
+        for origin in ended {
+            self.telemetry.turned_away.one();
+            if let Some(count) = self.complaints.strangers.count(std::time::Instant::now()) {
+                tracing::warn!(
+                    %origin, count,
+                    "connections end that have not shown who they are: there are too many of them"
+                );
+            }
+        }
+    }
+
+    fn note_full(&self) {
+        self.telemetry.turned_away.one();
+        if let Some(count) = self.complaints.full.count(std::time::Instant::now()) {
+            let max = self.connections_max;
+            tracing::warn!(count, "clients are turned away: there are {max} connections");
+        }
+    }
+
+    /// Goes on with a connection whose client is known, if there is one. Some connections are kept for those that are not.
+    fn go_on(&mut self, serving: Option<Serving>) {
+        let Some(serving) = serving else { return };
+        let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
+        if self.connections.len() + reserved < self.connections_max {
+            self.connections.spawn(serving);
+        } else {
+            self.note_full();
+        }
     }
 
     /// Takes in nobody more, and waits until what was asked is answered, but not for clients that do not take it.
     pub(crate) async fn close(self) {
-        let Self { listener, mut strangers, mut connections, is_ending, .. } = self;
-        drop(listener);
+        let Self { listener, health, mut strangers, mut connections, is_ending, .. } = self;
+        drop((listener, health));
         is_ending.send_replace(true);
         let drained = async {
             loop {
                 tokio::select! {
-                    Some(serving) = strangers.next() => go_on(&mut connections, serving),
+                    Some(serving) = strangers.next() => {
+                        if let Some(serving) = serving {
+                            connections.spawn(serving);
+                        }
+                    }
                     Some(_) = connections.join_next() => {}
                     else => break,
                 }
@@ -106,17 +229,8 @@ impl Door {
     }
 }
 
-/// Goes on with a connection whose client is known, if there is one.
-fn go_on(connections: &mut JoinSet<()>, serving: Option<Serving>) {
-    if let Some(serving) = serving {
-        connections.spawn(serving);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use bytes::BytesMut;
     use consort_cache::{CacheManager, Channel};
     use consort_conf::{Variables, parse_stack};
@@ -170,6 +284,82 @@ mod tests {
         Caches::open(manager, endpoint, None, telemetry, Memory::default()).await.unwrap()
     }
 
+    /// A client's first request.
+    fn ping() -> bytes::Bytes {
+        let header = RequestHeader::new(7, ProtocolVersion::V4_0);
+        let mut ping = Output::new();
+        Request { header, body: RequestBody::Server(ops::server::Request::Ping) }.encode(&mut ping);
+        ping.into_bytes()
+    }
+
+    /// A door for so many connections and so many of an address, and who comes: by the port of clients, and by that for
+    /// health.
+    async fn narrow(connections_max: usize) -> (Door, [Visitors; 2]) {
+        let [clients, health] =
+            [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
+        let [clients, health] = [clients.unwrap(), health.unwrap()];
+        let visitors = [&clients, &health].map(|at| Visitors { at: at.local_addr().unwrap(), roots: None });
+        let security = Arc::new(Security::new(Settings::default()).unwrap());
+        let (telemetry, strangers) =
+            (Arc::new(Telemetry::default()), Strangers::new(Memory::default().strangers).unwrap());
+        let mut door = Door::new(clients, Some(health), security, telemetry, strangers, Addresses::new(0));
+        door.connections_max = connections_max;
+        door.strangers.kept_for = std::time::Duration::ZERO;
+        (door, visitors)
+    }
+
+    #[tokio::test]
+    async fn health_is_answered_while_silent_connections_take_all_places() {
+        let (mut door, visitors) = narrow(8).await;
+        let watching = async {
+            let mut silent = Vec::new();
+            for visitors in &visitors {
+                for _ in 0..2 * crate::bounds::HEALTH_CONNECTIONS_MAX {
+                    silent.push(visitors.connect().await);
+                }
+                for _ in 0..3 {
+                    let answer = visitors.ask("GET", "/health/live").await;
+                    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+                }
+            }
+            silent
+        };
+        let _silent = tokio::select! {
+            silent = watching => silent,
+            never = door.attend() => match never {},
+        };
+        assert!(door.strangers.len() <= 8, "{} strangers", door.strangers.len());
+    }
+
+    #[tokio::test]
+    async fn known_clients_leave_places_for_health_and_those_beyond_are_turned_away() {
+        const MAX: usize = 8;
+        let (mut door, [visitors, _]) = narrow(MAX).await;
+        door.open(Arc::new(caches("narrow", door.telemetry.clone()).await));
+        let watching = async {
+            let (mut clients, mut served) = (Vec::new(), 0);
+            for _ in 0..2 * MAX {
+                let mut client = visitors.connect().await;
+                client.write_all(&ping()).await.unwrap();
+                let mut answer = BytesMut::new();
+                // Who is turned away sees the end.
+                if client.read_buf(&mut answer).await.is_ok_and(|count| count > 0) {
+                    served += 1;
+                }
+                clients.push(client);
+            }
+            let answer = visitors.ask("GET", "/health/ready").await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            (clients, served)
+        };
+        let (_clients, served) = tokio::select! {
+            watched = watching => watched,
+            never = door.attend() => match never {},
+        };
+        assert_eq!(served, MAX - MAX / 4);
+        assert_eq!(door.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
+    }
+
     /// Who watches a server that does not serve yet is answered; a client that has asked is answered once it serves.
     async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,15 +368,14 @@ mod tests {
         let security = Arc::new(Security::new(Settings { tls, ..Settings::default() }).unwrap());
         let telemetry = Arc::new(Telemetry::default());
         let visitors = Visitors { at, roots };
-        let mut door = Door::new(listener, security, telemetry.clone(), Strangers::new().unwrap());
+        let strangers = Strangers::new(Memory::default().strangers).unwrap();
+        let addresses = Addresses::new(0);
+        let mut door = Door::new(listener, None, security, telemetry.clone(), strangers, addresses);
         let coming = async {
             let silent = visitors.connect().await;
             drop(visitors.connect().await);
             let mut client = visitors.connect().await;
-            let header = RequestHeader::new(7, ProtocolVersion::V4_0);
-            let mut ping = Output::new();
-            Request { header, body: RequestBody::Server(ops::server::Request::Ping) }.encode(&mut ping);
-            client.write_all(&ping.into_bytes()).await.unwrap();
+            client.write_all(&ping()).await.unwrap();
             for (path, code) in [
                 ("/health/live", "200 OK"),
                 ("/health/ready", "503 Service Unavailable"),

@@ -23,6 +23,7 @@
 
 pub mod bounds;
 
+mod addresses;
 mod admin;
 mod admin_error;
 mod ahead;
@@ -44,10 +45,12 @@ mod counters;
 mod data;
 mod definition;
 mod departure;
+mod descriptors;
 mod door;
 mod filter;
 #[doc(hidden)]
 pub mod foreign;
+mod health_port;
 mod http;
 mod iteration;
 mod latency;

@@ -5,7 +5,7 @@
 
 use consort_memory::{Budget, Usage};
 
-use crate::bounds::CLIENTS_BYTES_MAX;
+use crate::bounds::{CLIENTS_BYTES_MAX, STRANGERS_BYTES_MAX};
 
 /// The budgets of a server.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Memory {
     clients: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
+    /// Connections of which it is not known yet whose they are.
+    pub(crate) strangers: Budget,
 }
 
 impl Default for Memory {
@@ -40,12 +42,13 @@ impl Memory {
 
     fn of(process: Option<Budget>, clients: Budget) -> Self {
         let streams = clients.child("streams", most_of(clients.limit()));
-        Self { process, clients, streams }
+        let strangers = clients.child("unidentified", STRANGERS_BYTES_MAX.min(clients.limit() / 2));
+        Self { process, clients, streams, strangers }
     }
 
     /// The figures of all budgets, the totals first.
     pub(crate) fn usages(&self) -> Vec<Usage> {
-        let own = [&self.clients, &self.streams];
+        let own = [&self.clients, &self.streams, &self.strangers];
         self.process.iter().chain(own).map(Budget::usage).collect()
     }
 }
@@ -66,6 +69,6 @@ mod tests {
             drop(held);
         }
         let names: Vec<&str> = Memory::default().usages().iter().map(|usage| usage.name).collect();
-        assert_eq!(names, ["clients", "streams"]);
+        assert_eq!(names, ["clients", "streams", "unidentified"]);
     }
 }

@@ -11,10 +11,12 @@ use consort_hotrod::ServerAddress;
 use consort_memory::Budget;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::addresses::Addresses;
 use crate::admin_error::AdminError;
-use crate::bounds::CONNECTING_MAX;
+use crate::bounds::{CONNECTING_MAX, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::caches::Caches;
 use crate::data::{Data, DataError};
 use crate::definition::CacheDefinitions;
@@ -63,6 +65,8 @@ pub enum ServerError {
 pub struct ServerBuilder {
     host: String,
     port: u16,
+    health_port: Option<u16>,
+    connections_per_address: usize,
     advertised: Option<String>,
     data: Option<PathBuf>,
     alone_after: Option<Duration>,
@@ -76,6 +80,8 @@ impl Default for ServerBuilder {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 11222,
+            health_port: None,
+            connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
             advertised: None,
             data: None,
             alone_after: None,
@@ -99,6 +105,23 @@ impl ServerBuilder {
     #[must_use]
     pub const fn port(mut self, port: u16) -> Self {
         self.port = port;
+        self
+    }
+
+    /// Answers requests for health on this port, too, 0 for any: in HTTP without TLS, and not in the way of clients, who can
+    /// use up the connections of theirs.
+    #[must_use]
+    pub const fn health_port(mut self, port: u16) -> Self {
+        self.health_port = Some(port);
+        self
+    }
+
+    /// Connections that one address may have, of IPv6 the addresses of a network together (/64); 0 is no limit.
+    /// 4,096 unless it is said, a quarter of all. Where clients come by a proxy or a gateway, all of them have its address.
+    /// This host has no limit.
+    #[must_use]
+    pub const fn connections_per_address(mut self, max: usize) -> Self {
+        self.connections_per_address = max;
         self
     }
 
@@ -211,36 +234,50 @@ impl ServerBuilder {
                 return Err(error.into());
             }
         };
-        let strangers = match Strangers::new() {
+        let strangers = match Strangers::new(self.memory.strangers.clone()) {
             Ok(strangers) => strangers,
             Err(error) => {
                 manager.abort().await;
                 return Err(ServerError::Threads(error));
             }
         };
-        let listening = consort_net::listen(&self.host, self.port, CONNECTING_MAX).await;
-        let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
-        let (address, listener) = match listening {
+        let listening = async {
+            let listener = listen(&self.host, self.port).await?;
+            let health = match self.health_port {
+                Some(port) => Some(listen(&self.host, port).await?),
+                None => None,
+            };
+            Ok((listener, health))
+        };
+        let ((address, listener), health) = match listening.await {
             Ok(listening) => listening,
             Err(error) => {
                 manager.abort().await;
-                return Err(ServerError::Listen { address: format!("{}:{}", self.host, self.port), error });
+                return Err(error);
             }
         };
+        let (health_address, health) = health.unzip();
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
         let alone_after = self.alone_after;
         let data = self.data.map(|directory| Data { directory, alone_after });
         let telemetry = Arc::new(Telemetry::default());
-        let mut door = Door::new(listener, security.clone(), telemetry.clone(), strangers);
+        let addresses = Addresses::new(self.connections_per_address);
+        let mut door = Door::new(listener, health, security.clone(), telemetry.clone(), strangers, addresses);
         let opening = open(manager, endpoint, data.as_ref(), telemetry, self.memory, self.definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
             // Who comes meanwhile is met, and clients wait.
             never = door.attend() => match never {},
         };
-        Ok(Server { address, caches: Arc::new(caches), security, door })
+        Ok(Server { address, health_address, caches: Arc::new(caches), security, door })
     }
+}
+
+async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), ServerError> {
+    let listening = consort_net::listen(host, port, CONNECTING_MAX).await;
+    let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
 }
 
 /// Has what the other servers have, and what it is to have itself.
@@ -272,6 +309,7 @@ async fn open(
 /// A server that listens.
 pub struct Server {
     address: SocketAddr,
+    health_address: Option<SocketAddr>,
     caches: Arc<Caches>,
     security: Arc<Security>,
     door: Door,
@@ -286,6 +324,11 @@ impl Server {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers requests for health only; nothing if it has no port for that.
+    pub const fn health_address(&self) -> Option<SocketAddr> {
+        self.health_address
     }
 
     /// By which it is told to have further caches.

@@ -6,6 +6,8 @@
 //! others leave of the CPUs. A connection moves from there to the others when its first request has come, or it is known
 //! whose it is. HTTP stays.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -13,11 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
+use std::time::Duration;
 
+use consort_memory::{Budget, Reservation};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::Instant;
 
-use crate::bounds::STRANGERS_SHARE;
+use crate::addresses::Origin;
+use crate::bounds::{STRANGER_BYTES_MAX, STRANGER_KEPT_FOR, STRANGERS_MIN, STRANGERS_SHARE};
 
 /// All that is done for a connection, from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -46,6 +52,24 @@ pub(crate) struct Strangers {
     /// There until it is dropped.
     runtime: Option<Runtime>,
     connections: JoinSet<Option<Serving>>,
+    /// The bytes of all of them.
+    budget: Budget,
+    /// In the order in which they came.
+    all: BTreeMap<u64, Stranger>,
+    by_task: HashMap<Id, u64>,
+    by_origin: BTreeMap<Origin, BTreeSet<u64>>,
+    next_number: u64,
+    /// How long each has before it ends for another one.
+    pub(crate) kept_for: Duration,
+}
+
+/// A connection of a stranger.
+struct Stranger {
+    task: AbortHandle,
+    origin: Origin,
+    since: Instant,
+    #[expect(dead_code, reason = "its bytes are returned when it is dropped")]
+    bytes: Reservation,
 }
 
 impl Strangers {
@@ -54,7 +78,7 @@ impl Strangers {
     /// # Errors
     ///
     /// If the system has no threads.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(budget: Budget) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads((cores / STRANGERS_SHARE).max(1))
@@ -62,15 +86,35 @@ impl Strangers {
             .on_thread_start(step_back)
             .enable_time()
             .build()?;
-        Ok(Self { runtime: Some(runtime), connections: JoinSet::new() })
+        Ok(Self {
+            runtime: Some(runtime),
+            connections: JoinSet::new(),
+            budget,
+            all: BTreeMap::new(),
+            by_task: HashMap::new(),
+            by_origin: BTreeMap::new(),
+            next_number: 0,
+            kept_for: STRANGER_KEPT_FOR,
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.connections.len()
+        self.all.len()
     }
 
     /// One more, until the threshold. What it reads and writes is awaited by the runtime in which its stream was made.
-    pub(crate) fn meet(&mut self, serving: impl FnOnce(Threshold) -> Serving) {
+    /// Returns where the connections came from that ended so that there is room for it.
+    pub(crate) fn meet(&mut self, origin: Origin, serving: impl FnOnce(Threshold) -> Serving) -> Vec<Origin> {
+        let mut ended = Vec::new();
+        let bytes = loop {
+            match self.budget.try_reserve(STRANGER_BYTES_MAX as u64) {
+                Ok(bytes) => break bytes,
+                Err(_) if self.all.len() < STRANGERS_MIN => {
+                    break self.budget.reserve_forced(STRANGER_BYTES_MAX as u64);
+                }
+                Err(_) => ended.extend(self.end_one()),
+            }
+        };
         let threshold = Threshold::default();
         let mut serving = serving(threshold.clone());
         let met = async move {
@@ -82,15 +126,65 @@ impl Strangers {
             is_met.await.then_some(serving)
         };
         if let Some(runtime) = &self.runtime {
-            self.connections.spawn_on(met, runtime.handle());
+            let task = self.connections.spawn_on(met, runtime.handle());
+            let number = self.next_number;
+            self.next_number += 1;
+            self.by_task.insert(task.id(), number);
+            self.by_origin.entry(origin).or_default().insert(number);
+            self.all.insert(number, Stranger { task, origin, since: Instant::now(), bytes });
         }
+        ended
+    }
+
+    /// The oldest connection of the origin that has most of them.
+    fn oldest(&self) -> Option<u64> {
+        let most = self.by_origin.values().max_by_key(|of| (of.len(), Reverse(of.first().copied())))?;
+        most.first().copied()
+    }
+
+    /// When one more may come in: nothing if that is now, for there is room. Otherwise one has to end for it.
+    pub(crate) fn has_room_at(&self) -> Option<Instant> {
+        let is_full = self.budget.used() + STRANGER_BYTES_MAX as u64 > self.budget.limit();
+        if is_full && self.all.len() >= STRANGERS_MIN { self.may_end_one_at() } else { None }
+    }
+
+    /// When one may end for another one; nothing if there is none.
+    pub(crate) fn may_end_one_at(&self) -> Option<Instant> {
+        Some(self.all.get(&self.oldest()?)?.since + self.kept_for)
+    }
+
+    /// Ends the oldest connection of the origin that has most of them. Returns that origin; nothing if there are none.
+    pub(crate) fn end_one(&mut self) -> Option<Origin> {
+        let number = self.oldest()?;
+        let ended = self.forget(number)?;
+        ended.task.abort();
+        Some(ended.origin)
+    }
+
+    fn forget(&mut self, number: u64) -> Option<Stranger> {
+        let stranger = self.all.remove(&number)?;
+        self.by_task.remove(&stranger.task.id());
+        if let Some(of) = self.by_origin.get_mut(&stranger.origin) {
+            of.remove(&number);
+            if of.is_empty() {
+                self.by_origin.remove(&stranger.origin);
+            }
+        }
+        Some(stranger)
     }
 
     /// Waits until there is one stranger less: a connection that is to be gone on with elsewhere, or nothing if it has ended.
     /// Nothing at once if there are none.
     pub(crate) async fn next(&mut self) -> Option<Option<Serving>> {
-        // One that has panicked has ended, too.
-        Some(self.connections.join_next().await?.ok().flatten())
+        let (task, serving) = match self.connections.join_next_with_id().await? {
+            Ok(met) => met,
+            // One that has panicked has ended, too.
+            Err(error) => (error.id(), None),
+        };
+        if let Some(number) = self.by_task.get(&task).copied() {
+            self.forget(number);
+        }
+        Some(serving)
     }
 
     /// Ends all of them, and waits until they have.
@@ -120,17 +214,68 @@ fn step_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::STRANGERS_BYTES_MAX;
+    use crate::memory::Memory;
 
     /// Where it is polled.
     fn thread() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
 
+    fn strangers() -> Strangers {
+        Strangers::new(Memory::default().strangers).unwrap()
+    }
+
+    fn here() -> Origin {
+        Origin::of(std::net::Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Thousands of silent connections hold no more than the budget, and do not keep others out.
+    #[tokio::test]
+    async fn connection_beyond_the_budget_ends_the_oldest_one_of_the_origin_that_has_most() {
+        let mut strangers = strangers();
+        let limit = STRANGERS_BYTES_MAX as usize / STRANGER_BYTES_MAX;
+        assert!(strangers.has_room_at().is_none());
+        let (few, many) = (here(), Origin::of([192, 0, 2, 1].into()));
+        let silent = |_: Threshold| -> Serving { Box::pin(std::future::pending()) };
+        assert_eq!(strangers.meet(few, silent), []);
+        for _ in 1..limit {
+            assert_eq!(strangers.meet(many, silent), []);
+        }
+        for _ in 0..limit / 4 {
+            assert_eq!(strangers.meet(many, silent), [many]);
+            assert_eq!(strangers.meet(few, silent), [many], "those of the origin that has few stay");
+            assert_eq!(strangers.len(), limit);
+        }
+        let oldest = strangers.has_room_at().expect("there is no room");
+        assert!(oldest > Instant::now() - STRANGER_KEPT_FOR && oldest <= Instant::now() + STRANGER_KEPT_FOR);
+        let usage = strangers.budget.usage();
+        assert_eq!((usage.peak, usage.used), (STRANGERS_BYTES_MAX, STRANGERS_BYTES_MAX));
+        strangers.shutdown().await;
+        while strangers.next().await.is_some() {}
+        let origins: usize = strangers.by_origin.len();
+        assert!(origins <= 2 && strangers.by_task.len() == strangers.all.len());
+    }
+
+    #[tokio::test]
+    async fn some_connections_come_in_while_clients_hold_all_their_memory() {
+        let process = Budget::new("process", 1024 * 1024 * 1024);
+        let memory = Memory::within(process.clone());
+        let _held = process.try_reserve(process.limit()).unwrap();
+        let mut strangers = Strangers::new(memory.strangers).unwrap();
+        for _ in 0..STRANGERS_MIN {
+            assert_eq!(strangers.meet(here(), |_| Box::pin(std::future::pending())), []);
+        }
+        assert_eq!(strangers.meet(here(), |_| Box::pin(std::future::pending())), [here()]);
+        assert_eq!(strangers.len(), STRANGERS_MIN);
+        strangers.shutdown().await;
+    }
+
     #[tokio::test]
     async fn what_comes_after_the_threshold_is_done_elsewhere() {
-        let mut strangers = Strangers::new().unwrap();
+        let mut strangers = strangers();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-        strangers.meet(|threshold| {
+        strangers.meet(here(), |threshold| {
             Box::pin(async move {
                 tokio::task::yield_now().await;
                 told.send(thread()).unwrap();
@@ -149,12 +294,12 @@ mod tests {
 
     #[tokio::test]
     async fn who_ends_before_the_threshold_is_gone() {
-        let mut strangers = Strangers::new().unwrap();
-        strangers.meet(|_| Box::pin(async {}));
-        strangers.meet(|_| Box::pin(async { panic!("as a test wants it") }));
+        let mut strangers = strangers();
+        strangers.meet(here(), |_| Box::pin(async {}));
+        strangers.meet(here(), |_| Box::pin(async { panic!("as a test wants it") }));
         assert!(strangers.next().await.unwrap().is_none());
         assert!(strangers.next().await.unwrap().is_none());
-        strangers.meet(|_| Box::pin(std::future::pending()));
+        strangers.meet(here(), |_| Box::pin(std::future::pending()));
         strangers.shutdown().await;
         assert!(strangers.next().await.is_none());
     }
@@ -163,9 +308,9 @@ mod tests {
     #[tokio::test]
     async fn their_threads_step_back_and_those_that_hash_for_them_too() {
         let own = rustix::process::getpriority_process(None).unwrap();
-        let mut strangers = Strangers::new().unwrap();
+        let mut strangers = strangers();
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-        strangers.meet(|_| {
+        strangers.meet(here(), |_| {
             Box::pin(async move {
                 let niceness = || rustix::process::getpriority_process(None).unwrap();
                 told.send(niceness()).unwrap();

@@ -86,6 +86,8 @@ pub(crate) struct Visitor<'a> {
     pub(crate) input: BytesMut,
     /// It has shown who it is.
     pub(crate) is_known: bool,
+    /// It has come by the port for health, where nobody can show who it is.
+    pub(crate) is_health_port: bool,
 }
 
 impl Visitor<'_> {
@@ -187,6 +189,10 @@ impl Visitor<'_> {
     /// Whether its client may see how things are, or else what it is told.
     async fn permit(&mut self, caches: &Caches, head: &Head) -> Result<(), Reply> {
         let Some(authenticator) = &self.security.authenticator else { return Ok(()) };
+        if self.is_health_port {
+            let text = "this port answers requests for health only: ask on the port of clients";
+            return Err(Reply::text(Code::Forbidden, text));
+        }
         let offered = authenticator.mechanisms();
         let unauthorized = |text: &str| match credentials::challenge(&offered) {
             Some(schemes) => Reply::text(Code::Unauthorized, text).with("WWW-Authenticate", schemes),

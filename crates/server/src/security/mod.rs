@@ -8,7 +8,7 @@
 pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod authenticator;
-mod complaint;
+pub(crate) mod complaint;
 mod role;
 mod roll;
 pub(crate) mod tls;
