@@ -10,13 +10,13 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// What went wrong so far, by cause.
 #[derive(Default, Debug)]
-pub(crate) struct Complaints {
+pub struct Complaints {
     causes: BTreeMap<&'static str, (u64, Option<Time>)>,
 }
 
 impl Complaints {
     /// Counts one; the detail is only made when a warning is due. Returns whether one was.
-    pub(crate) fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
+    pub fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
         let (count, warned) = self.causes.entry(cause).or_default();
         *count += 1;
         let is_due = warned.is_none_or(|at| now.since(at) >= INTERVAL);
@@ -28,7 +28,7 @@ impl Complaints {
     }
 
     /// The counts by cause.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.causes.iter().map(|(&cause, &(count, _))| (cause, count))
     }
 }

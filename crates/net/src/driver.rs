@@ -467,7 +467,9 @@ impl Task {
         let peers: Vec<PhysAddr> =
             view.members().iter().filter_map(|member| shared.book.phys(member)).collect();
         // Of a member whose address is not known yet it cannot be said which connection is its.
-        if peers.len() == view.len() {
+        let is_complete = peers.len() == view.len();
+        self.edge.set_members(is_complete.then_some(&peers[..]));
+        if is_complete {
             self.edge.retain_peers(now, &peers);
         }
     }

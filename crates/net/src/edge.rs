@@ -74,6 +74,8 @@ pub(crate) trait Edge: Send {
     fn poll_timeout(&self) -> Option<Time>;
     /// Ends what has taken too long.
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
+    /// A view has taken effect, and these are the physical addresses of its members; nothing while some are not known.
+    fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// A view has taken effect, these are the physical addresses of its members.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);
     /// Sends what is queued and ends everything.

@@ -28,6 +28,7 @@ pub mod framing;
 pub use bell::Bell;
 pub use bind_addr::{BindAddr, BindAddrError, HostNames, Interface, IpVersion, SystemNames};
 pub use clock::Clock;
+pub use complaints::Complaints;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
 pub use edge::{BindError, BoundEdge};

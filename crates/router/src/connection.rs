@@ -19,6 +19,16 @@ use crate::routes::Client;
 /// The longest frame that is read. What goes through a tunnel is a bundle (64 KB in JGroups' files) or a fragment.
 pub(crate) const FRAME_LEN_MAX: usize = 1024 * 1024;
 
+/// The longest first frame of a connection: a registration or a question. Only members send longer ones.
+const FIRST_FRAME_LEN_MAX: usize = READ_LEN;
+
+/// Bytes of all frames together that are longer than a read and have come in part. Who sends one more waits until there is
+/// room for the whole of it.
+pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// How long a frame may take from its first bytes to its last one, the wait for room included.
+const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// A connection of which no frame has come within this time is ended: it is nobody's.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -60,7 +70,7 @@ pub(crate) async fn serve(
         tokio::select! {
             ended = read(input, client, shared) => {
                 if let Err(error) = ended {
-                    tracing::warn!("a connection is ended: {error}");
+                    shared.complain("connection_ended", || format!("a connection is ended: {error}"));
                 }
             }
             _ = is_ending.changed() => {}
@@ -78,25 +88,42 @@ pub(crate) async fn serve(
 async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut buffer = BytesMut::new();
-    let deadline = Instant::now() + SILENCE_MAX;
-    let mut is_known = false;
+    let silent_until = Instant::now() + SILENCE_MAX;
+    let mut frame_len_max = FIRST_FRAME_LEN_MAX;
+    // Room for the whole of a long frame, and until when a frame has to be there that has begun.
+    let (mut room, mut frame_until) = (None, None);
     loop {
-        match next_frame(&mut buffer, FRAME_LEN_MAX).map_err(|error| wrong(error.to_string()))? {
+        match next_frame(&mut buffer, frame_len_max).map_err(|error| wrong(error.to_string()))? {
             Some(Frame::Payload(frame)) => {
+                (room, frame_until) = (None, None);
                 shared.route(client, frame).await.map_err(|error| wrong(error.to_string()))?;
-                is_known = true;
+                frame_len_max = FRAME_LEN_MAX;
                 continue;
             }
             Some(Frame::Close) => return Ok(()),
             None => {}
         }
-        buffer.reserve(room_wanted(&buffer, READ_LEN));
-        let reading = input.read_buf(&mut buffer);
-        let count = if is_known {
-            reading.await
-        } else {
-            let silent = |_| wrong(format!("it has said nothing for {} s", SILENCE_MAX.as_secs()));
-            timeout_at(deadline, reading).await.map_err(silent)?
+        if !buffer.is_empty() {
+            frame_until.get_or_insert_with(|| Instant::now() + FRAME_TIME_MAX);
+        }
+        let is_first = frame_len_max == FIRST_FRAME_LEN_MAX;
+        let until = frame_until.or(is_first.then_some(silent_until));
+        let taking = async {
+            // All of it at once: a frame that has begun to take room can always be finished.
+            if room.is_none() && buffer.len() >= READ_LEN {
+                room = shared.unfinished.reserve(FRAME_LEN_MAX as u64).await.ok();
+            }
+            buffer.reserve(room_wanted(&buffer, READ_LEN));
+            input.read_buf(&mut buffer).await
+        };
+        let count = match until {
+            None => taking.await,
+            Some(until) => timeout_at(until, taking).await.map_err(|_| {
+                wrong(match frame_until {
+                    Some(_) => format!("a frame has not come within {} s", FRAME_TIME_MAX.as_secs()),
+                    None => format!("it has said nothing for {} s", SILENCE_MAX.as_secs()),
+                })
+            })?,
         };
         // A connection that breaks has ended, and there is nothing more to say of it.
         if !matches!(count, Ok(1..)) {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::wire::WireError;
+use consort_memory::Budget;
+use consort_net::{Clock, Complaints};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connection;
+use crate::connection::{self, UNFINISHED_BYTES_MAX};
 use crate::outbox::{Outbox, Room, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, Routed, Routes};
 
@@ -72,6 +74,10 @@ pub struct Router {
 pub(crate) struct Shared {
     state: Mutex<State>,
     stalls_after: Duration,
+    /// Frames that have come in part.
+    pub(crate) unfinished: Budget,
+    clock: Clock,
+    complaints: Mutex<Complaints>,
 }
 
 struct State {
@@ -101,7 +107,13 @@ impl Router {
             deliveries: Vec::new(),
             dropped: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), stalls_after: config.stalls_after });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            stalls_after: config.stalls_after,
+            unfinished: Budget::new("frames that have come in part", UNFINISHED_BYTES_MAX),
+            clock: Clock::start(),
+            complaints: Mutex::default(),
+        });
         let is_ending = watch::Sender::new(false);
         let attending = tokio::spawn(attend(listener, shared.clone(), is_ending.subscribe()));
         Ok(Self { local, shared, is_ending, attending })
@@ -120,6 +132,11 @@ impl Router {
     /// Frames that were dropped, since whom they were for did not read.
     pub fn dropped(&self) -> u64 {
         self.shared.state().dropped
+    }
+
+    /// How many bytes frames that have come in part hold now, how many they may, and how many they held at most.
+    pub fn unfinished(&self) -> consort_memory::Usage {
+        self.shared.unfinished.usage()
     }
 
     /// Takes in nobody more, tells clients that it ends, and waits for a moment until they have what was for them.
@@ -150,10 +167,11 @@ async fn attend(listener: TcpListener, shared: Arc<Shared>, mut is_ending: watch
                     connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
                 }
                 Ok((_, peer)) => {
-                    tracing::warn!(%peer, "turned away: there are {CONNECTIONS_MAX} connections");
+                    let told = || format!("{peer} is turned away: there are {CONNECTIONS_MAX} connections");
+                    shared.complain("too_many_connections", told);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    shared.complain("accept_failed", || format!("a connection cannot be accepted: {error}"));
                     tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
                 }
             },
@@ -193,6 +211,12 @@ impl Drop for Admitted {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Warns, of each cause once in a while only.
+    pub(crate) fn complain(&self, cause: &'static str, detail: impl FnOnce() -> String) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        complaints.count(self.clock.now(), cause, detail);
     }
 
     fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {

@@ -144,6 +144,10 @@ impl Edge for TcpEdge {
         self.links.handle_timeout(now, &mut |event| pass(event, inbound));
     }
 
+    fn set_members(&mut self, members: Option<&[PhysAddr]>) {
+        self.links.set_members(members);
+    }
+
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]) {
         self.links.retain(now, |peer| peers.contains(&peer));
     }

@@ -7,6 +7,8 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use consort_group::Time;
+use consort_memory::Reservation;
 
 use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
 use super::stream::Stream;
@@ -16,7 +18,7 @@ const READ_LEN_MIN: usize = 64 * 1024;
 
 /// Room for reads of a busy connection. It doubles from the minimum while reads fill it. With more, what the stack reads
 /// is no longer in the CPU's cache; with less, frames are torn more often, and their first parts move.
-const READ_LEN_MAX: usize = 128 * 1024;
+pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
 /// The length word that announces a graceful close.
 pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
@@ -111,6 +113,12 @@ pub(crate) struct Framed {
     ending: Ending,
     /// The close word has been read.
     pub(crate) is_peer_closing: bool,
+    /// We have opened it, to an address that we know.
+    pub(crate) is_ours: bool,
+    /// Since when a frame is there in part.
+    pub(crate) unfinished_since: Option<Time>,
+    /// What that frame takes beyond the room of an ordinary read.
+    pub(crate) held: Option<Reservation>,
 }
 
 impl Framed {
@@ -124,7 +132,27 @@ impl Framed {
             is_unflushed: false,
             ending: Ending::Open,
             is_peer_closing: false,
+            is_ours: false,
+            unfinished_since: None,
+            held: None,
         }
+    }
+
+    /// A frame is there in full.
+    pub(crate) fn finish_frame(&mut self) {
+        (self.unfinished_since, self.held) = (None, None);
+    }
+
+    /// The length of the frame that is there in part, as far as it is known.
+    pub(crate) fn unfinished_len(&self) -> usize {
+        frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
+    }
+
+    /// The capacity that the buffer gets for the next read, if it has not enough.
+    pub(crate) fn capacity_needed(&self) -> Option<usize> {
+        let wanted = room_wanted(&self.input, self.read_len);
+        let free = self.input.capacity() - self.input.len();
+        (free < wanted.div_ceil(2)).then(|| self.input.len() + wanted)
     }
 
     /// Reads once; ready with zero at the end of the stream. The buffer is borrowed from `spare`, to which

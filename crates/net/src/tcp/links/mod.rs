@@ -6,8 +6,9 @@
 
 mod serve;
 mod slots;
+mod unfinished;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use consort_group::{Lane, PhysAddr, Time, Version};
 use tokio::net::TcpListener;
 
 use self::slots::{Attempt, Connection, Slot, Slots, State};
+use self::unfinished::Unfinished;
 use super::queue::{OutFrame, QueueLimits, SendQueue};
 use super::setup;
 use super::stream::{Opening, SocketOptions, Stream};
@@ -81,6 +83,10 @@ pub(crate) struct Links {
     by_peer: HashMap<PhysAddr, u32>,
     failed: HashMap<PhysAddr, Time>,
     next_reap: Option<Time>,
+    /// Peers that are members of our view; nothing while it is not known which these are.
+    members: Option<HashSet<PhysAddr>>,
+    /// Frames that are there in part.
+    unfinished: Unfinished,
     /// Slots with something new to write.
     dirty: Vec<u32>,
     /// A read buffer for whichever connection has something to read.
@@ -106,6 +112,8 @@ impl Links {
             slots: Slots::new(owner, signals, first_link),
             by_peer: HashMap::new(),
             failed: HashMap::new(),
+            members: None,
+            unfinished: Unfinished::default(),
             dirty: Vec::new(),
             spare: BytesMut::new(),
             complaints: Complaints::default(),
@@ -235,6 +243,11 @@ impl Links {
         }
     }
 
+    /// These peers are the members from now on; nothing if it is not known of each which peer it is.
+    pub(crate) fn set_members(&mut self, members: Option<&[PhysAddr]>) {
+        self.members = members.map(|members| members.iter().copied().collect());
+    }
+
     /// Gracefully ends all connections but those to these peers. Attempts are left alone: they serve somebody who is
     /// not a member yet.
     pub(crate) fn retain(&mut self, now: Time, is_member: impl Fn(PhysAddr) -> bool) {
@@ -302,7 +315,7 @@ impl Links {
     /// When [`Links::handle_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.slots.first_deadline().map(|(at, _)| at);
-        [deadline, self.next_reap].into_iter().flatten().min()
+        [deadline, self.next_reap, self.unfinished.next_look].into_iter().flatten().min()
     }
 
     /// Ends what has taken too long.
@@ -317,6 +330,7 @@ impl Links {
             self.next_reap = Some(now + self.settings.reaper_interval);
             self.reap(now);
         }
+        self.end_slow_frames(now, sink);
     }
 
     fn expire(&mut self, now: Time, index: u32, sink: Sink<'_>) {

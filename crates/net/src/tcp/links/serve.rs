@@ -11,6 +11,7 @@ use consort_group::{PhysAddr, Time};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Attempt, Connection, State};
+use super::unfinished::ROOM_PAUSE;
 use super::{DRAIN_TIME, FAILED_MAX, LINKS_MAX, LinkEvent, Links, Sink};
 use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
@@ -200,7 +201,8 @@ impl Links {
                 self.stats.connected += 1;
                 self.slots.set_deadline(index, None);
                 sink(LinkEvent::Connected { link: self.slots.link(index) });
-                let framed = Box::new(Framed::new(stream, attempt.queue));
+                let mut framed = Box::new(Framed::new(stream, attempt.queue));
+                framed.is_ours = true;
                 self.converse(now, index, Connection { peer: attempt.peer, framed, used: now }, sink);
             }
             Poll::Ready(Err(error)) => {
@@ -261,7 +263,7 @@ impl Links {
     }
 
     /// A connection broke, or was closed by the peer.
-    fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
+    pub(super) fn lose(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
         self.forget(peer, index);
@@ -295,6 +297,8 @@ impl Links {
                 match next_frame(&mut framed.input, self.settings.frame_len_max) {
                     Ok(Some(Frame::Payload(frame))) => {
                         self.stats.packets_in += 1;
+                        framed.finish_frame();
+                        self.unfinished.note_finished(link);
                         sink(LinkEvent::Frame { link, peer, frame, is_current });
                     }
                     Ok(Some(Frame::Close)) => framed.is_peer_closing = true,
@@ -307,6 +311,13 @@ impl Links {
             }
             if budget == 0 {
                 self.slots.poll_again(index);
+                break;
+            }
+            if !framed.input.is_empty()
+                && !self.unfinished.admit(now, link, peer, framed, self.members.as_ref())
+            {
+                // Its deadline has it polled again.
+                self.slots.set_deadline(index, Some(now + ROOM_PAUSE));
                 break;
             }
             match framed.poll_fill(self.slots.waker(index), &mut self.spare) {

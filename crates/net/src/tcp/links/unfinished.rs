@@ -1,0 +1,295 @@
+//! Frames that are there in part: what they hold together, and how long one may take.
+//!
+//! A connection whose next read would take more than there is room for is not read from for a while, so that its peer waits as
+//! it waits for a slow application. Nothing is lost by that. One connection is read from in any case, and so one frame after
+//! the other gets done whatever the others hold.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use consort_group::{PhysAddr, Time};
+use consort_memory::{Budget, Exceeded};
+
+use super::slots::State;
+use super::{Links, Sink};
+use crate::tcp::framed::{Framed, READ_LEN_MAX};
+
+/// Bytes of all frames of a table that are there in part, beyond the room of an ordinary read of each connection. One frame
+/// of the longest kind may be above that.
+const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Bytes of those of them whose peers are not members.
+const STRANGERS_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// What is read of a frame whose peer has connected and is not a member, until it is one. Who joins or merges sends less.
+const STRANGER_FRAME_LEN_MAX: usize = 1024 * 1024;
+
+/// How long a frame may take, and so many bytes of it a second in addition.
+const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
+const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
+
+/// How often it is looked for frames that take longer, while there are any that are not finished.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// After so long it is tried again to read from a connection for which there was no room.
+pub(super) const ROOM_PAUSE: Duration = Duration::from_millis(20);
+
+/// The frames of a table that are there in part.
+pub(super) struct Unfinished {
+    all: Budget,
+    /// Of peers that are not members; a part of `all`.
+    strangers: Budget,
+    /// The connection that is read from whatever the others hold, until its frame is there.
+    favoured: Option<u64>,
+    pub(super) next_look: Option<Time>,
+}
+
+impl Default for Unfinished {
+    fn default() -> Self {
+        Self::within(UNFINISHED_BYTES_MAX)
+    }
+}
+
+impl Unfinished {
+    fn within(limit: u64) -> Self {
+        let all = Budget::new("frames of members that have come in part", limit);
+        let strangers = all.child("frames of other peers that have come in part", STRANGERS_BYTES_MAX);
+        Self { all, strangers, favoured: None, next_look: None }
+    }
+
+    /// Whether more may be read of the frame that a connection has in part.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        link: u64,
+        peer: PhysAddr,
+        framed: &mut Framed,
+        members: Option<&HashSet<PhysAddr>>,
+    ) -> bool {
+        framed.unfinished_since.get_or_insert(now);
+        self.next_look.get_or_insert(now + LOOK_EVERY);
+        let is_member = framed.is_ours || members.is_none_or(|members| members.contains(&peer));
+        let Some(capacity) = framed.capacity_needed() else { return true };
+        let is_long = framed.unfinished_len() > STRANGER_FRAME_LEN_MAX;
+        if !is_member && is_long && capacity > STRANGER_FRAME_LEN_MAX {
+            return false;
+        }
+        let held = framed.held.as_ref().map_or(0, |held| held.bytes());
+        let more = (capacity.saturating_sub(READ_LEN_MAX) as u64).saturating_sub(held);
+        if more == 0 {
+            return true;
+        }
+        let budget = if is_member { &self.all } else { &self.strangers };
+        let grown = match &mut framed.held {
+            Some(held) => held.try_grow(more),
+            None => budget.try_reserve(more).map(|held| framed.held = Some(held)),
+        };
+        match grown {
+            Ok(()) => true,
+            Err(Exceeded { .. }) => is_member && self.favour(link, more, framed),
+        }
+    }
+
+    /// Reads on from one connection without room.
+    fn favour(&mut self, link: u64, more: u64, framed: &mut Framed) -> bool {
+        if *self.favoured.get_or_insert(link) != link {
+            return false;
+        }
+        let held = framed.held.take().map_or(0, |held| held.bytes());
+        framed.held = Some(self.all.reserve_forced(held + more));
+        true
+    }
+
+    /// A connection's frame is there: another one is read from in any case.
+    pub(super) fn note_finished(&mut self, link: u64) {
+        if self.favoured == Some(link) {
+            self.favoured = None;
+        }
+    }
+}
+
+fn patience(framed: &Framed) -> Duration {
+    FRAME_TIME_MAX + Duration::from_secs((framed.unfinished_len() / FRAME_BYTES_PER_SECOND) as u64)
+}
+
+impl Links {
+    /// Ends connections whose frames take too long, now and then.
+    pub(super) fn end_slow_frames(&mut self, now: Time, sink: Sink<'_>) {
+        if self.unfinished.next_look.is_none_or(|at| at > now) {
+            return;
+        }
+        let (mut slow, mut is_any, mut is_favoured_there) = (Vec::new(), false, false);
+        for (index, slot) in self.slots.iter() {
+            let State::Open(connection) = &slot.state else { continue };
+            let Some(since) = connection.framed.unfinished_since else { continue };
+            let takes = now.since(since);
+            if takes > patience(&connection.framed) {
+                slow.push((index, takes));
+            } else {
+                is_any = true;
+                is_favoured_there |= self.unfinished.favoured == Some(slot.link);
+            }
+        }
+        self.unfinished.next_look = is_any.then_some(now + LOOK_EVERY);
+        if !is_favoured_there {
+            self.unfinished.favoured = None;
+        }
+        for (index, takes) in slow {
+            let Some(State::Open(connection)) = self.slots.take(index) else { continue };
+            self.complaints.count(now, "slow_frame", || {
+                let (peer, length) = (connection.peer, connection.framed.unfinished_len());
+                let come = connection.framed.input.len();
+                format!("{peer}: of a frame of {length} bytes {come} have come in {} s", takes.as_secs())
+            });
+            self.lose(index, connection, sink);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use bytes::BytesMut;
+    use consort_group::Version;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::config::TransportConfig;
+    use crate::signals::{Owner, Signals};
+    use crate::tcp::edge::link_settings;
+    use crate::tcp::links::LinkEvent;
+    use crate::tcp::setup;
+
+    const MIB: usize = 1024 * 1024;
+
+    /// A table, and peers that have connected to it, each of which has sent so many bytes of a frame of that length.
+    struct Table {
+        links: Links,
+        peers: Vec<PhysAddr>,
+        clients: Vec<TcpStream>,
+        outputs: Vec<BytesMut>,
+        frames: usize,
+    }
+
+    impl Table {
+        async fn with(count: u16, limit: u64, are_members: bool) -> Self {
+            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let peers: Vec<PhysAddr> =
+                (0..count).map(|nth| PhysAddr { port: 10_000 + nth, ..PhysAddr::from(at) }).collect();
+            let settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
+            let own = PhysAddr { port: 1, ..PhysAddr::from(at) };
+            let mut links = Links::new(Owner::Edge, Arc::new(Signals::default()), settings, own, 0);
+            links.unfinished = Unfinished::within(limit);
+            links.set_members(Some(if are_members { &peers } else { &[] }));
+            links.listen(listener);
+            let mut clients = Vec::new();
+            for peer in &peers {
+                let mut client = TcpStream::connect(at).await.unwrap();
+                client.write_all(&setup::encode(Version::V5_5_7, *peer)).await.unwrap();
+                clients.push(client);
+            }
+            let outputs = vec![BytesMut::new(); peers.len()];
+            Self { links, peers, clients, outputs, frames: 0 }
+        }
+
+        /// Polls all connections, as after their wakers, and their deadlines.
+        fn serve(&mut self, now: Time) {
+            let mut events = Vec::new();
+            for index in 0..=self.peers.len() as u32 {
+                self.links.service(now, index, &mut |event| events.push(event));
+            }
+            self.links.handle_timeout(now, &mut |event| events.push(event));
+            self.frames += events.iter().filter(|event| matches!(event, LinkEvent::Frame { .. })).count();
+        }
+
+        fn input_bytes(&self) -> usize {
+            let of = |slot: &super::super::Slot| match &slot.state {
+                State::Open(connection) => connection.framed.input.capacity(),
+                _ => 0,
+            };
+            self.links.slots.iter().map(|(_, slot)| of(slot)).sum()
+        }
+
+        /// Each peer has so many bytes of a frame of that length to write.
+        fn queue(&mut self, length: usize, bytes: usize) {
+            for output in &mut self.outputs {
+                output.extend_from_slice(&(length as i32).to_be_bytes());
+                output.resize(output.len() + bytes, 7);
+            }
+        }
+
+        /// Peers write what is read of them.
+        async fn step(&mut self, now: Time) {
+            for (client, output) in self.clients.iter().zip(&mut self.outputs) {
+                if let Ok(count) = client.try_write(output) {
+                    let _ = output.split_to(count);
+                }
+            }
+            tokio::task::yield_now().await;
+            self.serve(now);
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_of_members_hold_no_more_than_the_limit_and_one_frame_and_all_arrive() {
+        const PEERS: u16 = 8;
+        const LIMIT: usize = 8 * MIB;
+        const LENGTH: usize = 4 * MIB;
+        let mut table = Table::with(PEERS, LIMIT as u64, true).await;
+        table.queue(LENGTH, LENGTH);
+        let (mut now, mut most) = (Time::ZERO, 0);
+        while table.frames < PEERS.into() {
+            // Those that had to wait are tried again.
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+            most = most.max(table.input_bytes());
+        }
+        let peak = table.links.unfinished.all.usage().peak as usize;
+        assert!(peak <= LIMIT + LENGTH + MIB, "{peak} bytes reserved");
+        assert!(most <= LIMIT + LENGTH + MIB + usize::from(PEERS) * 2 * READ_LEN_MAX, "{most} bytes held");
+        assert_eq!(table.links.unfinished.all.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn long_frame_of_a_peer_that_is_no_member_is_read_once_it_is_one() {
+        let mut table = Table::with(1, UNFINISHED_BYTES_MAX, false).await;
+        table.queue(4 * MIB, 4 * MIB);
+        let mut now = Time::ZERO;
+        for _ in 0..400 {
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+        }
+        assert_eq!(table.frames, 0);
+        assert!(
+            table.input_bytes() <= STRANGER_FRAME_LEN_MAX + READ_LEN_MAX,
+            "{} bytes",
+            table.input_bytes()
+        );
+        let peers = table.peers.clone();
+        table.links.set_members(Some(&peers));
+        while table.frames == 0 {
+            now = now + ROOM_PAUSE;
+            table.step(now).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn frame_that_takes_too_long_ends_its_connection() {
+        let mut table = Table::with(1, UNFINISHED_BYTES_MAX, true).await;
+        table.queue(MIB, 100);
+        while table.links.unfinished.next_look.is_none() {
+            table.step(Time::ZERO).await;
+        }
+        assert_eq!(table.links.peers().count(), 1);
+        let in_time = Time::ZERO + FRAME_TIME_MAX;
+        table.serve(in_time);
+        assert_eq!(table.links.peers().count(), 1, "a frame of 1 MiB has 16 s more");
+        table.serve(in_time + Duration::from_secs(17) + LOOK_EVERY);
+        assert_eq!(table.links.peers().count(), 0);
+        assert_eq!(table.links.complaints.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
+    }
+}
