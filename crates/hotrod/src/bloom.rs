@@ -8,8 +8,8 @@ use crate::hash::hash_with_seed;
 /// One per hash function.
 const SEEDS: [u64; 3] = [239, 1847, 2719];
 
-/// The most bits that a filter has: those of a near cache with 16 million entries.
-pub const BLOOM_BITS_MAX: u32 = 64 * 1024 * 1024;
+/// The most bits that a filter has: those of a near cache with 4 million entries, in 2 MiB.
+pub const BLOOM_BITS_MAX: u32 = 16 * 1024 * 1024;
 
 /// A filter. It may say of a key that it is there when it is not, and never the other way round.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -85,6 +85,8 @@ pub(crate) struct Skimmer {
     levels: SmallVec<[Level; DEPTH]>,
     /// Where the next field begins, or the message has ended: beyond the bytes that are there if they are to be skipped.
     at: usize,
+    /// Bytes of the message that were there and are not kept.
+    dropped: usize,
     asked: Asked,
     /// Values per entry of an iteration.
     projections: u32,
@@ -94,19 +96,27 @@ impl Skimmer {
     /// Begins there, with one list of fields after the other.
     pub(crate) fn new(at: usize, asked: Asked, parts: [Fields; 2]) -> Self {
         let [first, second] = parts.map(|fields| Level { fields, next: 0, times: 1 });
-        Self { levels: smallvec![second, first], at, asked, projections: 1 }
+        Self { levels: smallvec![second, first], at, dropped: 0, asked, projections: 1 }
     }
 
     /// How long the message is at least.
     pub(crate) const fn wanted(&self) -> usize {
-        self.at
+        self.dropped + self.at
+    }
+
+    /// The first bytes of the message are not there any more, as far as they were looked at. Says how many of so many.
+    pub(crate) fn drop_seen(&mut self, bytes: usize) -> usize {
+        let seen = self.at.min(bytes);
+        self.at -= seen;
+        self.dropped += seen;
+        seen
     }
 
     /// The message's length, as soon as it is there as a whole.
     pub(crate) fn skim(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
-            if self.at > limits.message {
-                let (length, limit) = (self.at as u64, limits.message as u64);
+            if self.wanted() > limits.message {
+                let (length, limit) = (self.wanted() as u64, limits.message as u64);
                 return error(self.at, Reason::TooLong { what: "message", length, limit });
             }
             if self.at > bytes.len() {

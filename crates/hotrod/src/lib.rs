@@ -43,7 +43,7 @@ pub use media_type::{MediaType, Params};
 pub use metadata::{Metadata, Previous, Timed};
 pub use opcode::Opcode;
 pub use output::Output;
-pub use request::{Request, RequestBody, RequestDecoder};
+pub use request::{Request, RequestBody, RequestDecoder, RequestHead};
 pub use response::{Incoming, RESPONSE_MAGIC, Response, ResponseBody, ResponseDecoder};
 pub use status::Status;
 pub use text::Text;

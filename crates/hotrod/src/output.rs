@@ -10,6 +10,10 @@ use crate::text::Text;
 /// Values from this size on are not copied: below it a copy costs less than a piece of a gathered write.
 const SHARED_FROM: usize = 4 * 1024;
 
+/// Bytes that are copied one after the other into the same memory, about: with all of them in one, a large response would need
+/// twice its size while it grows.
+const PIECE_BYTES: usize = 256 * 1024;
+
 /// Bytes to be written, as a [`Buf`] in pieces.
 #[derive(Default, Debug)]
 pub struct Output {
@@ -45,14 +49,28 @@ impl Output {
 
     pub(crate) fn bytes(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_FROM {
+            if self.open.len() >= PIECE_BYTES {
+                self.close();
+            }
             self.open.extend_from_slice(bytes);
             return;
         }
+        self.close();
+        self.push(bytes.clone());
+    }
+
+    /// Begins another piece.
+    fn close(&mut self) {
         if !self.open.is_empty() {
             let before = self.open.split().freeze();
             self.push(before);
         }
-        self.push(bytes.clone());
+    }
+
+    /// The pieces, without copies.
+    pub(crate) fn into_pieces(mut self) -> VecDeque<Bytes> {
+        self.close();
+        self.pieces
     }
 
     fn push(&mut self, piece: Bytes) {

@@ -1,6 +1,6 @@
 //! Requests: written by clients, read by servers.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::{DecodeError, RequestError, Result};
 use crate::expiration::Expiration;
@@ -13,6 +13,7 @@ use crate::ops::{
 };
 use crate::output::Output;
 use crate::reader::Reader;
+use crate::text::Text;
 use crate::version::ProtocolVersion;
 
 /// A request.
@@ -103,6 +104,15 @@ impl RequestBody {
             Self::Stream(request) => request.key(),
             Self::Multimap(request) => request.key(),
             _ => None,
+        }
+    }
+
+    /// How many keys and values it has, if it may have many.
+    pub const fn items(&self) -> usize {
+        match self {
+            Self::Bulk(request) => request.items(),
+            Self::Transaction(transaction::Request::Prepare(prepare, _)) => prepare.modifications.len(),
+            _ => 0,
         }
     }
 
@@ -199,6 +209,29 @@ struct Begun {
     skimmer: Skimmer,
     /// Whether its header is the one that is remembered.
     is_remembered: bool,
+    /// Whether its beginning was asked for and was there.
+    is_head_read: bool,
+    /// Whether it is not wanted.
+    is_skipped: bool,
+}
+
+/// The beginning of a request that has not arrived as a whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RequestHead {
+    /// What every request begins with.
+    pub header: RequestHeader,
+    /// The operation.
+    pub opcode: Opcode,
+    /// The name of the task if it is EXEC.
+    pub task: Option<Text>,
+}
+
+impl RequestHead {
+    /// What decides how its response looks.
+    pub const fn asked(&self) -> Asked {
+        let RequestHeader { version, intelligence, .. } = self.header;
+        Asked { version, opcode: self.opcode, intelligence }
+    }
 }
 
 /// Reads requests from a stream, however it is cut.
@@ -207,12 +240,14 @@ pub struct RequestDecoder {
     limits: Limits,
     begun: Option<Begun>,
     remembered: Option<Remembered>,
+    /// Bytes of the request that was decoded last.
+    decoded: usize,
 }
 
 impl RequestDecoder {
     /// With these limits.
     pub const fn new(limits: Limits) -> Self {
-        Self { limits, begun: None, remembered: None }
+        Self { limits, begun: None, remembered: None, decoded: 0 }
     }
 
     /// Other limits from the next field on.
@@ -225,6 +260,59 @@ impl RequestDecoder {
         self.begun.as_ref().map_or(1, |begun| begun.skimmer.wanted())
     }
 
+    /// How many bytes the request had that was decoded last.
+    pub const fn decoded(&self) -> usize {
+        self.decoded
+    }
+
+    /// The beginning of the request that has not arrived as a whole, once for each such request, when it is there: a server
+    /// need not keep the rest of a request that it refuses. The buffer is the same as for [`RequestDecoder::decode`], after
+    /// that has found no whole request.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub fn head(&mut self, buffer: &[u8]) -> std::result::Result<Option<RequestHead>, RequestError> {
+        let Some(begun) = self.begun.as_mut().filter(|begun| !begun.is_head_read && !begun.is_skipped) else {
+            return Ok(None);
+        };
+        let start = begun.start;
+        let read = || {
+            let RequestStart { version, opcode, end, .. } = start;
+            let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+            let name = task::head_layout(opcode);
+            let found = Skimmer::new(end, asked, [header::LAYOUT, name]).skim(buffer, &self.limits)?;
+            let Some(length) = found else { return Ok(None) };
+            let mut from = Reader::new(Bytes::copy_from_slice(&buffer[..length]), end);
+            let header = RequestHeader::read(&mut from, &start)?;
+            let task = if name.is_empty() { None } else { Some(from.text()?) };
+            Ok(Some(RequestHead { header, opcode, task }))
+        };
+        let head =
+            read().map_err(|error| RequestError { id: start.id, version: Some(start.version), error })?;
+        begun.is_head_read = head.is_some();
+        Ok(head)
+    }
+
+    /// The id of the request that has not arrived as a whole, and what an error that answers it looks like.
+    pub fn begun(&self) -> Option<(u64, Asked)> {
+        let RequestStart { id, version, opcode, .. } = self.begun.as_ref()?.start;
+        Some((id, Asked { version, opcode, intelligence: Intelligence::Basic }))
+    }
+
+    /// Drops the request that has not arrived as a whole: what has come of it, and what is still to come.
+    pub fn skip(&mut self, buffer: &mut BytesMut) {
+        if let Some(begun) = &mut self.begun {
+            begun.is_skipped = true;
+            buffer.advance(begun.skimmer.drop_seen(buffer.len()));
+        }
+    }
+
+    /// Whether a request has not arrived as a whole that is dropped.
+    pub fn is_skipping(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.is_skipped)
+    }
+
     /// Takes the next request out of the buffer, if it is there as a whole. Keys and values are parts of the buffer's
     /// memory. The buffer may only grow between two calls.
     ///
@@ -232,19 +320,37 @@ impl RequestDecoder {
     ///
     /// If the bytes are none. Nothing that follows can be read.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
-        let length = match self.skim(buffer) {
-            Ok(Some(length)) => length,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
-                let version = self.begun.as_ref().map(|begun| begun.start.version);
-                return Err(RequestError { id, version, error });
+        let (length, begun) = loop {
+            let skimmed = self.skim(buffer).map_err(|error| self.unreadable(buffer, error))?;
+            let is_skipping = self.is_skipping();
+            match (skimmed, self.begun.take()) {
+                (Some(length), Some(_)) if is_skipping => buffer.advance(length),
+                (Some(length), Some(begun)) => break (length, begun),
+                (_, begun) => {
+                    self.begun = begun;
+                    if is_skipping {
+                        self.skip(buffer);
+                    }
+                    return Ok(None);
+                }
             }
         };
-        let Some(Begun { start, is_remembered, .. }) = self.begun.take() else { return Ok(None) };
+        let Begun { start, is_remembered, .. } = begun;
+        self.decoded = length;
         let request = self.read(&start, is_remembered, buffer.split_to(length).freeze());
         let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
         request.map(Some).map_err(told)
+    }
+
+    /// An error with as much as is known of the request that it is about.
+    fn unreadable(&self, buffer: &[u8], error: DecodeError) -> RequestError {
+        match &self.begun {
+            Some(Begun { start, .. }) => RequestError { id: start.id, version: Some(start.version), error },
+            None => {
+                let id = magic_and_id(buffer, REQUEST_MAGIC).ok().flatten().map_or(0, |(id, _)| id);
+                RequestError { id, version: None, error }
+            }
+        }
     }
 
     /// The length of the next request, which has begun then, if it is there as a whole.
@@ -263,7 +369,14 @@ impl RequestDecoder {
                     }
                     None => Skimmer::new(end, asked, [header::LAYOUT, layout(opcode)]),
                 };
-                self.begun.insert(Begun { start, skimmer, is_remembered: remembered.is_some() })
+                let is_remembered = remembered.is_some();
+                self.begun.insert(Begun {
+                    start,
+                    skimmer,
+                    is_remembered,
+                    is_head_read: false,
+                    is_skipped: false,
+                })
             }
         };
         begun.skimmer.skim(bytes, &self.limits)

@@ -64,6 +64,11 @@ impl Budget {
         }))
     }
 
+    /// Whether both are handles to the same limit.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The budget's name.
     pub fn name(&self) -> &'static str {
         self.0.name
@@ -309,6 +314,21 @@ mod tests {
         assert_eq!(held.bytes(), 10);
         drop(held);
         assert!(budget.try_reserve(5).is_ok());
+    }
+
+    #[test]
+    fn forced_bytes_count_beyond_the_limit_and_reservations_of_one_budget_join() {
+        let (budget, other) = (Budget::new("b", 10), Budget::new("o", 10));
+        let mut held = budget.try_reserve(8).unwrap();
+        held.grow_forced(5);
+        assert_eq!((held.bytes(), budget.used()), (13, 13));
+        assert!(budget.try_reserve(1).is_err());
+        held.shrink(10);
+        assert!(held.join(budget.try_reserve(2).unwrap()).is_none());
+        assert!(held.join(other.try_reserve(2).unwrap()).is_some_and(|other| other.bytes() == 2));
+        assert_eq!((held.bytes(), budget.used(), other.used()), (5, 5, 0));
+        drop(held);
+        assert_eq!(budget.used(), 0);
     }
 
     proptest! {

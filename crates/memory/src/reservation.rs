@@ -41,6 +41,20 @@ impl Reservation {
         Ok(())
     }
 
+    /// Counts `more` bytes in addition without looking at limits: for what has already been taken.
+    pub fn grow_forced(&mut self, more: u64) {
+        self.join(self.budget.clone().reserve_forced(more));
+    }
+
+    /// Takes the bytes of another reservation of the same budget; one of another budget is returned.
+    pub fn join(&mut self, mut other: Self) -> Option<Self> {
+        if !self.budget.is(&other.budget) {
+            return Some(other);
+        }
+        self.bytes += std::mem::take(&mut other.bytes);
+        None
+    }
+
     /// Returns `less` bytes, at most all.
     pub fn shrink(&mut self, less: u64) {
         let less = less.min(self.bytes);

@@ -6,10 +6,13 @@ use consort_hotrod::{ResponseBody, Status, Text};
 use crate::admin_error::AdminError;
 use crate::answer::{Answer, Refusal};
 use crate::arrival::everywhere;
+use crate::bounds::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_HERE_MAX};
 use crate::caches::{Caches, IfThere};
-use crate::definition::{self, DefinitionError};
+use crate::definition::{self, Definition, DefinitionError};
+use crate::memory::reserve;
 use crate::register::Keeping;
 use crate::schemas;
+use crate::session::Session;
 
 /// Goes on with what is left of caches: of the one that is named, or of all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
@@ -33,10 +36,10 @@ impl Params {
 }
 
 /// Runs a task.
-pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
-    let params = Params(params);
+pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
+    let (caches, params) = (&*session.caches, Params(params));
     let result = match task {
-        "@@cache@names" => caches.names().await.map(|names| serde_json::json!(names).to_string()),
+        "@@cache@names" => return listed(session, Caches::names_among).await.unwrap_or_else(Answer::from),
         "@@cache@create" => create(caches, &params, IfThere::Refused).await,
         "@@cache@getorcreate" => create(caches, &params, IfThere::Taken).await,
         "@@cache@remove" => {
@@ -45,7 +48,9 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
         }
         "@@cache@updateConfigurationAttribute" => change(caches, &params).await,
         "@@cache@assignAlias" => assign(caches, &params).await,
-        "@@cache@templates" => caches.templates().await.map(|names| serde_json::json!(names).to_string()),
+        "@@cache@templates" => {
+            return listed(session, Caches::templates_among).await.unwrap_or_else(Answer::from);
+        }
         "@@template@create" => create_template(caches, &params).await,
         "@@template@remove" => match params.needed("name") {
             Ok(name) => caches.remove_template(&name).await.map(|()| String::new()),
@@ -74,6 +79,14 @@ pub(crate) async fn answer(caches: &Caches, task: &str, params: Vec<(Text, Bytes
         Ok(text) => Answer::success(ResponseBody::Result(text.into())),
         Err(error) => Answer::error(Status::ServerError, error.to_string()),
     }
+}
+
+/// The names that are among those of all definitions, in JSON.
+async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result<Answer, Refusal> {
+    let mut gathering = session.responses.begin().await?;
+    let names = session.caches.definitions.names_within(&mut gathering).await?;
+    let names = serde_json::json!(among(&names)).to_string();
+    Ok(Answer::success(ResponseBody::Result(names.into())).holding(gathering.finish()))
 }
 
 async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, Refusal> {
@@ -108,7 +121,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
         }
     }
     let definition = match (params.get("configuration"), params.get("template")) {
-        (Some(text), _) => definition::from_text(&name, &text)?,
+        (Some(text), _) => read(caches, &name, text).await?,
         (None, None) => definition::from_template(&name, None)?,
         (None, Some(template)) => match caches.template(&name, &template).await? {
             Some(definition) => definition,
@@ -119,6 +132,20 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfThere) -> Resu
         everywhere(caches, &[name]).await;
     }
     Ok(String::new())
+}
+
+/// Reads a definition. A long one takes time and memory: others wait until there is room.
+async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
+    if text.len() <= DEFINITION_HERE_MAX {
+        return Ok(definition::from_text(name, &text)?);
+    }
+    let memory = &caches.memory;
+    let bytes = text.len().min(DEFINITION_BYTES_MAX).saturating_mul(DEFINITION_COST) as u64;
+    let _bytes =
+        reserve(&memory.definitions, bytes.min(memory.definitions.limit()), memory.reserve_time).await?;
+    let name = name.to_owned();
+    let read = tokio::task::spawn_blocking(move || definition::from_text(&name, &text)).await;
+    Ok(read.map_err(|error| AdminError::Failed(error.to_string()))??)
 }
 
 fn no_flag(flag: &str) -> AdminError {
@@ -145,6 +172,6 @@ async fn create_template(caches: &Caches, params: &Params) -> Result<String, Adm
             flag => return Err(no_flag(flag)),
         }
     }
-    let definition = definition::from_text(&name, &text)?;
+    let definition = read(caches, &name, text).await?;
     caches.add_template(&name, &definition, keeping).await.map(|()| String::new())
 }

@@ -2,7 +2,7 @@
 
 use consort_cache::{CacheError, NotHandedOver, OpenError};
 
-use crate::bounds::CACHES_MAX;
+use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::data::DataError;
 use crate::definition::DefinitionError;
 
@@ -15,6 +15,13 @@ pub(crate) enum AdminError {
     /// Names that are ours.
     #[error("cache name '{0}' is reserved")]
     Reserved(String),
+    #[error(transparent)]
+    Exceeded(#[from] consort_memory::Exceeded),
+    /// A thread of the server's own.
+    #[error("the definition was not read: {0}")]
+    Failed(String),
+    #[error("the name has {0} bytes, and {CACHE_NAME_MAX} are the limit")]
+    LongName(usize),
     #[error("there are {CACHES_MAX} caches, aliases and templates already")]
     TooMany,
     /// As Infinispan says it, of an alias that is a cache.

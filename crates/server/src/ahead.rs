@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
-use consort_hotrod::{CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, Text};
+use consort_hotrod::{
+    Asked, CacheTopology, Limits, Request, RequestBody, RequestDecoder, RequestError, RequestHead, Text,
+};
 
 use crate::caches::Caches;
 use crate::served::Served;
@@ -14,7 +16,8 @@ use crate::served::Served;
 /// A connection's requests in the order in which they came, at most [`AHEAD_MAX`] of which are decoded and not begun.
 pub(crate) struct Ahead {
     decoder: RequestDecoder,
-    decoded: VecDeque<Request>,
+    /// With the bytes of each.
+    decoded: VecDeque<(Request, usize)>,
     /// What follows them cannot be read.
     wrong: Option<RequestError>,
     /// The cache that the first of them is about, until all of them have been taken: a cache that nobody has any more is not
@@ -50,7 +53,36 @@ impl Ahead {
         self.decoder.decode(input)
     }
 
-    /// The next request, if it is there as a whole.
+    /// How many bytes the request has at least that is not there as a whole yet.
+    pub(crate) fn wanted(&self) -> usize {
+        self.decoder.wanted()
+    }
+
+    /// The id of the request that is not there as a whole yet, and what its response looks like, as soon as that is known.
+    pub(crate) fn begun(&self) -> Option<(u64, Asked)> {
+        self.decoder.begun()
+    }
+
+    /// Whether a request is being dropped as it comes.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.decoder.is_skipping()
+    }
+
+    /// Drops the request that is not there as a whole yet, as far as it has come and as it comes.
+    pub(crate) fn skip(&mut self, input: &mut BytesMut) {
+        self.decoder.skip(input);
+    }
+
+    /// The beginning of the request that is not there as a whole yet, once.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are none. Nothing that follows can be read.
+    pub(crate) fn head(&mut self, input: &[u8]) -> Result<Option<RequestHead>, RequestError> {
+        self.decoder.head(input)
+    }
+
+    /// The next request and how many bytes it has, if it is there as a whole.
     ///
     /// # Errors
     ///
@@ -59,7 +91,7 @@ impl Ahead {
         &mut self,
         input: &mut BytesMut,
         caches: &Caches,
-    ) -> Result<Option<Request>, RequestError> {
+    ) -> Result<Option<(Request, usize)>, RequestError> {
         if let Some(request) = self.decoded.pop_front() {
             return Ok(Some(request));
         }
@@ -71,9 +103,10 @@ impl Ahead {
             self.decoded = VecDeque::new();
             return Ok(None);
         };
+        let bytes = self.decoder.decoded();
         while self.decoded.len() + 1 < AHEAD_MAX && !input.is_empty() {
             match self.decoder.decode(input) {
-                Ok(Some(request)) => self.decoded.push_back(request),
+                Ok(Some(request)) => self.decoded.push_back((request, self.decoder.decoded())),
                 Ok(None) => break,
                 Err(error) => {
                     self.wrong = Some(error);
@@ -89,12 +122,12 @@ impl Ahead {
         if !self.decoded.is_empty() {
             self.look_ahead(&first);
         }
-        Ok(Some(first))
+        Ok(Some((first, bytes)))
     }
 
     fn look_ahead(&self, first: &Request) {
         let Some(Recent { name, served, .. }) = &self.recent else { return };
-        let requests = std::iter::once(first).chain(&self.decoded);
+        let requests = std::iter::once(first).chain(self.decoded.iter().map(|(request, _)| request));
         served.cache.look_ahead(requests.filter_map(|request| match &request.body {
             RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
             _ => None,

@@ -3,6 +3,7 @@
 use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
 
+use crate::gathering::Held;
 use crate::media::ConversionError;
 use crate::of_key::of_key;
 
@@ -10,11 +11,18 @@ use crate::of_key::of_key;
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
+    /// The bytes that are reserved for it.
+    pub(crate) held: Option<Box<Held>>,
 }
 
 impl Answer {
     pub(crate) const fn new(status: Status, body: ResponseBody) -> Self {
-        Self { status, body }
+        Self { status, body, held: None }
+    }
+
+    /// With the bytes that are reserved for it.
+    pub(crate) fn holding(self, held: Box<Held>) -> Self {
+        Self { held: Some(held), ..self }
     }
 
     pub(crate) const fn of(status: Status) -> Self {
@@ -42,6 +50,7 @@ impl Answer {
 }
 
 /// Why something is not done.
+#[derive(Debug)]
 pub(crate) struct Refusal {
     status: Status,
     text: String,
@@ -51,6 +60,11 @@ impl Refusal {
     /// It cannot be had here.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
+    }
+
+    /// What is wrong.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// It is so with this key of the request.

@@ -10,8 +10,9 @@ use consort_hotrod::{
 };
 
 use crate::ahead::Recent;
-use crate::answer::Answer;
+use crate::answer::{Answer, Refusal};
 use crate::caches::Caches;
+use crate::gathering::Held;
 use crate::query::{Rows, Watch};
 use crate::served::Served;
 use crate::session::Session;
@@ -104,17 +105,17 @@ pub(crate) fn answer_here(
     Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
-/// The answer to a request.
-pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response) {
+/// The answer to a request, with the bytes that are reserved for it.
+pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response, Option<Box<Held>>) {
     let asked = request.asked();
     let Request { header, body } = request;
     let caches = &session.caches;
     if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body) {
-        return (asked, Response::new(header.id, refusal.status, refusal.body));
+        return (asked, Response::new(header.id, refusal.status, refusal.body), None);
     }
     let served = match served(caches, &header, &body).await {
         Ok(served) => served,
-        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body)),
+        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body), None),
     };
     // A near cache knows the key as its client does.
     let is_told = match &body {
@@ -147,23 +148,23 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         Ok(converted) => converted,
         Err(error) => {
             let answer = Answer::from(error);
-            return (asked, Response::new(header.id, answer.status, answer.body));
+            return (asked, Response::new(header.id, answer.status, answer.body), None);
         }
     };
     if let Some(served) = &served
         && served.schemas.is_some()
-        && let Some(refusal) = schemas::refusal(&body)
+        && let Some(refusal) = refusal_of_schema(served, &body).await
     {
         let answer = Answer::from(refusal);
-        return (asked, Response::new(header.id, answer.status, answer.body));
+        return (asked, Response::new(header.id, answer.status, answer.body), None);
     }
     let answer = match (body, &served) {
         (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {
-            admin::answer(caches, name.as_str(), params).await
+            Box::pin(admin::answer(&session, name.as_str(), params)).await
         }
         (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
-            let answered = query::answer(caches, served, &session.access, query, &header);
+            let answered = query::answer(&session, served, query, &header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
@@ -190,7 +191,8 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         }
         (RequestBody::Bulk(request), Some(served)) => {
             // What few requests need does not make the state of all of them larger.
-            let answered = Box::pin(bulk::answer(served, request, header.version, header.flags));
+            let answered =
+                Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, &header));
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
@@ -201,13 +203,14 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             match rows {
                 Ok(rows) => {
                     let conversion = conversion.as_deref();
-                    session.iterations.answer(&served.cache, conversion, request, rows).await
+                    let responses = &session.responses;
+                    session.iterations.answer(responses, &served.cache, conversion, request, rows).await
                 }
                 Err(refusal) => refusal.into(),
             }
         }
         (RequestBody::Multimap(request), Some(served)) => {
-            Box::pin(multimap::answer(served, request)).await.unwrap_or_else(Answer::from)
+            Box::pin(multimap::answer(&session.responses, served, request)).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Stream(request), _) => {
             let served = served.as_ref();
@@ -215,7 +218,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Transaction(request), _) => {
-            let answered = transactions::answer(caches, served.as_ref(), request, &header);
+            let answered = transactions::answer(&session, served.as_ref(), request, &header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Counter(request), _) => {
@@ -225,7 +228,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
                     heard.add(&caches.counters, &name, &id, header.id).await
                 }
                 counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
-                request => heard.answer(&caches.counters, request).await,
+                request => heard.answer(&session.responses, &caches.counters, request).await,
             };
             answered.unwrap_or_else(Answer::from)
         }
@@ -240,7 +243,16 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         Some(conversion) => Box::pin(conversion.answer_apart(answer)).await.unwrap_or_else(Answer::from),
     };
     let topology = served.and_then(|served| caches.topology_for(&served, &header));
-    (asked, Response { topology, ..Response::new(header.id, answer.status, answer.body) })
+    let Answer { status, body, held } = answer;
+    (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
+}
+
+/// Why the schemas are not changed, if they are not.
+async fn refusal_of_schema(served: &Served, body: &RequestBody) -> Option<Refusal> {
+    if let Some(refusal) = schemas::refusal(body) {
+        return Some(refusal);
+    }
+    Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
 /// The cache that is meant, if one is needed.

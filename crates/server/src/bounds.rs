@@ -6,6 +6,33 @@ use std::time::Duration;
 /// process ([`crate::ServerBuilder::memory`]): some of the largest values on their way in and out.
 pub const CLIENTS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
+/// How long a request waits for room for its bytes or those of its response. Then it fails, and the error names the limit.
+pub const RESERVE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a request may take to arrive as a whole, or responses to be taken, besides the time for their bytes.
+pub const TRANSFER_TIME_MIN: Duration = Duration::from_secs(30);
+
+/// Bytes in a second at which a client sends and takes at least: 2 Mbit. Who is slower than that, as who has stopped, has its
+/// connection closed, because the bytes are kept for it.
+pub const TRANSFER_RATE_MIN: u32 = 256 * 1024;
+
+/// Responses of a connection that are put together at a time, or were and are not taken: those with many entries.
+pub const GATHERINGS_MAX: usize = 64;
+
+/// Bytes of the requests of one connection that have begun and are not answered, large ones apart. Beyond, nothing is read from
+/// it.
+pub const UNANSWERED_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of a request from which on it is a large one, whose bytes are reserved before they are read.
+pub const LARGE_REQUEST_BYTES: usize = READ_AT_ONCE;
+
+/// Bytes that the responses of one connection are expected to have that have begun, if others were as large. Beyond, nothing
+/// is begun for it.
+pub const EXPECTED_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes that a response is expected to have at first.
+pub const EXPECTED_FIRST: usize = 64 * 1024;
+
 /// Connections at a time. One more is closed at once: each has a task and some KiB of buffers, and takes a descriptor. More
 /// than the 10,000 idle ones with which the bench measures those that are not.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -84,8 +111,11 @@ pub const UNWRITTEN_MAX: usize = 1024 * 1024;
 /// Bytes that are read at a time, and so how many requests are begun before answers are written.
 pub const READ_AT_ONCE: usize = 64 * 1024;
 
-/// Bytes of one answer with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
-pub const BULK_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of one response with many entries: it is in memory as a whole. Larger caches are walked over, not asked for.
+pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Bytes of values that a request for many keys is expected to find at a time: it asks for so many keys at once.
+pub const GET_ALL_BYTES: usize = 4 * 1024 * 1024;
 
 /// Walks of one connection that have begun and not ended: an application has one connection per server, and each of its
 /// threads may walk. Each holds what owners have sent and the client has not taken, some hundred entries.
@@ -104,8 +134,9 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// owner once.
 pub const SEGMENTS_AT_ONCE: usize = 16;
 
-/// Listeners of one connection: an application has some per cache, and a near cache is one.
-pub const LISTENERS_MAX: usize = 64;
+/// Listeners of one connection: an application has some per cache, a near cache is one, and Consort's client has one connection
+/// to each server for all of them.
+pub const LISTENERS_MAX: usize = 1_024;
 
 /// Events that wait for a listener's connection in the grid: as many as come while a client stands still for a moment. With
 /// one more, or with 16 MiB of keys and of values that are told, the client is too slow, and its connection ends.
@@ -114,7 +145,7 @@ pub const EVENTS_MAX: usize = 4_096;
 /// Events that are on their way to a connection's output.
 pub const UNSENT_EVENTS_MAX: usize = 256;
 
-/// Bytes that converters have made of events on their way to a connection's output; one event may have more.
+/// Bytes of events on their way to a connection's output: keys, and what converters have made. One event may have more.
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// How long an event waits for room in a connection's output. After this time the client takes nothing, and its connection
@@ -125,8 +156,8 @@ pub const UNTAKEN_TIME_MAX: Duration = Duration::from_secs(30);
 /// takes. If servers are busier, clients get their answers before.
 pub const TOLD_FIRST_MAX: Duration = Duration::from_millis(100);
 
-/// Bits of all filters of a connection's near caches: those of near caches with 16 million entries, in 8 MiB.
-pub const BLOOM_BITS_MAX: u32 = 64 * 1024 * 1024;
+/// Bits of all filters of a connection's near caches: those of near caches with 4 million entries, in 2 MiB.
+pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
 
 /// Counters of all clients together: they are never undefined, as in Infinispan, and their names are told in one answer.
 pub const COUNTERS_MAX: usize = 10_000;
@@ -143,6 +174,19 @@ pub const LOOKED_AT_MAX: usize = 256;
 /// Caches that are made by administration, and aliases and templates. Each cache costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 
+/// Bytes of the name of a cache or a template that clients make, and of another name of a cache.
+pub const CACHE_NAME_MAX: usize = 1_024;
+
+/// Bytes of a cache's definition. Real ones have some KiB.
+pub const DEFINITION_BYTES_MAX: usize = 1024 * 1024;
+
+/// How many times as much memory as its text a definition takes at most while it is read.
+pub const DEFINITION_COST: usize = 64;
+
+/// Bytes of a definition that is read where it is asked for: some hundred microseconds. Longer ones are read beside the requests
+/// of others.
+pub const DEFINITION_HERE_MAX: usize = 16 * 1024;
+
 /// Other names of one cache.
 pub const ALIASES_MAX: usize = 64;
 
@@ -157,6 +201,13 @@ pub const SCHEMAS_MAX: usize = 1_000;
 
 /// Bytes of a schema. Real ones have some KiB.
 pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of all schemas together.
+pub const SCHEMAS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Punctuation marks in all schemas together: each field, message, value of an enumeration or option has one or two. What is
+/// compiled of them needs some KiB for each at most, so that this bounds the memory and the time of a compilation.
+pub const SCHEMAS_MARKS_MAX: usize = 50_000;
 
 /// How deep brackets may be nested in a schema: whoever reads it needs its stack for that.
 pub const SCHEMA_NESTING_MAX: usize = 64;
@@ -183,6 +234,16 @@ pub const ACCEPTED_AT_ONCE: usize = 16;
 
 /// How long a server that ends waits for what is under way.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// After this time without a byte the system asks whether the client of a connection is still there, then as often and with as
+/// many attempts as follow: a client that has gone without a word is noticed after two minutes.
+pub const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+
+/// How often it asks again.
+pub const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// After how many attempts without an answer the connection ends.
+pub const KEEPALIVE_ATTEMPTS: u32 = 6;
 
 /// How long a server that is out of descriptors waits before it tries to take a client again.
 pub const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);

@@ -1,26 +1,29 @@
 //! Operations on many keys and on whole caches (facts section 2.4).
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, KeyError, Write};
-use consort_hotrod::ops::bulk::{Request, Response};
-use consort_hotrod::{Flags, ProtocolVersion, ResponseBody, Status};
+use consort_cache::{Change, Condition, KeyError, RawCache, Write};
+use consort_hotrod::ops::bulk::{Listing, Request, Response};
+use consort_hotrod::{RequestHeader, ResponseBody, Status};
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::BULK_BYTES_MAX;
+use crate::bounds::GET_ALL_BYTES;
+use crate::gathering::Responses;
 use crate::map::{kept, lifetime};
+use crate::media::Conversion;
 use crate::served::Served;
 
 /// Does what is asked. Of many keys a refusal says which one it is about.
 pub(crate) async fn answer(
+    responses: &Responses,
     served: &Served,
+    conversion: Option<&Conversion>,
     request: Request,
-    version: ProtocolVersion,
-    flags: Flags,
+    header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
-    let Served { stats, .. } = served;
+    let (Served { stats, .. }, version, flags) = (served, header.version, header.flags);
     let silent = served.silent(flags);
     let cache = silent.as_ref().unwrap_or(&served.cache);
-    let response = match request {
+    let (response, gathering) = match request {
         Request::Clear if let Some(schemas) = &served.schemas => {
             schemas.clear(cache).await?;
             return Ok(Answer::of(Status::Success));
@@ -56,54 +59,90 @@ pub(crate) async fn answer(
             stats.stores.add(count);
             return Ok(Answer::of(Status::Success));
         }
-        Request::Size => Response::Size(cache.size().await?),
-        Request::GetAll(keys) => {
-            // Clients count what they are told, each key once.
-            let mut keys: Vec<(Bytes, usize)> = keys.into_iter().zip(0..).collect();
-            keys.sort_unstable();
-            keys.dedup_by(|next, first| next.0 == first.0);
-            let values = cache.get_all(keys.iter().map(|(key, _)| key)).await;
-            let values = values.map_err(|KeyError { nth, error }| {
-                let (key, place) = &keys[nth];
-                Refusal::from(error).of_key(*place, key)
-            })?;
-            let asked = keys.len();
-            let pairs = keys.into_iter().zip(values);
-            let found: Vec<_> = pairs.filter_map(|((key, _), value)| Some((key, value?))).collect();
-            stats.hits.add(found.len());
-            stats.misses.add(asked - found.len());
-            Response::Found(found)
+        Request::Size => {
+            let size = Response::Size(cache.size().await?);
+            return Ok(Answer::success(ResponseBody::Bulk(size)));
         }
+        Request::GetAll(keys) => return get_all(responses, served, cache, conversion, keys).await,
         Request::BulkGet(max) => {
             let max = if max == 0 { usize::MAX } else { max as usize };
-            let (mut walk, mut entries, mut bytes) = (cache.entries(), Vec::new(), 0);
-            while entries.len() < max
+            let (mut walk, mut listing) = (cache.entries(), Listing::default());
+            let (mut gathering, mut count) = (responses.begin().await?, 0);
+            while count < max
                 && let Some((key, value)) = walk.next().await.transpose()?
             {
-                bytes += key.len() + value.len();
-                if bytes > BULK_BYTES_MAX {
-                    return Ok(too_much());
-                }
-                entries.push((key, value));
+                let (key, value) = told(conversion, key, value).await?;
+                gathering.add(key.len() + value.len() + AROUND_ENTRY).await?;
+                listing.entry(&key, &value);
+                count += 1;
             }
-            Response::Entries(entries)
+            (listing.into_response(), gathering)
         }
         Request::BulkGetKeys(_) => {
-            let (mut walk, mut keys, mut bytes) = (cache.keys(), Vec::new(), 0);
+            let (mut walk, mut listing) = (cache.keys(), Listing::default());
+            let mut gathering = responses.begin().await?;
             while let Some(key) = walk.next().await.transpose()? {
-                bytes += key.len();
-                if bytes > BULK_BYTES_MAX {
-                    return Ok(too_much());
-                }
-                keys.push(key);
+                let key = match conversion {
+                    Some(conversion) => conversion.key_out(key)?,
+                    None => key,
+                };
+                gathering.add(key.len() + AROUND_ENTRY).await?;
+                listing.key(&key);
             }
-            Response::Keys(keys)
+            (listing.into_response(), gathering)
         }
     };
-    Ok(Answer::success(ResponseBody::Bulk(response)))
+    Ok(Answer::success(ResponseBody::Bulk(response)).holding(gathering.finish()))
 }
 
-fn too_much() -> Answer {
-    let text = format!("the answer has more than {BULK_BYTES_MAX} bytes: iterate instead");
-    Answer::error(Status::ServerError, text)
+/// Bytes of the lengths and marks of an entry in a response.
+const AROUND_ENTRY: usize = 8;
+
+/// Keys that are asked for at once at least, and at most.
+const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
+
+/// An entry as the client knows it.
+async fn told(conversion: Option<&Conversion>, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes), Refusal> {
+    match conversion {
+        Some(conversion) => Ok(conversion.entry_out(key, value).await?),
+        None => Ok((key, value)),
+    }
+}
+
+/// How many keys are asked for at once, so that their values are not all here before it is known how large they are.
+fn keys_at_once(cache: &RawCache) -> usize {
+    let each = cache.local_bytes() / cache.local_len().max(1);
+    let at_once = GET_ALL_BYTES / usize::try_from(each).unwrap_or(usize::MAX).max(1);
+    at_once.clamp(KEYS_AT_ONCE.0, KEYS_AT_ONCE.1)
+}
+
+/// Clients count what they are told, each key once.
+async fn get_all(
+    responses: &Responses,
+    served: &Served,
+    cache: &RawCache,
+    conversion: Option<&Conversion>,
+    keys: Vec<Bytes>,
+) -> Result<Answer, Refusal> {
+    let mut keys: Vec<(Bytes, usize)> = keys.into_iter().zip(0..).collect();
+    keys.sort_unstable();
+    keys.dedup_by(|next, first| next.0 == first.0);
+    let (mut gathering, mut listing, mut hits) = (responses.begin().await?, Listing::default(), 0);
+    for keys in keys.chunks(keys_at_once(cache)) {
+        let values = cache.get_all(keys.iter().map(|(key, _)| key)).await;
+        let values = values.map_err(|KeyError { nth, error }| {
+            let (key, place) = &keys[nth];
+            Refusal::from(error).of_key(*place, key)
+        })?;
+        for ((key, _), value) in keys.iter().zip(values) {
+            let Some(value) = value else { continue };
+            hits += 1;
+            let (key, value) = told(conversion, key.clone(), value).await?;
+            gathering.add(key.len() + value.len() + AROUND_ENTRY).await?;
+            listing.found(&key, &value);
+        }
+    }
+    served.stats.hits.add(hits);
+    served.stats.misses.add(keys.len() - hits);
+    Ok(Answer::success(ResponseBody::Bulk(listing.into_found())).holding(gathering.finish()))
 }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admin_error::AdminError;
 use crate::aliases::Aliases;
-use crate::bounds::{AVAILABLE_WITHIN, CACHES_MAX, LOOKED_AT_MAX};
+use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, CACHES_MAX, LOOKED_AT_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
@@ -155,7 +155,7 @@ impl Caches {
             aliases: Aliases::default(),
             schemas,
             servers,
-            unfinished: Unfinished::within(memory.streams.clone()),
+            unfinished: Unfinished::within(&memory),
             memory,
             listeners: Everywhere::default(),
             transactions: OnceCell::new(),
@@ -294,6 +294,9 @@ impl Caches {
         let name = &*definition.config.name;
         if is_ours(name) || name.is_empty() {
             return Err(AdminError::Reserved(name.to_owned()));
+        }
+        if name.len() > CACHE_NAME_MAX {
+            return Err(AdminError::LongName(name.len()));
         }
         if definition.store.is_some() && self.data.is_none() {
             return Err(AdminError::NoData);
@@ -472,11 +475,10 @@ impl Caches {
         Ok(made)
     }
 
-    /// The names of all caches.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, AdminError> {
-        let names = self.definitions.names().await?;
+    /// The names of all caches among those of all definitions.
+    pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
         let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-        Ok(names.filter(|name| !is_ours(name)).collect())
+        names.filter(|name| !is_ours(name)).collect()
     }
 
     /// What a client is to be told of a cache's owners, if it knows something else.

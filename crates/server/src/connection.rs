@@ -1,5 +1,6 @@
 //! A client's connection: one task that reads, begins what is asked, and writes what is answered.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -8,8 +9,9 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use consort_hotrod::{
-    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestError, Response,
+    Asked, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestError, Response, Status,
 };
+use consort_memory::{Exceeded, Reservation};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -17,10 +19,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::ahead::Ahead;
 use crate::answering::{answer, answer_here};
-use crate::bounds::{CREDENTIALS_BYTES_MAX, READ_AT_ONCE, STRANGER_BYTES_MAX, UNWRITTEN_MAX, WAITING_MAX};
+use crate::bounds::{
+    CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
+    STRANGER_BYTES_MAX, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
+};
 use crate::caches::Caches;
+use crate::gathering::Held;
 use crate::http::{self, Visitor};
 use crate::latency::{Batch, Class};
+use crate::receiving::{Counted, Receiving};
 use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
@@ -28,12 +35,27 @@ use crate::session::Session;
 use crate::strangers::Threshold;
 use crate::stream::{Incoming, Outgoing};
 use crate::telemetry::Tally;
+use crate::transfer::{Alarm, Transfer};
 use crate::unasked::Unasked;
 
-type Answering = Pin<Box<dyn Future<Output = (Asked, Response)> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = (Asked, Response, Option<Box<Held>>)> + Send>>;
 
-/// The answer to a request that had to wait, and when it has begun.
-type Answered = (Asked, Response, std::time::Instant);
+/// A request of which not even the operation has come.
+const UNKNOWN: Asked =
+    Asked { version: ProtocolVersion::NEWEST, opcode: Opcode::Ping, intelligence: Intelligence::Basic };
+
+/// Bytes of a key or value of a request with many, besides those of the request.
+const BYTES_OF_ITEM: usize = 64;
+
+/// The answer to a request that had to wait.
+struct Answered {
+    asked: Asked,
+    response: Response,
+    held: Option<Box<Held>>,
+    began: std::time::Instant,
+    /// Bytes of the request, if it was not a large one.
+    bytes: usize,
+}
 
 /// Somebody who has come, and what there is for it.
 pub(crate) struct Arrival {
@@ -94,7 +116,7 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
     }
     if let Some(first) = first {
         let mut batch = Batch::begin();
-        connection.begin(first, &mut batch).await;
+        connection.begin((first, 0), &mut batch).await;
         batch.end(tally.times());
     }
     if let Err(error) = connection.run(&mut ending).await {
@@ -148,8 +170,23 @@ struct Connection<'a> {
     requests: Ahead,
     input: BytesMut,
     output: Output,
+    /// Bytes that were written to the client in all.
+    sent: u64,
+    /// Bytes that are reserved for responses in the output, each with how many bytes are sent in all when it is written.
+    held: VecDeque<(u64, Box<Held>)>,
+    /// The other bytes in the output.
+    unwritten: Counted,
+    /// The time that the client has to take what is in the output.
+    taking: Option<Transfer>,
     /// Requests that wait for other members.
     waiting: JoinSet<Answered>,
+    /// Bytes of these, large ones apart.
+    waiting_bytes: usize,
+    unanswered: Counted,
+    /// Bytes that each of their responses is expected to have.
+    expected: usize,
+    receiving: Receiving,
+    alarm: Alarm,
     /// The client has said something that cannot be read, and is told so before the end.
     is_lost: bool,
 }
@@ -162,9 +199,19 @@ impl<'a> Connection<'a> {
         input: BytesMut,
         tally: &'a Tally,
     ) -> Self {
+        let memory = &session.caches.memory;
         let message = if admission.is_some() { CREDENTIALS_BYTES_MAX } else { STRANGER_BYTES_MAX };
         Self {
             tally,
+            sent: 0,
+            held: VecDeque::new(),
+            unwritten: Counted::new(memory.responses.clone()),
+            taking: None,
+            waiting_bytes: 0,
+            unanswered: Counted::new(memory.requests.clone()),
+            expected: EXPECTED_FIRST,
+            receiving: Receiving::new(memory),
+            alarm: Alarm::default(),
             session: Arc::new(session),
             unasked,
             from,
@@ -215,8 +262,9 @@ impl<'a> Connection<'a> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
-        self.encode(asked, &response);
+        self.encode(asked, &response, None);
         self.tally.sent(self.output.len());
+        self.sent += self.output.len() as u64;
         while self.to.has_to_write(&self.output) {
             self.to.write(&mut self.output).await?;
         }
@@ -227,9 +275,34 @@ impl<'a> Connection<'a> {
         Ok(self.admission.is_none())
     }
 
-    /// Whether more may be begun.
+    /// Whether more may be begun. Where the server has no room for what the connection has, it goes on with one request at a
+    /// time.
     fn has_room(&self) -> bool {
-        !self.is_lost && self.waiting.len() < WAITING_MAX && self.output.len() < UNWRITTEN_MAX
+        let (waiting, unwritten) = (self.waiting.len(), self.output.len());
+        !self.is_lost
+            && waiting < WAITING_MAX
+            && unwritten < UNWRITTEN_MAX
+            && self.waiting_bytes < UNANSWERED_MAX
+            && waiting * self.expected < EXPECTED_MAX
+            && (unwritten == 0 || !self.unwritten.is_beyond())
+            && (waiting == 0 || !self.unanswered.is_beyond())
+    }
+
+    /// Counts what the connection has. Returns until when its client has time for something.
+    fn count(&mut self, reads: bool) -> Option<Instant> {
+        let unwritten = self.output.len();
+        let held = self.held.iter().map(|(_, held)| held.bytes()).sum::<u64>();
+        self.unwritten.set((unwritten as u64).saturating_sub(held) as usize);
+        self.unanswered.set(self.waiting_bytes);
+        let transfer_time = self.session.caches.memory.transfer_time;
+        if unwritten < READ_AT_ONCE {
+            self.taking = None;
+        } else if self.taking.is_none() {
+            self.taking = Some(Transfer::begin(unwritten, transfer_time));
+        }
+        let sending = self.receiving.run(reads);
+        let taking = self.taking.as_mut().and_then(|taking| taking.run(true));
+        sending.into_iter().chain(taking).min()
     }
 
     async fn run(&mut self, ending: &mut watch::Receiver<bool>) -> io::Result<()> {
@@ -244,7 +317,8 @@ impl<'a> Connection<'a> {
             if is_done && (self.is_lost || is_ending) {
                 return self.to.shutdown().await;
             }
-            let reads = !is_ending && self.has_room();
+            let reads = !is_ending && self.has_room() && self.receiving.has_room();
+            let until = self.count(reads);
             let (received, unsent) = (self.input.len(), self.output.len());
             // Whatever there is always more of, requests or events, leaves the others their turn.
             tokio::select! {
@@ -267,7 +341,12 @@ impl<'a> Connection<'a> {
                 }
                 written = self.to.write(&mut self.output), if self.to.has_to_write(&self.output) => {
                     written?;
-                    self.tally.sent(unsent - self.output.len());
+                    let written = unsent - self.output.len();
+                    self.tally.sent(written);
+                    self.sent += written as u64;
+                    while self.held.front().is_some_and(|(sent, _)| *sent <= self.sent) {
+                        self.held.pop_front();
+                    }
                     if self.output.is_empty() {
                         self.output = Output::new();
                     }
@@ -277,6 +356,12 @@ impl<'a> Connection<'a> {
                     is_ending = !goes_on?;
                     self.tally.received(self.input.len() - received);
                 }
+                reserved = self.receiving.wait(), if !self.receiving.has_room() => {
+                    if let Err(exceeded) = reserved {
+                        self.refuse(&exceeded);
+                    }
+                }
+                () = self.alarm.at(until), if until.is_some() => self.look_at_time()?,
                 () = ended(ending), if !is_ending => is_ending = true,
             }
         }
@@ -284,61 +369,138 @@ impl<'a> Connection<'a> {
 
     /// Begins everything that has come as a whole, as far as there is room for its answers.
     async fn begin_all(&mut self) {
-        let mut batch = None;
-        while self.has_room() {
+        let (mut batch, mut has_begun_all) = (None, false);
+        while self.has_room() && !has_begun_all {
             match self.requests.next(&mut self.input, &self.session.caches) {
                 Ok(Some(request)) => self.begin(request, batch.get_or_insert_with(Batch::begin)).await,
-                Ok(None) => break,
+                Ok(None) => has_begun_all = true,
                 Err(error) => self.lose(error),
             }
         }
+        let is_new = batch.is_some();
         if let Some(batch) = batch {
             batch.end(self.tally.times());
+        }
+        if has_begun_all {
+            self.look_at_rest(is_new);
         }
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
     }
 
+    /// Looks at what has come of a request that is not there as a whole: whether it will be done, and whether there is room
+    /// for it. It may be another one than before.
+    fn look_at_rest(&mut self, is_new: bool) {
+        match self.requests.head(&self.input) {
+            Ok(Some(head)) => {
+                if let Some(refusal) = self.session.access.refusal_of_head(&head) {
+                    self.tally.request(head.opcode);
+                    let response = Response::new(head.header.id, refusal.status, refusal.body);
+                    self.encode(head.asked(), &response, None);
+                    self.requests.skip(&mut self.input);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => return self.lose(error),
+        }
+        let is_skipping = self.requests.is_skipping();
+        if self.input.is_empty() && !is_skipping {
+            return self.receiving.rest();
+        }
+        let length = self.requests.wanted().max(self.input.len());
+        let kept = if is_skipping { self.input.len() } else { length };
+        if let Err(exceeded) = self.receiving.receive(length, kept, is_new) {
+            self.refuse(&exceeded);
+        }
+    }
+
+    /// There is no room for the request that is not there as a whole. The rest of it is dropped as it comes.
+    fn refuse(&mut self, exceeded: &Exceeded) {
+        let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
+        self.tally.request(asked.opcode);
+        let text = format!("the server has no room for the request, and nothing was done. {exceeded}");
+        self.encode(asked, &Response::error(id, Status::ServerError, text), None);
+        self.requests.skip(&mut self.input);
+        self.receiving.drop_held();
+    }
+
+    /// Ends the connection if its client has taken too long for something.
+    fn look_at_time(&mut self) -> io::Result<()> {
+        if self.taking.is_some_and(|taking| taking.is_over()) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "its client does not take its responses"));
+        }
+        if self.receiving.is_over() {
+            let text = format!(
+                "a request of at least {} bytes has not arrived within {} s and the time for its bytes at {} bytes/s",
+                self.requests.wanted(),
+                self.session.caches.memory.transfer_time.as_secs_f32(),
+                TRANSFER_RATE_MIN
+            );
+            tracing::debug!("a connection ends: {text}");
+            let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
+            self.lose_with(asked, &Response::error(id, Status::TimedOut, text));
+        }
+        Ok(())
+    }
+
     fn lose(&mut self, error: RequestError) {
         let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
-        let intelligence = Intelligence::Basic;
-        let asked = Asked { version, opcode: Opcode::Ping, intelligence };
+        let asked = Asked { version, ..UNKNOWN };
         let text = error.to_string();
-        Response::error(error.id, error.error.status(), text).encode(asked, &mut self.output);
+        self.lose_with(asked, &Response::error(error.id, error.error.status(), text));
+    }
+
+    /// Nothing more is read. The client is told why before the end.
+    fn lose_with(&mut self, asked: Asked, why: &Response) {
+        why.encode(asked, &mut self.output);
         self.is_lost = true;
+        self.receiving.drop_held();
+        self.receiving.rest();
     }
 
     /// Begins a request. What ends at once, a read of what is here above all, is answered from here.
-    async fn begin(&mut self, request: Request, batch: &mut Batch) {
+    async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);
+        // It is counted until it is answered: with what was reserved for it, or as it is.
+        let large = if bytes < LARGE_REQUEST_BYTES { Vec::new() } else { self.receiving.take() };
+        let bytes = if large.is_empty() { bytes + request.body.items() * BYTES_OF_ITEM } else { 0 };
         if let Some(recent) = self.requests.recent(&request)
             && let Some((asked, response)) = answer_here(&self.session, recent, &request)
         {
             batch.answered(opcode);
-            return self.encode(asked, &response);
+            return self.encode(asked, &response, None);
         }
         let mut answering: Answering = Box::pin(answer(self.session.clone(), request));
         let at_once = poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await;
         match at_once {
-            Poll::Ready((asked, response)) => {
+            Poll::Ready((asked, response, held)) => {
                 batch.answered(opcode);
-                self.encode(asked, &response);
+                self.encode(asked, &response, held);
             }
             Poll::Pending => {
                 let began = batch.began();
+                self.waiting_bytes += bytes;
                 self.waiting.spawn(async move {
-                    let (asked, response) = answering.await;
-                    (asked, response, began)
+                    let (asked, response, held) = answering.await;
+                    drop::<Vec<Reservation>>(large);
+                    Answered { asked, response, held, began, bytes }
                 });
             }
         }
     }
 
-    fn encode(&mut self, asked: Asked, response: &Response) {
+    fn encode(&mut self, asked: Asked, response: &Response, held: Option<Box<Held>>) {
         self.tally.answer(response.status);
+        let before = self.output.len();
         response.encode(asked, &mut self.output);
+        if let Some(taking) = &mut self.taking {
+            taking.extend(self.output.len() - before);
+        }
+        if let Some(held) = held {
+            self.held.push_back((self.sent + self.output.len() as u64, held));
+        }
         if asked.opcode == Opcode::CounterAddListener {
             self.session.counter_listeners.answered(response.id);
         }
@@ -346,9 +508,16 @@ impl<'a> Connection<'a> {
 
     fn tell(&mut self, answered: Result<Answered, JoinError>) {
         match answered {
-            Ok((asked, response, began)) => {
+            Ok(Answered { asked, response, held, began, bytes }) => {
                 self.tally.times().add(Class::of(asked.opcode), 1, began.elapsed());
-                self.encode(asked, &response);
+                self.waiting_bytes -= bytes;
+                let before = self.output.len();
+                let is_gathered = held.is_some();
+                self.encode(asked, &response, held);
+                if !is_gathered {
+                    // The largest of the last ones, about.
+                    self.expected = (self.output.len() - before).max(self.expected - self.expected / 8);
+                }
             }
             // Its client would wait for ever.
             Err(error) => {

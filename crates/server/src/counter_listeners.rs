@@ -25,6 +25,7 @@ use crate::answer::{Answer, Refusal};
 use crate::bounds::{COUNTERS_LISTENED_MAX, EVENTS_MAX, LISTENERS_MAX, TOLD_FIRST_MAX};
 use crate::counter::{Counter, Value};
 use crate::counters::Counters;
+use crate::gathering::Responses;
 use crate::unasked::{Outlet, Telling, Unasked};
 
 /// What a listener was told of a counter.
@@ -113,7 +114,10 @@ impl CounterListeners {
                 return Ok(Answer::of(Status::NotExecuted));
             }
             if all.len() >= LISTENERS_MAX {
-                return refused(format!("this connection has {LISTENERS_MAX} listeners already"));
+                return refused(format!(
+                    "this connection has {LISTENERS_MAX} listeners of counters, the limit of one connection: remove others, \
+                     or add it by another client"
+                ));
             }
             let of: Heard = Arc::new(Mutex::new(BTreeMap::from([(name, Last::default())])));
             let unanswered = Some((request, answers));
@@ -155,12 +159,17 @@ impl CounterListeners {
 
     /// Does what is asked of counters, but for listeners. If that changes one of which this connection hears, its event is
     /// written before.
-    pub(crate) async fn answer(&self, counters: &Counters, request: Request) -> Result<Answer, Refusal> {
+    pub(crate) async fn answer(
+        &self,
+        responses: &Responses,
+        counters: &Counters,
+        request: Request,
+    ) -> Result<Answer, Refusal> {
         let mut hearing = match &request {
             Request::Of(name, _) => self.hearing(name.as_bytes()),
             Request::Names => Vec::new(),
         };
-        let (answer, has_changed) = counters.answer(request).await?;
+        let (answer, has_changed) = counters.answer(responses, request).await?;
         if has_changed {
             let all_told = async {
                 for told in &mut hearing {

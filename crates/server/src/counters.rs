@@ -17,6 +17,7 @@ use crate::answer::{Answer, Refusal};
 use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
 use crate::compute::Lanes;
 use crate::counter::{Changed, Counter, OutOfBounds};
+use crate::gathering::Responses;
 use crate::register::{Keeping, Register};
 use crate::served::Served;
 
@@ -73,11 +74,18 @@ impl Counters {
     }
 
     /// Does what is asked, but for listeners. Whether that has changed a counter is said besides.
-    pub(crate) async fn answer(&self, request: Request) -> Result<(Answer, bool), Refusal> {
+    pub(crate) async fn answer(
+        &self,
+        responses: &Responses,
+        request: Request,
+    ) -> Result<(Answer, bool), Refusal> {
         let (name, action) = match request {
             Request::Names => {
-                let names = self.names().await?;
-                return Ok((Answer::success(ResponseBody::Counter(Response::Names(names))), false));
+                let mut gathering = responses.begin().await?;
+                let names = self.all.names_within(&mut gathering).await?;
+                let names = names.into_iter().filter_map(Text::from_utf8).collect();
+                let answer = Answer::success(ResponseBody::Counter(Response::Names(names)));
+                return Ok((answer.holding(gathering.finish()), false));
             }
             Request::Of(name, action) => (key(&name), action),
         };
@@ -115,10 +123,6 @@ impl Counters {
             }
         };
         Ok((answer, false))
-    }
-
-    async fn names(&self) -> Result<Vec<Text>, Refusal> {
-        Ok(self.all.names().await?.into_iter().filter_map(Text::from_utf8).collect())
     }
 
     /// A counter as it is now.

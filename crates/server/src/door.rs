@@ -10,13 +10,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::addresses::{Addresses, Origin};
-use crate::bounds::{ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX};
+use crate::bounds::{
+    ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
+    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY,
+};
 use crate::caches::Caches;
 use crate::connection::{self, Arrival};
 use crate::descriptors;
@@ -156,8 +160,7 @@ impl Door {
                 return self.note_full();
             }
         }
-        // Answers are written together as they are; waiting for more of them would only cost time.
-        let _ = stream.set_nodelay(true);
+        set_options(&stream);
         let tally = Tally::of_next(&self.telemetry);
         let (security, caches) = (self.security.clone(), self.caches.subscribe());
         let ending = self.is_ending.subscribe();
@@ -226,6 +229,19 @@ impl Door {
         }
         strangers.shutdown().await;
         connections.shutdown().await;
+    }
+}
+
+/// An option that the system refuses is not worth a connection.
+fn set_options(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_ATTEMPTS);
+    // Responses are written together as they are; waiting for more of them would only cost time.
+    let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::debug!(%error, "an option of a connection is refused");
     }
 }
 
@@ -414,6 +430,20 @@ mod tests {
             never = door.attend() => match never {},
         };
         assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+    }
+
+    #[tokio::test]
+    async fn client_that_vanishes_is_noticed_by_keepalive() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(connecting, listener.accept());
+        let stream = accepted.unwrap().0;
+        set_options(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_ATTEMPTS);
     }
 
     #[tokio::test]

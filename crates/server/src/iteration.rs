@@ -22,6 +22,7 @@ use consort_hotrod::{BitSet, Metadata, ResponseBody, Status, Text};
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_AT_ONCE};
 use crate::filter::Wanted;
+use crate::gathering::{Gathering, Responses};
 use crate::media::Conversion;
 use crate::query::Rows;
 
@@ -123,6 +124,7 @@ impl Iterations {
     /// Does what is asked of this cache.
     pub(crate) async fn answer(
         &self,
+        responses: &Responses,
         cache: &RawCache,
         conversion: Option<&Conversion>,
         request: Request,
@@ -136,10 +138,17 @@ impl Iterations {
                     Answer::new(Status::InvalidIteration, ResponseBody::Iteration(Response::Batch(nothing)))
                 }
                 Some((id, walking)) => {
-                    let batch = walking.progress.lock().await.next_batch().await;
+                    let mut gathering = match responses.begin_batch().await {
+                        Ok(gathering) => gathering,
+                        Err(refusal) => return refusal.into(),
+                    };
+                    let batch = walking.progress.lock().await.next_batch(&mut gathering).await;
                     *walking.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     match batch {
-                        Ok(batch) => Answer::success(ResponseBody::Iteration(Response::Batch(batch))),
+                        Ok(batch) => {
+                            let body = ResponseBody::Iteration(Response::Batch(batch));
+                            Answer::success(body).holding(gathering.finish())
+                        }
                         Err(refusal) => {
                             self.all().walking.remove(&id);
                             refusal.into()
@@ -202,9 +211,9 @@ impl Iterations {
 
 impl Progress {
     /// What comes next; nothing at the end.
-    async fn next_batch(&mut self) -> Result<Batch, Refusal> {
-        let (mut entries, mut bytes, mut finished) = (Vec::new(), 0, Vec::new());
-        while entries.len() < self.batch && bytes < BATCH_BYTES_MAX {
+    async fn next_batch(&mut self, gathering: &mut Gathering) -> Result<Batch, Refusal> {
+        let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
+        while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
             let Some((segments, walk)) = &mut self.now else {
                 if self.ahead.is_empty() {
                     break;
@@ -243,7 +252,10 @@ impl Progress {
                             continue;
                         }
                     }
-                    bytes += key.len() + values.iter().map(Bytes::len).sum::<usize>();
+                    let own = key.len() + values.iter().map(Bytes::len).sum::<usize>();
+                    bytes += own;
+                    // It is here, and then it is copied to the others, unless it is large.
+                    has_room = gathering.try_add(size_of::<Entry>() + 2 * own);
                     entries.push(Entry { metadata, key, values });
                 }
             }

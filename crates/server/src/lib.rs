@@ -50,6 +50,7 @@ mod door;
 mod filter;
 #[doc(hidden)]
 pub mod foreign;
+mod gathering;
 mod health_port;
 mod http;
 mod iteration;
@@ -64,6 +65,7 @@ mod pieces;
 mod places;
 mod predefined;
 mod query;
+mod receiving;
 mod register;
 mod schemas;
 mod security;
@@ -78,6 +80,7 @@ mod telemetry;
 mod templates;
 mod topology;
 mod transactions;
+mod transfer;
 mod unasked;
 mod waiting;
 

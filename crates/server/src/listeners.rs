@@ -16,6 +16,7 @@ use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader, Status, Text};
+use consort_memory::{Budget, Reservation};
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
@@ -33,6 +34,8 @@ pub(crate) struct Listeners {
     everywhere: Everywhere,
     has_any: AtomicBool,
     outlet: Outlet,
+    /// For the filters of near caches.
+    filters: Budget,
 }
 
 type OfConnection = BTreeMap<Bytes, Standing>;
@@ -79,6 +82,8 @@ impl Drop for Listeners {
 struct Standing {
     cache: Text,
     near: Option<Arc<Mutex<BloomFilter>>>,
+    /// Those of the filter.
+    _bytes: Option<Reservation>,
     telling: Telling,
 }
 
@@ -208,8 +213,8 @@ impl Wish {
 }
 
 impl Listeners {
-    pub(crate) fn new(outlet: Outlet, everywhere: Everywhere) -> Self {
-        Self { all: Arc::default(), everywhere, has_any: AtomicBool::new(false), outlet }
+    pub(crate) fn new(outlet: Outlet, everywhere: Everywhere, filters: Budget) -> Self {
+        Self { all: Arc::default(), everywhere, has_any: AtomicBool::new(false), outlet, filters }
     }
 
     fn all(&self) -> MutexGuard<'_, OfConnection> {
@@ -282,16 +287,24 @@ impl Listeners {
         let near = near.map(|near| Arc::new(Mutex::new(near)));
         let telling = Telling::new();
         let wanted = telling.wanted.clone();
-        let standing = Standing { cache: header.cache.clone(), near: near.clone(), telling };
+        let bytes = near.as_ref().map(|near| self.filters.try_reserve(u64::from(locked(near).len()) / 8));
+        let bytes = bytes.transpose().map_err(|exceeded| Refusal::new(exceeded.to_string()))?;
+        let standing = Standing { cache: header.cache.clone(), near: near.clone(), _bytes: bytes, telling };
         {
             let mut all = self.all();
             let bits: u64 =
                 all.values().filter_map(|one| Some(u64::from(locked(one.near.as_ref()?).len()))).sum();
             let own = near.as_ref().map_or(0, |near| locked(near).len());
-            if all.len() >= LISTENERS_MAX || bits + u64::from(own) > BLOOM_BITS_MAX.into() {
+            if all.len() >= LISTENERS_MAX {
                 return Err(Refusal::new(format!(
-                    "this connection has {} listeners with filters of {bits} bits already",
-                    all.len()
+                    "this connection has {LISTENERS_MAX} listeners, the limit of one connection: remove others, or add it by \
+                     another client"
+                )));
+            }
+            if bits + u64::from(own) > BLOOM_BITS_MAX.into() {
+                return Err(Refusal::new(format!(
+                    "the filters of this connection's near caches have {bits} bits, and {own} more are asked for: \
+                     {BLOOM_BITS_MAX} are the limit of one connection"
                 )));
             }
             self.has_any.store(true, Ordering::Release);

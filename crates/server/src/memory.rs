@@ -3,21 +3,68 @@
 //!
 //! A limit per connection or per request does not bound memory, because clients choose how many of them there are.
 
-use consort_memory::{Budget, Usage};
+use std::time::Duration;
 
-use crate::bounds::{CLIENTS_BYTES_MAX, STRANGERS_BYTES_MAX};
+use consort_memory::{Budget, Exceeded, Reservation, Usage};
+use tokio::time::timeout;
+
+use crate::bounds::{
+    CLIENTS_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, STRANGERS_BYTES_MAX, TRANSFER_TIME_MIN,
+};
+
+/// A response takes its bytes from the budget for its size, so that large responses leave room for small ones. A response that
+/// turns out to be larger waits for room in the next one. It holds at most the bytes of the smaller size meanwhile, and no
+/// response of the largest size waits for another one: they cannot wait for each other in a circle.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseSize {
+    /// Bytes of such a response.
+    pub(crate) bytes: u64,
+    pub(crate) budget: Budget,
+}
+
+impl ResponseSize {
+    /// What such a response reserves. Servers with little memory have smaller responses.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.bytes.min(self.budget.limit())
+    }
+}
+
+/// The sizes of responses, and how many sixths of the bytes of all responses each has.
+const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
+    ("responses_to_64_kib", 64 * 1024, 1),
+    ("responses_to_1_mib", 1024 * 1024, 1),
+    ("responses_to_8_mib", 8 * 1024 * 1024, 1),
+    ("responses_over_8_mib", RESPONSE_BYTES_MAX, 3),
+];
 
 /// The budgets of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     /// The budget of the process that the clients' budget is part of.
-    process: Option<Budget>,
+    pub(crate) process: Option<Budget>,
     /// All that follow.
-    clients: Budget,
+    pub(crate) clients: Budget,
+    /// Requests: those that have not arrived as a whole, and those that are not answered.
+    pub(crate) requests: Budget,
+    /// Those of them that are larger than what is read at a time.
+    pub(crate) large_requests: Budget,
+    /// Responses that clients have not taken.
+    pub(crate) responses: Budget,
+    pub(crate) response_sizes: [ResponseSize; 4],
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
     /// Connections of which it is not known yet whose they are.
     pub(crate) strangers: Budget,
+    /// Values that clients read in pieces: they are kept until they are read, also where caches have others by then.
+    pub(crate) read_streams: Budget,
+    /// The filters of near caches.
+    pub(crate) filters: Budget,
+    /// The definitions of caches while they are read.
+    pub(crate) definitions: Budget,
+    /// How long is waited for room.
+    pub(crate) reserve_time: Duration,
+    /// How long a request or a response may take besides the time that its bytes need.
+    pub(crate) transfer_time: Duration,
 }
 
 impl Default for Memory {
@@ -41,15 +88,43 @@ impl Memory {
     }
 
     fn of(process: Option<Budget>, clients: Budget) -> Self {
-        let streams = clients.child("streams", most_of(clients.limit()));
-        let strangers = clients.child("unidentified", STRANGERS_BYTES_MAX.min(clients.limit() / 2));
-        Self { process, clients, streams, strangers }
+        let all = clients.limit();
+        let requests = clients.child("requests", most_of(all));
+        let responses = clients.child("responses", most_of(all));
+        Self {
+            large_requests: requests.child("large_requests", most_of(requests.limit())),
+            response_sizes: RESPONSE_SIZES.map(|(name, bytes, sixths)| {
+                let budget = responses.child(name, responses.limit() / 6 * sixths);
+                ResponseSize { bytes, budget }
+            }),
+            streams: clients.child("streams", most_of(all)),
+            read_streams: clients.child("read_streams", most_of(all)),
+            filters: clients.child("near_cache_filters", all / 4),
+            definitions: clients.child("definitions", all / 4),
+            strangers: clients.child("unidentified", STRANGERS_BYTES_MAX.min(all / 2)),
+            reserve_time: RESERVE_TIME_MAX,
+            transfer_time: TRANSFER_TIME_MIN,
+            requests,
+            responses,
+            process,
+            clients,
+        }
     }
 
     /// The figures of all budgets, the totals first.
     pub(crate) fn usages(&self) -> Vec<Usage> {
-        let own = [&self.clients, &self.streams, &self.strangers];
-        self.process.iter().chain(own).map(Budget::usage).collect()
+        let own = [&self.clients, &self.requests, &self.large_requests, &self.responses];
+        let sizes = self.response_sizes.iter().map(|size| &size.budget);
+        let others = [&self.streams, &self.read_streams, &self.filters, &self.definitions, &self.strangers];
+        self.process.iter().chain(own).chain(sizes).chain(others).map(Budget::usage).collect()
+    }
+}
+
+/// Reserves bytes as soon as there is room, or says after this time which limit is in the way.
+pub(crate) async fn reserve(budget: &Budget, bytes: u64, time: Duration) -> Result<Reservation, Exceeded> {
+    match timeout(time, budget.reserve(bytes)).await {
+        Ok(reserved) => reserved,
+        Err(_) => budget.try_reserve(bytes),
     }
 }
 
@@ -68,7 +143,33 @@ mod tests {
             assert_eq!((process.used(), memory.clients.used()), (10, 10));
             drop(held);
         }
-        let names: Vec<&str> = Memory::default().usages().iter().map(|usage| usage.name).collect();
-        assert_eq!(names, ["clients", "streams", "unidentified"]);
+    }
+
+    #[test]
+    fn responses_of_all_sizes_fit_at_the_same_time() {
+        let memory = Memory::default();
+        let sizes: u64 = memory.response_sizes.iter().map(|size| size.budget.limit()).sum();
+        assert!(sizes <= memory.responses.limit());
+        assert!(memory.response_sizes.iter().all(|size| size.budget.limit() >= size.bytes));
+    }
+
+    #[test]
+    fn each_budget_has_a_name_of_its_own() {
+        let memory = Memory::within(Budget::new("process", 1));
+        let mut names: Vec<&str> = memory.usages().iter().map(|usage| usage.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[tokio::test]
+    async fn reservation_for_which_there_is_no_room_fails_in_the_end_and_names_the_limit() {
+        let budget = Budget::new("responses", 10);
+        let held = budget.try_reserve(6).unwrap();
+        let error = reserve(&budget, 5, Duration::ZERO).await.unwrap_err();
+        assert_eq!((error.name, error.limit, error.used, error.wanted), ("responses", 10, 6, 5));
+        drop(held);
+        assert!(reserve(&budget, 5, Duration::ZERO).await.is_ok());
     }
 }

@@ -14,6 +14,7 @@ use crate::answer::{Answer, Refusal};
 use crate::bounds::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
 use crate::bucket::{self, Bucket};
 use crate::computing::computed;
+use crate::gathering::{Held, Responses};
 use crate::map::{kept, of_entry};
 use crate::served::Served;
 
@@ -46,7 +47,11 @@ fn another_kind() -> Refusal {
 }
 
 /// Does what is asked.
-pub(crate) async fn answer(served: &Served, request: Request) -> Result<Answer, Refusal> {
+pub(crate) async fn answer(
+    responses: &Responses,
+    served: &Served,
+    request: Request,
+) -> Result<Answer, Refusal> {
     if served.transactions.is_some() {
         return Err(Refusal::new("a cache with transactions is no multimap"));
     }
@@ -57,16 +62,18 @@ pub(crate) async fn answer(served: &Served, request: Request) -> Result<Answer, 
             let found = cache.get(&key).await?;
             served.stats.note_read(found.is_some());
             let Some(value) = found else { return Ok(Answer::of(Status::NotFound)) };
+            let held = held(responses, &value).await?;
             let values = values(value, allows_duplicates).await?;
-            Answer::success(ResponseBody::Multimap(Response::Values(values)))
+            Answer::success(ResponseBody::Multimap(Response::Values(values))).holding(held)
         }
         Action::GetWithMetadata(key) => {
             let found = cache.get_with_metadata(&key).await?;
             served.stats.note_read(found.is_some());
             let Some(entry) = found else { return Ok(Answer::of(Status::NotFound)) };
+            let held = held(responses, &entry.value).await?;
             let values = values(entry.value.clone(), allows_duplicates).await?;
             let response = Response::WithMetadata(of_entry(&entry), values);
-            Answer::success(ResponseBody::Multimap(response))
+            Answer::success(ResponseBody::Multimap(response)).holding(held)
         }
         Action::Put(to) => {
             put(served, to, allows_duplicates).await?;
@@ -106,6 +113,12 @@ async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refus
     let bytes = value.len();
     let into_values = move || Bucket::from_bytes(&value).map(|bucket| bucket.into_values(with_duplicates));
     computed(bytes, into_values).await.ok_or_else(another_kind)
+}
+
+/// The bytes of a response with all values of a key: each is a part of what the cache has, and is copied unless it is large.
+async fn held(responses: &Responses, value: &Bytes) -> Result<Box<Held>, Refusal> {
+    let count = bucket::count(value).ok_or_else(another_kind)? as usize;
+    responses.hold(value.len() + count * size_of::<Bytes>()).await
 }
 
 fn seen_as(seen: Option<&Bytes>) -> Result<Bucket, Refusal> {

@@ -63,7 +63,7 @@ pub(crate) async fn answer(
             let Some((metadata, value)) = found(served()?, conversion, &key).await? else {
                 return Ok(Answer::of(Status::NotFound));
             };
-            let (stream, bytes) = streams.read(value, piece as usize)?;
+            let (stream, bytes) = streams.read(value, piece as usize).await?;
             let piece = Piece {
                 stream: stream.unwrap_or(0),
                 is_last: stream.is_none(),

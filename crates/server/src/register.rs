@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, RawCache, ReadFrom, Write};
 
+use crate::answer::Refusal;
+use crate::gathering::Gathering;
+
 /// How long something is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeping {
@@ -93,11 +96,14 @@ impl Register {
         Ok(self.lasting.size().await? + self.passing.size().await?)
     }
 
-    pub(crate) async fn names(&self) -> Result<Vec<Bytes>, CacheError> {
+    /// The names of all, as a part of a response.
+    pub(crate) async fn names_within(&self, gathering: &mut Gathering) -> Result<Vec<Bytes>, Refusal> {
         let mut names = Vec::new();
         for cache in self.both() {
             let mut walk = cache.keys();
             while let Some(name) = walk.next().await.transpose()? {
+                // It is here, and then it is copied to the others.
+                gathering.add(2 * (name.len() + size_of::<Bytes>())).await?;
                 names.push(name);
             }
         }

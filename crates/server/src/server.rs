@@ -156,7 +156,15 @@ impl ServerBuilder {
     /// more, but at most a half. Unless it is said, they get 256 MiB.
     #[must_use]
     pub fn memory(mut self, process: Budget) -> Self {
-        self.memory = Memory::within(process);
+        self.memory = Memory { transfer_time: self.memory.transfer_time, ..Memory::within(process) };
+        self
+    }
+
+    /// How long a request may take to arrive as a whole, or responses to be taken, besides the time for their bytes at 256 KiB/s.
+    /// 30 s unless it is said. A client that takes longer has its connection closed.
+    #[must_use]
+    pub const fn transfer_time(mut self, time: Duration) -> Self {
+        self.memory.transfer_time = time;
         self
     }
 

@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::caches::Caches;
 use crate::counter_listeners::CounterListeners;
+use crate::gathering::Responses;
 use crate::iteration::Iterations;
 use crate::listeners::Listeners;
 use crate::security::access::Access;
@@ -20,6 +21,7 @@ pub(crate) struct Session {
     pub(crate) listeners: Listeners,
     pub(crate) counter_listeners: CounterListeners,
     pub(crate) streams: Streams,
+    pub(crate) responses: Responses,
     pub(crate) outlet: Outlet,
 }
 
@@ -29,7 +31,12 @@ impl Session {
         let (outlet, unasked) = Outlet::new();
         let session = Self {
             streams: Streams::new(caches.unfinished.clone()),
-            listeners: Listeners::new(outlet.clone(), caches.listeners.clone()),
+            responses: Responses::new(&caches.memory),
+            listeners: Listeners::new(
+                outlet.clone(),
+                caches.listeners.clone(),
+                caches.memory.filters.clone(),
+            ),
             caches,
             access,
             iterations: Iterations::default(),

@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::VALUE_BYTES_MAX;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bounds::{MOVED_HERE_MAX, PIECE_BYTES_MAX, ROOM_FROM, ROOMS_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::media::Conversion;
+use crate::memory::{Memory, reserve};
 use crate::served::Served;
 
 /// Why a stream does not go on.
@@ -43,14 +45,18 @@ pub(crate) enum StreamError {
 #[derive(Clone)]
 pub(crate) struct Unfinished {
     bytes: Budget,
+    /// Values that are read from streams.
+    read: Budget,
+    reserve_time: Duration,
     /// Values with room for the largest.
     rooms: Arc<AtomicUsize>,
 }
 
 impl Unfinished {
-    /// Values whose bytes are part of this budget.
-    pub(crate) fn within(bytes: Budget) -> Self {
-        Self { bytes, rooms: Arc::default() }
+    /// Values whose bytes are part of these budgets.
+    pub(crate) fn within(memory: &Memory) -> Self {
+        let (bytes, read) = (memory.streams.clone(), memory.read_streams.clone());
+        Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
     }
 
     /// Whether one more value may have room for the largest.
@@ -143,7 +149,12 @@ impl Written {
 }
 
 enum Open {
-    Read { rest: Bytes, piece: usize },
+    Read {
+        rest: Bytes,
+        piece: usize,
+        /// The value may be in no cache any more.
+        _bytes: Reservation,
+    },
     Write(Box<Written>),
 }
 
@@ -215,21 +226,27 @@ impl Streams {
         Ok(id)
     }
 
-    /// Begins to read a value in pieces of so many bytes: the first of them, and the stream if there are more.
-    pub(crate) fn read(&self, mut value: Bytes, piece: usize) -> Result<(Option<i32>, Bytes), StreamError> {
+    /// Begins to read a value in pieces of so many bytes: the first of them, and the stream if there are more. Waits until
+    /// there is room for the value.
+    pub(crate) async fn read(
+        &self,
+        mut value: Bytes,
+        piece: usize,
+    ) -> Result<(Option<i32>, Bytes), StreamError> {
         let piece = piece.clamp(1, PIECE_BYTES_MAX);
         if value.len() <= piece {
             return Ok((None, value));
         }
+        let bytes = reserve(&self.unfinished.read, value.len() as u64, self.unfinished.reserve_time).await?;
         let first = value.split_to(piece);
-        let id = self.open(Open::Read { rest: value, piece })?;
+        let id = self.open(Open::Read { rest: value, piece, _bytes: bytes })?;
         Ok((Some(id), first))
     }
 
     /// The next piece of a value, and whether it is the last. After that there is an empty one.
     pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
         let mut table = lock(&self.table);
-        let Some((used, Open::Read { rest, piece })) = table.open.get_mut(&id) else {
+        let Some((used, Open::Read { rest, piece, .. })) = table.open.get_mut(&id) else {
             return Err(StreamError::Unknown(id));
         };
         *used = Instant::now();
@@ -280,12 +297,10 @@ impl Drop for Streams {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn unfinished() -> Unfinished {
-        Unfinished::within(Budget::new("streams", 256 * 1024 * 1024))
+        Unfinished::within(&Memory::default())
     }
 
     fn streams() -> Streams {
@@ -299,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn pieces_are_parts_of_the_value_and_nothing_comes_after_the_last() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 100]));
-        let (id, first) = streams.read(value.clone(), 40).unwrap();
+        let (id, first) = streams.read(value.clone(), 40).await.unwrap();
         let id = id.unwrap();
         assert_eq!((first.len(), first.as_ptr()), (40, value.as_ptr()));
         let (second, is_last) = streams.next(id).unwrap();
@@ -316,34 +331,37 @@ mod tests {
     async fn a_value_that_is_one_piece_needs_no_stream() {
         let streams = streams();
         for length in [0, 39, 40] {
-            assert_eq!(streams.read(Bytes::from(vec![7; length]), 40).unwrap().0, None);
+            assert_eq!(streams.read(Bytes::from(vec![7; length]), 40).await.unwrap().0, None);
         }
-        let (id, first) = streams.read(Bytes::from(vec![7; 2]), 0).unwrap();
+        let (id, first) = streams.read(Bytes::from(vec![7; 2]), 0).await.unwrap();
         assert!(id.is_some() && first.len() == 1, "no piece is empty");
         let huge = Bytes::from(vec![7; PIECE_BYTES_MAX + 1]);
-        assert_eq!(streams.read(huge, usize::MAX).unwrap().1.len(), PIECE_BYTES_MAX);
+        assert_eq!(streams.read(huge, usize::MAX).await.unwrap().1.len(), PIECE_BYTES_MAX);
     }
 
     #[tokio::test]
     async fn streams_are_bounded_and_ends_make_room() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 2]));
-        let ids: Vec<i32> =
-            (0..STREAMS_MAX).map(|_| streams.read(value.clone(), 1).unwrap().0.unwrap()).collect();
-        assert_eq!(streams.read(value.clone(), 1), Err(StreamError::TooMany));
+        let mut ids = Vec::new();
+        for _ in 0..STREAMS_MAX {
+            ids.push(streams.read(value.clone(), 1).await.unwrap().0.unwrap());
+        }
+        assert_eq!(streams.read(value.clone(), 1).await, Err(StreamError::TooMany));
         streams.end(ids[0]);
         streams.end(ids[0]);
-        assert!(streams.read(value.clone(), 1).is_ok());
-        assert_eq!(streams.read(value.clone(), 1), Err(StreamError::TooMany));
+        assert!(streams.read(value.clone(), 1).await.is_ok());
+        assert_eq!(streams.read(value.clone(), 1).await, Err(StreamError::TooMany));
         // One that was read to its end makes room, too.
         assert_eq!(streams.next(ids[1]).unwrap(), (value.slice(1..), true));
-        assert!(streams.read(value, 1).is_ok());
+        assert!(streams.read(value, 1).await.is_ok());
         assert_eq!(streams.next(ids[1]), Err(StreamError::Unknown(ids[1])));
     }
 
     #[tokio::test]
     async fn streams_that_idle_are_dropped_and_others_stay() {
         let (streams, value) = (streams(), Bytes::from(vec![7; 10]));
-        let [idle, used] = [0, 1].map(|_| streams.read(value.clone(), 1).unwrap().0.unwrap());
+        let idle = streams.read(value.clone(), 1).await.unwrap().0.unwrap();
+        let used = streams.read(value.clone(), 1).await.unwrap().0.unwrap();
         let begun = Instant::now();
         let later = |by| lock(&streams.table).drop_idle(begun + by);
         let second = Duration::from_secs(1);
@@ -358,7 +376,7 @@ mod tests {
         assert!(lock(&streams.table).sweeper.is_some());
         assert_eq!(later(2 * STREAM_IDLE_MAX), None);
         assert!(lock(&streams.table).sweeper.is_none(), "nothing runs for a connection without streams");
-        streams.read(value, 1).unwrap();
+        streams.read(value, 1).await.unwrap();
         assert!(lock(&streams.table).sweeper.is_some(), "and again");
     }
 

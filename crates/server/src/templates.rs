@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::admin_error::AdminError;
-use crate::bounds::CACHES_MAX;
+use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::caches::Caches;
 use crate::definition::{self, Definition, DefinitionError};
 use crate::register::Keeping;
@@ -26,6 +26,9 @@ impl Caches {
     ) -> Result<(), AdminError> {
         if name.is_empty() {
             return Err(AdminError::Missing("name"));
+        }
+        if name.len() > CACHE_NAME_MAX {
+            return Err(AdminError::LongName(name.len()));
         }
         if definition::is_template(name) {
             return Err(AdminError::OwnTemplate(name.to_owned()));
@@ -57,12 +60,11 @@ impl Caches {
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 
-    /// The names of all, also of those that come with the server.
-    pub(crate) async fn templates(&self) -> Result<Vec<String>, AdminError> {
-        let names = self.definitions.names().await?;
+    /// The names of all templates among those of all definitions, and of those that come with the server.
+    pub(crate) fn templates_among(names: &[Bytes]) -> Vec<String> {
         let made = names
             .iter()
             .filter_map(|name| String::from_utf8_lossy(name).strip_prefix(KEY).map(str::to_owned));
-        Ok(definition::templates().map(str::to_owned).chain(made).collect())
+        definition::templates().map(str::to_owned).chain(made).collect()
     }
 }

@@ -65,7 +65,7 @@ impl Unasked {
 #[derive(Clone)]
 pub(crate) struct Outlet {
     to: mpsc::Sender<Unasked>,
-    /// For what converters have made.
+    /// For keys, and for what converters have made.
     bytes: Arc<Semaphore>,
     /// Told when the client cannot be told everything, or has to go.
     lost: Arc<Notify>,
@@ -80,9 +80,8 @@ impl Outlet {
 
     /// Sends it when there is room.
     async fn send(&self, mut unasked: Unasked) {
-        if let Unasked::Entry(event, _, room) = &mut unasked
-            && let EventData::Custom(made) | EventData::Raw(made) = &event.data
-        {
+        if let Unasked::Entry(event, _, room) = &mut unasked {
+            let (EventData::Custom(made) | EventData::Raw(made) | EventData::Key(made, _)) = &event.data;
             let permits = made.len().min(UNSENT_BYTES_MAX) as u32;
             // Nobody closes it.
             *room = Room(self.bytes.clone().acquire_many_owned(permits).await.ok());

@@ -40,6 +40,62 @@ pub enum Response {
     Keys(Vec<Bytes>),
     /// GET_ALL: those that have something, each once.
     Found(Vec<(Bytes, Bytes)>),
+    /// Any of these as a server writes it: a [`Listing`].
+    Written(Vec<Bytes>),
+}
+
+/// Entries or keys of a response that are written as they are found: they take no more memory than on the line.
+#[derive(Default, Debug)]
+pub struct Listing {
+    out: Output,
+    count: usize,
+}
+
+impl Listing {
+    /// One more entry of BULK_GET.
+    pub fn entry(&mut self, key: &Bytes, value: &Bytes) {
+        self.out.u8(1);
+        self.out.array(key);
+        self.out.array(value);
+    }
+
+    /// One more key of BULK_GET_KEYS.
+    pub fn key(&mut self, key: &Bytes) {
+        self.out.u8(1);
+        self.out.array(key);
+    }
+
+    /// One more entry of GET_ALL.
+    pub fn found(&mut self, key: &Bytes, value: &Bytes) {
+        self.count += 1;
+        self.out.array(key);
+        self.out.array(value);
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// The response of BULK_GET or BULK_GET_KEYS.
+    pub fn into_response(mut self) -> Response {
+        self.out.u8(0);
+        Response::Written(self.out.into_pieces().into())
+    }
+
+    /// The response of GET_ALL.
+    pub fn into_found(self) -> Response {
+        let mut pieces = self.out.into_pieces();
+        let mut count = Output::new();
+        count.count(self.count);
+        pieces.push_front(count.into_bytes());
+        Response::Written(pieces.into())
+    }
 }
 
 const ENTRIES: Field = Field::Counted("entries", Count::Items, &[KEY, VALUE]);
@@ -86,6 +142,15 @@ impl Request {
             Self::BulkGetKeys(_) => Opcode::BulkGetKeys,
             Self::PutAll(..) => Opcode::PutAll,
             Self::GetAll(_) => Opcode::GetAll,
+        }
+    }
+
+    /// How many keys and values it has.
+    pub(crate) const fn items(&self) -> usize {
+        match self {
+            Self::PutAll(_, entries) => 2 * entries.len(),
+            Self::GetAll(keys) => keys.len(),
+            _ => 0,
         }
     }
 
@@ -156,6 +221,7 @@ impl Response {
                 out.u8(0);
             }
             Self::Found(entries) => write_entries(entries, out),
+            Self::Written(pieces) => pieces.iter().for_each(|piece| out.bytes(piece)),
         }
     }
 }

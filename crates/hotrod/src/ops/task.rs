@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::layout::{Count, Field, Fields};
 use crate::opcode::Opcode;
-use crate::ops::{TEXT, VALUE};
+use crate::ops::{NOTHING, TEXT, VALUE};
 use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
@@ -23,6 +23,14 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     match opcode {
         Opcode::Query => &[VALUE],
         _ => &[TEXT, Field::Counted("parameters", Count::Params, &[TEXT, VALUE])],
+    }
+}
+
+/// What of a request decides whether it is permitted: the name of a task.
+pub(crate) const fn head_layout(opcode: Opcode) -> Fields {
+    match opcode {
+        Opcode::Exec => &[TEXT],
+        _ => NOTHING,
     }
 }
 

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
-use crate::bounds::ALIASES_MAX;
+use crate::bounds::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::caches::is_ours;
 use crate::media::Encoding;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
@@ -139,6 +139,10 @@ pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Defin
 
 /// The settings of a cache from its definition.
 pub(crate) fn from_text(cache: &str, text: &str) -> Result<Definition> {
+    if text.len() > DEFINITION_BYTES_MAX {
+        let text = format!("it has {} bytes, and {DEFINITION_BYTES_MAX} are the limit", text.len());
+        return Err(DefinitionError::Unreadable(text));
+    }
     read(cache, &Element::read(cache, text)?)
 }
 

@@ -28,6 +28,7 @@ use self::reply::{Code, JSON, Reply, TEXT};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
 use crate::caches::Caches;
 use crate::connection::ended;
+use crate::gathering::{Held, Responses};
 use crate::security::authenticator::Step;
 use crate::security::{Permission, Security};
 use crate::stream::{Incoming, Outgoing};
@@ -72,6 +73,10 @@ fn only_read() -> Reply {
     Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD")
 }
 
+/// Bytes of a reply with metrics or health in detail while it is made and written, without caches, and for each cache.
+const REPLY_BYTES: usize = 48 * 1024;
+const REPLY_BYTES_OF_CACHE: usize = 8 * 1024;
+
 /// A client that speaks HTTP.
 pub(crate) struct Visitor<'a> {
     /// Nothing before the server serves.
@@ -103,7 +108,7 @@ impl Visitor<'_> {
                 visited = timeout_at(until, self.visit()) => visited,
                 () = ended(ending) => return self.to.shutdown().await,
             };
-            let Ok(Some((mut output, is_last))) = visited.unwrap_or(Ok(None)) else { return Ok(()) };
+            let Ok(Some((mut output, held, is_last))) = visited.unwrap_or(Ok(None)) else { return Ok(()) };
             let writing = async {
                 while self.to.has_to_write(&output) {
                     self.to.write(&mut output).await?;
@@ -111,6 +116,7 @@ impl Visitor<'_> {
                 io::Result::Ok(())
             };
             timeout(UNTAKEN_TIME_MAX, writing).await.map_err(io::Error::from)??;
+            drop((output, held));
             if is_last {
                 self.to.shutdown().await?;
                 // With something unread the connection would be reset, and the answer might not arrive.
@@ -124,8 +130,9 @@ impl Visitor<'_> {
         }
     }
 
-    /// Waits for the next request. Returns its answer and whether it is the last one; nothing if none comes.
-    async fn visit(&mut self) -> io::Result<Option<(bytes::Bytes, bool)>> {
+    /// Waits for the next request. Returns its answer, the bytes that are reserved for that, and whether it is the last one;
+    /// nothing if none comes.
+    async fn visit(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<Held>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
                 Ok(Some((head, length))) => {
@@ -137,30 +144,30 @@ impl Visitor<'_> {
                         return Ok(None);
                     }
                 }
-                Err(wrong) => return Ok(Some((unreadable(wrong).into_bytes(true, true), true))),
+                Err(wrong) => return Ok(Some((unreadable(wrong).into_bytes(true, true), None, true))),
             }
         };
         if self.input.is_empty() {
             self.input = BytesMut::new();
         }
-        let (reply, is_last) = match self.caches {
+        let (reply, held, is_last) = match self.caches {
             Some(caches) => {
                 caches.telemetry.http_requests.one();
-                let reply = self.answer(caches, &head).await;
+                let (reply, held) = self.answer(caches, &head).await;
                 // Who guesses has to connect again for each guess.
                 let is_guess = reply.code == Code::Unauthorized && head.authorization.is_some();
-                (reply, head.is_last || is_guess)
+                (reply, held, head.is_last || is_guess)
             }
             // The next one may be told more.
-            None => (early::reply(&head), true),
+            None => (early::reply(&head), None, true),
         };
-        Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), is_last)))
+        Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }
 
-    async fn answer(&mut self, caches: &Caches, head: &Head) -> Reply {
-        let Some(resource) = Resource::at(&head.path) else { return unknown() };
+    async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<Held>>) {
+        let Some(resource) = Resource::at(&head.path) else { return (unknown(), None) };
         if head.method == Method::Other {
-            return only_read();
+            return (only_read(), None);
         }
         let is_open = match resource {
             Resource::Live | Resource::Started | Resource::Ready | Resource::Status => true,
@@ -168,9 +175,19 @@ impl Visitor<'_> {
             Resource::Metrics => self.security.metrics_are_open,
         };
         if !is_open && let Err(refusal) = self.permit(caches, head).await {
-            return refusal;
+            return (refusal, None);
         }
-        match resource {
+        let held = match resource {
+            Resource::Detail | Resource::Metrics => {
+                let bytes = REPLY_BYTES + caches.all().len() * REPLY_BYTES_OF_CACHE;
+                match Responses::new(&caches.memory).hold(bytes).await {
+                    Ok(held) => Some(held),
+                    Err(refusal) => return (Reply::text(Code::Unavailable, refusal.text()), None),
+                }
+            }
+            _ => None,
+        };
+        let reply = match resource {
             // A server that serves has started.
             Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
             Resource::Ready => match Health::of_all(caches) {
@@ -183,7 +200,8 @@ impl Visitor<'_> {
                 let (content_type, told) = metrics::told(caches, self.security, &head.accept);
                 Reply::new(Code::Ok, content_type, told)
             }
-        }
+        };
+        (reply, held)
     }
 
     /// Whether its client may see how things are, or else what it is told.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map, stream, transaction};
 use consort_hotrod::{Previous, RequestBody, ResponseBody};
+use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
 use crate::answer::Answer;
-use crate::bounds::{BULK_BYTES_MAX, COMPUTED_HERE_BYTES_MAX};
+use crate::bounds::COMPUTED_HERE_BYTES_MAX;
 use crate::computing::computed;
 use crate::of_key::{Shown, of_key};
 
@@ -44,10 +45,6 @@ fn answer_len(answer: &Answer) -> usize {
             | map::Response::WithMetadata(_, value) => value.len(),
             map::Response::Previous(previous) => of_previous(previous),
         },
-        ResponseBody::Bulk(bulk::Response::Entries(entries) | bulk::Response::Found(entries)) => {
-            entries.iter().map(|(key, value)| key.len() + value.len()).sum()
-        }
-        ResponseBody::Bulk(bulk::Response::Keys(keys)) => keys.iter().map(Bytes::len).sum(),
         ResponseBody::Stream(stream::Response::Previous(previous)) => of_previous(previous),
         _ => 0,
     }
@@ -158,16 +155,14 @@ impl Conversion {
         computed(bytes, move || conversion.answer(answer)).await
     }
 
-    fn entries_out(&self, entries: Vec<(Bytes, Bytes)>) -> Result<Vec<(Bytes, Bytes)>> {
-        let mut bytes = 0;
-        let out = |(key, value)| {
-            let key = self.key_out(key)?;
-            let of_key = |error| ConversionError::OfKey(format!("{}: {error}", Shown(&key)));
-            let value = self.value_out(value).map_err(of_key)?;
-            bytes += key.len() + value.len();
-            if bytes > BULK_BYTES_MAX { Err(ConversionError::TooMuch) } else { Ok((key, value)) }
-        };
-        entries.into_iter().map(out).collect()
+    /// An entry of the cache as the client wants it. A large one is converted by another thread.
+    pub(crate) async fn entry_out(&self, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes)> {
+        // Where there are many, others have their turn.
+        consume_budget().await;
+        let key = self.key_out(key)?;
+        let of_key = |error| ConversionError::OfKey(format!("{}: {error}", Shown(&key)));
+        let value = self.value_out_apart(value).await.map_err(of_key)?;
+        Ok((key, value))
     }
 
     /// A request as the cache is asked. What comes in pieces is converted when it is whole, and multimaps keep what they
@@ -237,7 +232,7 @@ impl Conversion {
         })
     }
 
-    /// An answer of the cache as the client wants it.
+    /// An answer of the cache as the client wants it. Those with many entries are converted entry by entry.
     pub(crate) fn answer(&self, answer: Answer) -> Result<Answer> {
         let body = match answer.body {
             ResponseBody::Map(response) => ResponseBody::Map(match response {
@@ -249,15 +244,6 @@ impl Conversion {
                     map::Response::WithMetadata(metadata, self.value_out(value)?)
                 }
                 map::Response::Previous(previous) => map::Response::Previous(self.previous(previous)?),
-            }),
-            ResponseBody::Bulk(response) => ResponseBody::Bulk(match response {
-                bulk::Response::Size(size) => bulk::Response::Size(size),
-                bulk::Response::Entries(entries) => bulk::Response::Entries(self.entries_out(entries)?),
-                bulk::Response::Found(entries) => bulk::Response::Found(self.entries_out(entries)?),
-                bulk::Response::Keys(keys) => {
-                    let keys = keys.into_iter().map(|key| self.key_out(key)).collect::<Result<_>>()?;
-                    bulk::Response::Keys(keys)
-                }
             }),
             ResponseBody::Stream(stream::Response::Previous(previous)) => {
                 ResponseBody::Stream(stream::Response::Previous(self.previous(previous)?))

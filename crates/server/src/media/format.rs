@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::charset::Charset;
 use super::entity;
 use super::types::Types;
-use crate::bounds::{BULK_BYTES_MAX, ENTITY_JSON_MAX};
+use crate::bounds::ENTITY_JSON_MAX;
 
 /// What keys or values are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,11 +41,6 @@ pub(crate) enum ConversionError {
     Content { from: String, to: String, why: String },
     #[error("org.infinispan.commons.dataconversion.EncodingException: there is no charset '{0}'")]
     Charset(String),
-    #[error(
-        "org.infinispan.commons.dataconversion.EncodingException: the converted response has more than {BULK_BYTES_MAX} \
-         bytes: ask for fewer keys, or iterate"
-    )]
-    TooMuch,
     /// It is so with one of many keys, which is named.
     #[error("{0}")]
     OfKey(String),

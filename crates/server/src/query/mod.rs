@@ -19,12 +19,11 @@ use consort_query::{Compiled, Found, QueryError, Statement, Wrong};
 
 use crate::answer::{Answer, Refusal};
 use crate::bounds::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
-use crate::caches::Caches;
 use crate::computing::{QUERIES, computed};
 use crate::media::{Format, Types};
 use crate::security::Permission;
-use crate::security::access::Access;
 use crate::served::Served;
+use crate::session::Session;
 
 pub(crate) use owner::known;
 pub(crate) use walk::{Rows, WALK};
@@ -81,9 +80,8 @@ impl Form {
 
 /// Answers a query of a cache.
 pub(crate) async fn answer(
-    caches: &Caches,
+    session: &Session,
     served: &Arc<Served>,
-    access: &Access,
     query: Bytes,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
@@ -96,7 +94,7 @@ pub(crate) async fn answer(
     let found = tokio::time::timeout(QUERY_TIME_MAX, async {
         // The semaphore is never closed.
         let _permit = QUERIES.acquire().await;
-        find(caches, served, access, query, form).await
+        find(session, served, query, form).await
     });
     found.await.unwrap_or_else(|_| {
         let seconds = QUERY_TIME_MAX.as_secs();
@@ -107,13 +105,9 @@ pub(crate) async fn answer(
 }
 
 /// The answer to a query that may begin.
-async fn find(
-    caches: &Caches,
-    served: &Arc<Served>,
-    access: &Access,
-    query: Bytes,
-    form: Form,
-) -> Result<Answer, Refusal> {
+async fn find(session: &Session, served: &Arc<Served>, query: Bytes, form: Form) -> Result<Answer, Refusal> {
+    let (caches, access) = (&*session.caches, &session.access);
+    let mut gathering = session.responses.begin().await?;
     let types = caches.types().await;
     let request = form.request(query, &types)?;
     let statement = Statement::parse(&request.query)?;
@@ -132,12 +126,13 @@ async fn find(
     } else {
         let (offset, max) = page(&request)?;
         let Found { rows, count } =
-            run::select(caches, served, &compiled, request.is_local, offset, max).await?;
+            run::select(caches, served, &compiled, request.is_local, (offset, max), &mut gathering).await?;
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }
     };
     let (Compiled { names, .. }, bytes) = (compiled, response_len(&response));
-    let answer = computed(bytes, move || form.answer(&response, &names, &types)).await?;
-    Ok(Answer::success(ResponseBody::Result(answer)))
+    let result = computed(bytes, move || form.answer(&response, &names, &types)).await?;
+    gathering.reach(result.len()).await?;
+    Ok(Answer::success(ResponseBody::Result(result)).holding(gathering.finish()))
 }
 
 /// The bytes of what is told.

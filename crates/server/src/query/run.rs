@@ -12,6 +12,7 @@ use crate::answer::Refusal;
 use crate::bounds::DELETED_AT_ONCE;
 use crate::caches::Caches;
 use crate::computing::computed;
+use crate::gathering::Gathering;
 use crate::served::Served;
 
 impl From<Unanswered> for Refusal {
@@ -25,6 +26,9 @@ impl From<Exceeded> for Refusal {
         Self::new(error.to_string())
     }
 }
+
+/// Rows are here as owners have made them, and once more as they are written.
+const COPIES: usize = 2;
 
 /// Where a query looks.
 struct Among {
@@ -54,8 +58,8 @@ pub(super) async fn select(
     served: &Served,
     compiled: &Compiled,
     is_local: bool,
-    offset: usize,
-    max: usize,
+    (offset, max): (usize, usize),
+    gathering: &mut Gathering,
 ) -> Result<Found, Refusal> {
     let mut finding = Finding::new(compiled, offset, max);
     let among = Among::of(caches, served, &compiled.plan, is_local);
@@ -65,6 +69,7 @@ pub(super) async fn select(
             let mut parts = among.walk(served.cache.reduce(PARTS, Bytes::new()), PARTS);
             while let Some(part) = parts.next().await.transpose()? {
                 finding.part(&part)?;
+                gathering.reach(COPIES * finding.held_bytes()).await?;
             }
         }
         Source::Rows => {
@@ -72,6 +77,7 @@ pub(super) async fn select(
             while !finding.is_full() {
                 let Some((_, row)) = rows.next().await.transpose()? else { return finish(finding).await };
                 finding.row(row)?;
+                gathering.reach(COPIES * finding.held_bytes()).await?;
             }
             drop(rows);
             // What is not told does not travel.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use protox::file::{File, FileResolver, GoogleFileResolver};
 use protox::{Compiler, Error};
 
-use crate::bounds::{SCHEMA_NESTING_MAX, SCHEMAS_MAX};
+use crate::bounds::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MARKS_MAX, SCHEMAS_MAX};
 use crate::media::Types;
 
 /// Schemas by the names of their files.
@@ -66,6 +66,24 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
+/// Why all schemas together are not compiled, if they are not.
+pub(crate) fn too_large(sources: &Sources) -> Option<String> {
+    let is_mark = |byte: &&u8| matches!(byte, b';' | b'{' | b',' | b':');
+    let bytes: usize = sources.values().map(Bytes::len).sum();
+    let marks: usize = sources.values().map(|source| source.iter().filter(is_mark).count()).sum();
+    if sources.len() > SCHEMAS_MAX {
+        return Some(format!("there would be {} schemas, and {SCHEMAS_MAX} are the limit", sources.len()));
+    }
+    if bytes > SCHEMAS_BYTES_MAX {
+        return Some(format!("all schemas would have {bytes} bytes, and {SCHEMAS_BYTES_MAX} are the limit"));
+    }
+    (marks > SCHEMAS_MARKS_MAX).then(|| {
+        format!(
+            "all schemas would have {marks} punctuation marks (; {{ , :), and {SCHEMAS_MARKS_MAX} are the limit"
+        )
+    })
+}
+
 /// The types of the files that have no errors, and of which it is known what they import.
 pub(crate) fn types(sources: Arc<Sources>) -> Types {
     Types::of(compiled(sources).0.descriptor_pool())
@@ -84,8 +102,7 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     let mut errors = BTreeMap::new();
     let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };
     let mut compiler = Compiler::with_file_resolver(resolver);
-    if sources.len() > SCHEMAS_MAX {
-        let why = format!("there are more than {SCHEMAS_MAX} schemas");
+    if let Some(why) = too_large(&sources) {
         return (compiler, sources.keys().map(|name| (name.clone(), why.clone())).collect());
     }
     let mut imports: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -174,7 +191,7 @@ mod tests {
     #[test]
     fn nothing_is_read_that_is_nested_without_end() {
         for deep in ["message A {", "option (a) = { a: [", "message A { map<"] {
-            let wrong = of(&[("a.proto", &deep.repeat(100_000))]);
+            let wrong = of(&[("a.proto", &deep.repeat(20_000))]);
             assert!(wrong["a.proto"].contains("nested deeper"), "{}", wrong["a.proto"]);
         }
         assert!(!of(&[("a.proto", "\u{fffd}")]).is_empty());

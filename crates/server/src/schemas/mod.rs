@@ -64,6 +64,27 @@ fn is_schema(key: &[u8]) -> bool {
     key.ends_with(SCHEMA)
 }
 
+/// Why a request is not done, because all schemas together would be too large, if it is not.
+pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Result<Option<Refusal>, Refusal> {
+    let written: Vec<(&Bytes, &Bytes)> = match body {
+        RequestBody::Map(
+            map::Request::Put(to)
+            | map::Request::PutIfAbsent(to)
+            | map::Request::Replace(to)
+            | map::Request::ReplaceIfUnmodified(to, _),
+        ) => vec![(&to.key, &to.value)],
+        RequestBody::Bulk(bulk::Request::PutAll(_, entries)) => {
+            entries.iter().map(|(key, value)| (key, value)).collect()
+        }
+        _ => return Ok(None),
+    };
+    let (mut sources, _) = all(cache).await?;
+    for (key, value) in written.into_iter().filter(|(key, _)| is_schema(key)) {
+        sources.insert(String::from_utf8_lossy(key).into_owned(), value.clone());
+    }
+    Ok(check::too_large(&sources).map(Refusal::new))
+}
+
 /// Why a request is not done, if it is not.
 pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
     let refused = |key: &Bytes, value: Option<&Bytes>| {
@@ -227,7 +248,8 @@ pub(crate) async fn create_or_update(
         expiration: consort_hotrod::Expiration::INFINITE,
         value: content.clone(),
     };
-    if let Some(refusal) = refusal(&RequestBody::Map(map::Request::Put(assignment))) {
+    let put = RequestBody::Map(map::Request::Put(assignment));
+    if let Some(refusal) = refusal(&put) {
         return Err(refusal);
     }
     if !is_schema(&key) {
@@ -235,6 +257,9 @@ pub(crate) async fn create_or_update(
     }
     if served.cache.size().await? >= 2 * SCHEMAS_MAX as u64 {
         return Err(Refusal::new(format!("there are {SCHEMAS_MAX} schemas at most")));
+    }
+    if let Some(refusal) = refusal_of_all(&served.cache, &put).await? {
+        return Err(refusal);
     }
     let newest = served.cache.with_read_from(ReadFrom::Primary);
     let before = newest.get_with_metadata(&key).await?;

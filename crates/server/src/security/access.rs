@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use consort_hotrod::ops::{auth, task};
-use consort_hotrod::{Opcode, RequestBody, ResponseBody, Status};
+use consort_hotrod::{Opcode, RequestBody, RequestHead, ResponseBody, Status, Text};
 use tokio::sync::Notify;
 
 use crate::answer::Answer;
@@ -50,17 +50,33 @@ impl Access {
     /// Why this is not done, if it is not.
     pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
         self.authenticator.as_ref()?;
-        let needed = match needed(body)? {
+        let task = match body {
+            RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
+            _ => None,
+        };
+        self.refusal_of_operation(cache, body.opcode(), task)
+    }
+
+    /// Why a request of which only the beginning is here will not be done, if it will not. What the rest of it says decides
+    /// nothing.
+    pub(crate) fn refusal_of_head(&self, head: &RequestHead) -> Option<Answer> {
+        self.authenticator.as_ref()?;
+        let task = head.task.as_ref().map(Text::as_str);
+        self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task)
+    }
+
+    fn refusal_of_operation(&self, cache: &str, opcode: Opcode, task: Option<&str>) -> Option<Answer> {
+        let needed = match needed(opcode, task)? {
             // As by the tasks for them: schemas are everybody's.
             Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,
             needed => needed,
         };
-        match body {
-            RequestBody::Task(task::Request::Exec(task, _)) if self.user.get().is_some() => {
-                let task: String = task.as_str().chars().take(TASK_NAME_TOLD).collect();
+        match task {
+            Some(task) if self.user.get().is_some() => {
+                let task: String = task.chars().take(TASK_NAME_TOLD).collect();
                 self.refusal_of(needed, &format!("EXEC of {task}"))
             }
-            body => self.refusal_of(needed, body.opcode().name()),
+            _ => self.refusal_of(needed, opcode.name()),
         }
     }
 
@@ -108,11 +124,11 @@ pub(crate) fn stranger(operation: &str) -> Answer {
 }
 
 /// The permission that a request needs, if it needs one.
-fn needed(body: &RequestBody) -> Option<Permission> {
-    if let RequestBody::Task(task::Request::Exec(name, _)) = body {
-        return Some(needed_by_task(name.as_str()));
+fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
+    if let Some(name) = task {
+        return Some(needed_by_task(name));
     }
-    Some(match body.opcode() {
+    Some(match opcode {
         Opcode::Ping | Opcode::AuthMechList | Opcode::Auth => return None,
         Opcode::Get
         | Opcode::ContainsKey

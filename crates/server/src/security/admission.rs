@@ -55,7 +55,7 @@ impl Admission {
             RequestBody::Server(server::Request::Ping) => {
                 // Which caches there are, and where, is not told to strangers.
                 request.header.cache = Text::EMPTY;
-                let (asked, response) = answering::answer(session.clone(), request).await;
+                let (asked, response, _) = answering::answer(session.clone(), request).await;
                 return (asked, response, Verdict::Unknown);
             }
             RequestBody::Auth(auth::Request::Mechanisms) => {

@@ -42,7 +42,9 @@ use crate::bounds::{
     TRANSACTIONS_MAX,
 };
 use crate::caches::Caches;
+use crate::gathering::Gathering;
 use crate::served::Served;
+use crate::session::Session;
 use locks::Locks;
 pub(crate) use reaper::reap;
 use record::{Branch, Intent, Record, State, Value, key_of, xid_of};
@@ -94,11 +96,12 @@ fn code(code: i32) -> Answer {
 
 /// Does what is asked.
 pub(crate) async fn answer(
-    caches: &Caches,
+    session: &Session,
     served: Option<&Arc<Served>>,
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
+    let caches = &*session.caches;
     let failed = |error: crate::admin_error::AdminError| Refusal::new(error.to_string());
     if let Request::Prepare(prepare, recovery) = request {
         let transactions = served.and_then(|served| served.transactions.clone());
@@ -131,8 +134,10 @@ pub(crate) async fn answer(
             Answer::of(Status::Success)
         }
         Request::FetchRecovery | Request::Prepare(..) => {
-            let in_doubt = transactions.in_doubt().await?;
-            Answer::success(ResponseBody::Transaction(Response::Prepared(in_doubt)))
+            let mut gathering = session.responses.begin().await?;
+            let in_doubt = transactions.in_doubt(&mut gathering).await?;
+            let body = ResponseBody::Transaction(Response::Prepared(in_doubt));
+            Answer::success(body).holding(gathering.finish())
         }
     })
 }
@@ -497,12 +502,14 @@ impl Transactions {
     }
 
     /// Those that wait for recovery.
-    async fn in_doubt(&self) -> Result<Vec<Xid>, CacheError> {
+    async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
         let (mut walk, mut keys) = (self.records.keys(), Vec::new());
         while let Some(key) = walk.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?
                 && entry.value.is_in_doubt(entry.age)
             {
+                // It is here, and then it is copied to the others.
+                gathering.add(size_of::<Xid>() + 2 * key.len()).await?;
                 keys.extend(xid_of(&key));
             }
         }

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod authentication;
+mod budgets;
 mod bulk;
 mod client;
 mod configurations;

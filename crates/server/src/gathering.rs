@@ -1,0 +1,254 @@
+//! The bytes of responses with many entries, while they are put together and until clients have taken them.
+//!
+//! How large such a response becomes is known at its end only. So it reserves as much as it may need for its size before it
+//! takes it, and waits where others have that: first of a connection, which may have so many of them at a time, then of the
+//! server ([`crate::memory`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consort_memory::{Exceeded, Reservation};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::answer::Refusal;
+use crate::bounds::GATHERINGS_MAX;
+use crate::memory::{Memory, ResponseSize, reserve};
+
+/// The responses with many entries of a connection.
+#[derive(Clone)]
+pub(crate) struct Responses {
+    sizes: [ResponseSize; 4],
+    /// Responses of all sizes.
+    turns: Arc<Semaphore>,
+    /// Responses of the largest size: one at a time.
+    large_turns: Arc<Semaphore>,
+    reserve_time: Duration,
+}
+
+/// Bytes of a response. Dropping it returns them.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Reservation,
+    _turns: Vec<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.bytes()
+    }
+}
+
+/// A response that is being put together.
+pub(crate) struct Gathering {
+    of: Responses,
+    /// Which of the sizes its bytes are reserved of.
+    size: usize,
+    /// The largest size that it may have.
+    size_max: usize,
+    /// Bytes that it has.
+    bytes: u64,
+    held: Held,
+}
+
+/// A response may not have more bytes.
+fn too_large(limit: u64) -> Refusal {
+    Refusal::new(format!(
+        "the response has more than {limit} bytes, the limit of one response (responses_over_8_mib): ask for less, or iterate"
+    ))
+}
+
+impl From<Exceeded> for Refusal {
+    fn from(error: Exceeded) -> Self {
+        Self::new(format!("the server has no room for the response. {error}: ask for less, or later"))
+    }
+}
+
+impl Responses {
+    pub(crate) fn new(memory: &Memory) -> Self {
+        let turns = |count| Arc::new(Semaphore::new(count));
+        Self {
+            sizes: memory.response_sizes.clone(),
+            turns: turns(GATHERINGS_MAX),
+            large_turns: turns(1),
+            reserve_time: memory.reserve_time,
+        }
+    }
+
+    /// Begins a response of any size.
+    pub(crate) async fn begin(&self) -> Result<Gathering, Refusal> {
+        self.begin_within(self.sizes.len() - 1).await
+    }
+
+    /// Begins a response of at most 8 MiB: [`Gathering::try_add`] says where it ends.
+    pub(crate) async fn begin_batch(&self) -> Result<Gathering, Refusal> {
+        self.begin_within(self.sizes.len() - 2).await
+    }
+
+    async fn begin_within(&self, size_max: usize) -> Result<Gathering, Refusal> {
+        // Nobody closes it.
+        let turn = self.turns.clone().acquire_owned().await.ok();
+        let bytes = reserve(&self.sizes[0].budget, self.sizes[0].reserved(), self.reserve_time).await?;
+        let held = Held { bytes, _turns: turn.into_iter().collect() };
+        Ok(Gathering { of: self.clone(), size: 0, size_max, bytes: 0, held })
+    }
+
+    /// Reserves the bytes of a response whose size is known.
+    pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<Held>, Refusal> {
+        let mut gathering = self.begin().await?;
+        gathering.add(bytes).await?;
+        Ok(gathering.finish())
+    }
+}
+
+impl Gathering {
+    /// The size that comes after its own, and its bytes.
+    fn next(&self) -> Option<(usize, u64)> {
+        let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
+        sizes.into_iter().find(|(_, bytes)| *bytes >= self.bytes)
+    }
+
+    fn grow(&mut self, size: usize, bytes: Reservation) {
+        self.size = size;
+        self.held.bytes = bytes;
+    }
+
+    /// So many bytes more are about to be taken. Waits until there is room for them.
+    pub(crate) async fn add(&mut self, more: usize) -> Result<(), Refusal> {
+        self.bytes += more as u64;
+        if self.bytes <= self.held.bytes.bytes() {
+            return Ok(());
+        }
+        let Some((size, bytes)) = self.next() else {
+            return Err(too_large(self.of.sizes[self.size_max].reserved()));
+        };
+        if size + 1 == self.of.sizes.len() {
+            let turn = self.of.large_turns.clone().acquire_owned().await;
+            self.held._turns.extend(turn.ok());
+        }
+        let reserved = reserve(&self.of.sizes[size].budget, bytes, self.of.reserve_time).await?;
+        self.grow(size, reserved);
+        Ok(())
+    }
+
+    /// It is about to have so many bytes in all, unless it has had more.
+    pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.add((bytes as u64).saturating_sub(self.bytes) as usize).await
+    }
+
+    /// So many bytes more have been taken. Whether there is room for others; where there is none, the response is to end.
+    pub(crate) fn try_add(&mut self, more: usize) -> bool {
+        self.bytes += more as u64;
+        if self.bytes <= self.held.bytes.bytes() {
+            return true;
+        }
+        let reserved = self
+            .next()
+            .and_then(|(size, bytes)| Some((size, self.of.sizes[size].budget.try_reserve(bytes).ok()?)));
+        match reserved {
+            Some((size, bytes)) => {
+                self.grow(size, bytes);
+                true
+            }
+            None => {
+                self.held.bytes.grow_forced(self.bytes - self.held.bytes.bytes());
+                false
+            }
+        }
+    }
+
+    /// The response has as many bytes as it has.
+    pub(crate) fn finish(mut self) -> Box<Held> {
+        let unused = self.held.bytes.bytes() - self.bytes.min(self.held.bytes.bytes());
+        self.held.bytes.shrink(unused);
+        Box::new(self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    const MIB: usize = 1024 * 1024;
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn refused<T>(result: Result<T, Refusal>) -> String {
+        let Err(refusal) = result else { panic!("it is not refused") };
+        match crate::answer::Answer::from(refusal).body {
+            consort_hotrod::ResponseBody::Error(text) => text.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn response_reserves_its_size_before_it_grows_and_keeps_what_it_has() {
+        let memory = Memory::default();
+        let responses = Responses::new(&memory);
+        let mut gathering = responses.begin().await.unwrap();
+        for (more, reserved) in [(10, 64 * 1024), (64 * 1024, MIB), (MIB, 8 * MIB), (8 * MIB, 64 * MIB)] {
+            gathering.add(more).await.unwrap();
+            assert_eq!(memory.responses.used(), reserved as u64);
+        }
+        let bytes = gathering.bytes;
+        let held = gathering.finish();
+        assert_eq!((held.bytes(), memory.responses.used()), (bytes, bytes));
+        drop(held);
+        assert_eq!(memory.responses.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn response_beyond_the_limit_of_one_response_fails_and_names_it() {
+        let memory = Memory::default();
+        let error = refused(Responses::new(&memory).hold(65 * MIB).await);
+        assert!(error.contains("more than 67108864 bytes, the limit of one response"), "{error}");
+        assert_eq!(memory.responses.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn second_large_response_of_a_connection_waits_until_the_first_is_taken() {
+        let memory = Memory::default();
+        let responses = Responses::new(&memory);
+        let first = responses.hold(60 * MIB).await.unwrap();
+        let mut second = pin!(responses.hold(20 * MIB));
+        assert!(poll(second.as_mut()).is_pending());
+        drop(first);
+        let Poll::Ready(Ok(second)) = poll(second.as_mut()) else { panic!("there is room") };
+        assert_eq!(second.bytes(), 20 * MIB as u64);
+    }
+
+    #[tokio::test]
+    async fn large_response_fails_where_other_connections_do_not_take_theirs_and_small_ones_do_not() {
+        let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };
+        let first = Responses::new(&memory).hold(60 * MIB).await.unwrap();
+        let other = Responses::new(&memory);
+        let error = refused(other.hold(60 * MIB).await);
+        assert!(error.contains("responses_over_8_mib has "), "{error}");
+        assert!(other.hold(MIB / 2).await.is_ok());
+        drop(first);
+        assert!(other.hold(60 * MIB).await.is_ok());
+        assert!(memory.responses.usage().peak <= memory.responses.limit());
+    }
+
+    #[tokio::test]
+    async fn batch_ends_where_there_is_no_room_for_more() {
+        let memory = Memory::default();
+        let responses = Responses::new(&memory);
+        let mut batch = responses.begin_batch().await.unwrap();
+        assert!(batch.try_add(7 * MIB));
+        assert!(!batch.try_add(2 * MIB), "8 MiB are a batch");
+        assert_eq!(batch.finish().bytes(), 9 * MIB as u64);
+        let _full: Vec<_> = memory.response_sizes[1..]
+            .iter()
+            .map(|size| size.budget.try_reserve(size.budget.limit()).unwrap())
+            .collect();
+        let mut batch = responses.begin_batch().await.unwrap();
+        assert!(batch.try_add(64 * 1024));
+        assert!(!batch.try_add(1));
+    }
+}

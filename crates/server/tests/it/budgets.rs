@@ -1,0 +1,231 @@
+//! What clients make a server hold is bounded for all of them together, in bytes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_hotrod::ops::{bulk, listener, map, task};
+use consort_hotrod::{Expiration, Output, Request, RequestBody, ResponseBody, Status};
+use consort_server::bounds::{DEFINITION_BYTES_MAX, SCHEMAS_MARKS_MAX};
+use consort_server::{Budget, Server};
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use crate::authentication::{refusal, users};
+use crate::client::{Client, PATIENCE, Running, error, get, put, request};
+
+const MIB: usize = 1024 * 1024;
+
+/// A process with so many MiB, of which clients get a half; requests and responses get three quarters of that, and one response
+/// at most a half of these.
+fn process(mib: u64) -> Budget {
+    Budget::new("process", mib * MIB as u64)
+}
+
+fn bulk_get() -> RequestBody {
+    RequestBody::Bulk(bulk::Request::BulkGet(0))
+}
+
+/// A server with a cache in which there are so many values of 64 KiB.
+async fn with_values(cluster: &str, process: &Budget, count: usize) -> (Running, Client) {
+    let server = Running::secured(cluster, Server::builder().memory(process.clone())).await;
+    let mut client = server.client().await;
+    client.create("c").await;
+    for nth in 0..count {
+        let (key, value) = (Bytes::from(format!("key-{nth}")), Bytes::from(vec![7; MIB / 16]));
+        let to = map::Assignment { key, expiration: Expiration::INFINITE, value };
+        let put = client.ask("c", RequestBody::Map(map::Request::Put(to))).await;
+        assert_eq!(put.status, Status::Success, "{put:?}");
+    }
+    (server, client)
+}
+
+/// Waits until something of the budget is used that is more than this.
+async fn used_more_than(process: &Budget, bytes: u64) {
+    let used = async {
+        while process.used() <= bytes {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, used).await.expect("it is used");
+}
+
+#[tokio::test]
+async fn pipelined_bulk_reads_of_a_client_that_does_not_read_stay_within_the_budget() {
+    const READS: u64 = 40;
+    let process = process(64);
+    let (server, _client) = with_values("budget-bulk", &process, 128).await;
+    let mut greedy = server.client().await;
+    let reads: Vec<Request> = (0..READS).map(|id| request(id, "c", bulk_get())).collect();
+    greedy.send(&reads).await;
+    used_more_than(&process, 8 * MIB as u64).await;
+    // Others are served meanwhile.
+    let mut other = server.client().await;
+    for _ in 0..100 {
+        assert_eq!(other.ask("c", get("key-1")).await.status, Status::Success);
+        assert!(process.used() <= process.limit() / 2);
+    }
+    // It has all of its responses when it reads.
+    for _ in 0..READS {
+        let response = greedy.next(reads[0].asked()).await.unwrap();
+        let ResponseBody::Bulk(bulk::Response::Entries(entries)) = response.body else {
+            panic!("{response:?}")
+        };
+        assert_eq!(entries.len(), 128);
+    }
+    let peak = process.usage().peak;
+    assert!(peak > 8 * MIB as u64 && peak <= 26 * MIB as u64, "{peak} bytes");
+    drop((greedy, other));
+}
+
+#[tokio::test]
+async fn response_larger_than_the_limit_of_one_response_is_an_error_that_names_it() {
+    let process = process(64);
+    // 12 MiB are the limit of one response.
+    let (server, mut client) = with_values("budget-response", &process, 224).await;
+    let keys = (0..224).map(|nth| Bytes::from(format!("key-{nth}"))).collect();
+    for body in [bulk_get(), RequestBody::Bulk(bulk::Request::GetAll(keys))] {
+        let response = client.ask("c", body).await;
+        assert_eq!(response.status, Status::ServerError);
+        let text = error(&response);
+        assert!(text.contains("more than 12582912 bytes, the limit of one response"), "{text}");
+    }
+    assert_eq!(client.ask("c", get("key-1")).await.status, Status::Success);
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn listings_of_names_count_while_they_are_made_and_until_they_are_read() {
+    let process = process(64);
+    let server = Running::secured("budget-names", Server::builder().memory(process.clone())).await;
+    let mut client = server.client().await;
+    for nth in 0..20 {
+        let name = format!("{nth}{}", "n".repeat(1_000));
+        client.create(&name).await;
+    }
+    let list = RequestBody::Task(task::Request::Exec("@@cache@names".into(), Vec::new()));
+    let response = client.ask("", list).await;
+    assert_eq!(response.status, Status::Success);
+    assert!(process.usage().peak >= 40_000, "{:?}", process.usage());
+}
+
+/// The beginning of a request, of whose value nothing is there.
+fn without_value(request: &Request, value: usize) -> Bytes {
+    let mut out = Output::new();
+    request.encode(&mut out);
+    let whole = out.into_bytes();
+    whole.slice(..whole.len() - value)
+}
+
+#[tokio::test]
+async fn put_of_a_user_that_may_not_write_is_refused_before_its_value_has_come() {
+    let server = Running::secured("budget-refused", users()).await;
+    let mut client = server.client().await;
+    client.plain("monitor", "monitor").await;
+    const VALUE: usize = 60 * MIB;
+    let put = request(7, "c", put("k", vec![7; VALUE]));
+    client.stream.write_all(&without_value(&put, VALUE)).await.unwrap();
+    let refused = client.next(put.asked()).await.unwrap();
+    assert_eq!(refused.id, 7);
+    assert!(refusal(&refused).contains("ISPN000287"), "{refused:?}");
+    // The rest of it is not kept, and the connection goes on after it.
+    for _ in 0..60 {
+        client.stream.write_all(&[7; MIB]).await.unwrap();
+    }
+    let ping = request(8, "", RequestBody::Server(consort_hotrod::ops::server::Request::Ping));
+    assert_eq!(client.ask_so(ping).await.id, 8);
+}
+
+#[tokio::test]
+async fn request_for_which_there_is_never_room_is_refused_before_it_has_come_and_the_connection_goes_on() {
+    let process = process(64);
+    let (_server, mut client) = with_values("budget-request", &process, 1).await;
+    // 18 MiB are the limit of all large requests.
+    const VALUE: usize = 20 * MIB;
+    let put = request(7, "c", put("k", vec![7; VALUE]));
+    client.stream.write_all(&without_value(&put, VALUE)).await.unwrap();
+    let refused = client.next(put.asked()).await.unwrap();
+    assert_eq!(refused.status, Status::ServerError);
+    let text = error(&refused);
+    assert!(text.contains("no room for the request") && text.contains("large_requests"), "{text}");
+    client.stream.write_all(&vec![7; VALUE]).await.unwrap();
+    assert_eq!(client.ask("c", get("key-0")).await.status, Status::Success);
+    assert!(process.usage().peak <= 18 * MIB as u64);
+}
+
+#[tokio::test]
+async fn request_that_does_not_arrive_in_time_ends_its_connection_and_says_why() {
+    let builder = Server::builder().transfer_time(Duration::from_millis(20));
+    let server = Running::secured("budget-late", builder).await;
+    let mut client = server.client().await;
+    client.create("c").await;
+    let put = request(7, "c", put("k", "a value"));
+    client.stream.write_all(&without_value(&put, 3)).await.unwrap();
+    let late = client.next(put.asked()).await.unwrap();
+    assert_eq!((late.id, late.status), (7, Status::TimedOut));
+    assert!(error(&late).contains("has not arrived within"), "{late:?}");
+    assert_eq!(client.next(put.asked()).await, None, "the connection is closed");
+    // Who has sent nothing has all the time.
+    let mut other = server.client().await;
+    assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound);
+}
+
+#[tokio::test]
+async fn definition_that_is_too_long_is_refused_and_names_the_limit() {
+    let (_server, mut client) = Running::with_cache("budget-definition", "other").await;
+    let text = format!("<local-cache><!--{}--></local-cache>", "x".repeat(DEFINITION_BYTES_MAX));
+    let params = vec![("name".into(), "c".into()), ("configuration".into(), text.into())];
+    let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
+    let refused = client.ask("", create).await;
+    assert_eq!(refused.status, Status::ServerError);
+    let text = error(&refused);
+    assert!(text.contains(&format!("{DEFINITION_BYTES_MAX} are the limit")), "{text}");
+    // A long one that is allowed is read beside the requests of others.
+    let text = format!("<local-cache><!--{}--></local-cache>", "x".repeat(DEFINITION_BYTES_MAX / 2));
+    let params = vec![("name".into(), "c".into()), ("configuration".into(), text.into())];
+    let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
+    assert_eq!(client.ask("", create).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn name_of_a_cache_that_is_too_long_is_refused() {
+    let server = Running::start("budget-name").await;
+    let mut client = server.client().await;
+    let name = "n".repeat(1_025);
+    let refused = client.ask("", crate::client::exec("@@cache@create", &name)).await;
+    assert!(error(&refused).contains("1025 bytes, and 1024 are the limit"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn schemas_that_cost_too_much_together_are_refused_and_leave_the_others() {
+    let (_server, mut client) = Running::with_cache("budget-schemas", "other").await;
+    let schema = |fields: usize| {
+        let fields: String = (1..=fields).map(|nth| format!("optional int32 f{nth}={nth};")).collect();
+        format!("message A{fields_len} {{{fields}}}", fields_len = fields.len())
+    };
+    let half = SCHEMAS_MARKS_MAX / 2;
+    for (key, is_done) in [("a.proto", true), ("b.proto", false), ("a.proto", true)] {
+        let to =
+            map::Assignment { key: key.into(), expiration: Expiration::INFINITE, value: schema(half).into() };
+        let put = client.ask("___protobuf_metadata", RequestBody::Map(map::Request::Put(to))).await;
+        assert_eq!(put.status == Status::Success, is_done, "{key}: {put:?}");
+        if !is_done {
+            assert!(error(&put).contains(&format!("{SCHEMAS_MARKS_MAX} are the limit")), "{put:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn filters_of_near_caches_are_bounded_per_connection_and_for_all() {
+    let process = process(8);
+    // 1 MiB are for all filters.
+    let (_server, mut client) = with_values("budget-filters", &process, 1).await;
+    let add = |id: &'static str, bits| RequestBody::Listener(listener::Request::AddBloom(id.into(), bits));
+    let refused = client.ask("c", add("huge", 64 * 1024 * 1024)).await;
+    assert_eq!(refused.status, Status::ServerError);
+    assert_eq!(client.ask("c", add("half", 5 * 1024 * 1024)).await.status, Status::Success);
+    let refused = client.ask("c", add("other", 5 * 1024 * 1024)).await;
+    assert!(error(&refused).contains("near_cache_filters has 655360 of 1048576 bytes"), "{refused:?}");
+    let removal = RequestBody::Listener(listener::Request::Remove("half".into()));
+    assert_eq!(client.ask("c", removal).await.status, Status::Success);
+    assert_eq!(client.ask("c", add("other", 5 * 1024 * 1024)).await.status, Status::Success);
+}
