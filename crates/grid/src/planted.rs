@@ -82,6 +82,9 @@ pub enum Planted {
     /// Listeners are told of no gap when owners are lost whose changes of owners were not over. Several have to be lost within
     /// moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
+    /// What was told is remembered when the last listener ends, though versions pass unnoted from then on. Only a local cache
+    /// keeps its topology meanwhile.
+    ToldKept,
     /// Entries of a chunk are as young as if they had been written when it comes.
     AgeForgotten,
     /// Members acknowledge that everything is cleared, and keep what they have.
@@ -144,6 +147,10 @@ impl Planted {
     #[cfg(feature = "planted")]
     pub const STORES: [Self; 4] =
         [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
+
+    /// Those that the simulator finds in local caches.
+    #[cfg(feature = "planted")]
+    pub const LOCAL: [Self; 1] = [Self::ToldKept];
 
     /// All others, which the simulator finds with whole stacks.
     #[cfg(feature = "planted")]

@@ -1,5 +1,6 @@
 //! Simulated grids: some seeds in every test run; `consort sim --grid` runs as many as you like.
 
+use consort_grid::CacheMode;
 use consort_sim::Mix;
 use consort_sim::grid::{Habits, Plan, run};
 
@@ -155,8 +156,11 @@ fn what_is_used_lives_and_what_nobody_uses_ends() {
 /// took what it had replaced for gone, and another one had it.
 #[test]
 fn owners_agree_on_what_was_replaced_by_what_had_expired_when_they_came_back() {
-    run(&Plan::new("tcp.xml", 6).with_habits(Habits { idle: false, ..Habits::ALL }), 833_040)
-        .unwrap_or_else(|violation| panic!("{violation}"));
+    run(
+        &Plan::new("tcp.xml", 6).with_habits(Habits { idle: false, listeners_end: false, ..Habits::ALL }),
+        833_040,
+    )
+    .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -251,6 +255,25 @@ fn listeners_are_told_what_they_are_promised_where_they_once_were_not() {
         run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
     run(&plain(4).with_stores(), 5_020).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Listeners of a local cache end, entries are written while no listener is there, and others begin: they were told of a gap.
+#[test]
+fn listeners_come_and_go_in_every_cache_mode_without_a_gap() {
+    let modes = [
+        CacheMode::Local,
+        CacheMode::Invalidation,
+        CacheMode::Replicated,
+        CacheMode::Distributed { owners: 1 },
+        CacheMode::Distributed { owners: 2 },
+    ];
+    let habits = Habits { listeners_end: true, ..Habits::NONE };
+    for mode in modes {
+        let plan = Plan::new("tcp.xml", 3).with_habits(habits).with_mode(mode);
+        for seed in 0..3 {
+            run(&plan, seed).unwrap_or_else(|violation| panic!("{mode:?}: {violation}"));
+        }
+    }
 }
 
 #[test]

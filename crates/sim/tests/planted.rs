@@ -56,12 +56,20 @@ fn every_bug_planted_about_stores_is_found() {
 
 #[test]
 fn every_bug_planted_about_habits_of_clients_is_found() {
-    is_found(&GridPlanted::HABITS, &grid(Habits { idle: false, ..Habits::ALL }).without_stores());
+    is_found(
+        &GridPlanted::HABITS,
+        &grid(Habits { idle: false, listeners_end: false, ..Habits::ALL }).without_stores(),
+    );
 }
 
 #[test]
 fn every_bug_planted_about_what_lives_as_long_as_it_is_used_is_found() {
     is_found(&GridPlanted::IDLE, &grid(Habits { idle: true, ..Habits::NONE }).without_stores());
+}
+
+#[test]
+fn every_bug_planted_about_local_caches_is_found() {
+    is_found(&GridPlanted::LOCAL, &grid(Habits::NONE).with_mode(consort_grid::CacheMode::Local));
 }
 
 fn grid(habits: Habits) -> consort_sim::grid::Plan {

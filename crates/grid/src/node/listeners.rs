@@ -125,6 +125,12 @@ impl Listeners {
         self.all.values().any(|one| one.interest() >= Interest::Previous)
     }
 
+    /// Whether this member notes the versions of the changes that it hears of. While it does not, versions pass without a note,
+    /// so what was noted before says nothing of what comes next.
+    fn notes_versions(&self) -> bool {
+        self.known.is_some() || self.has_clustered()
+    }
+
     pub(crate) fn has_clustered(&self) -> bool {
         self.all.values().any(Listener::is_clustered)
     }
@@ -199,8 +205,12 @@ impl Cache {
     }
 
     /// A listener ends.
-    pub(crate) fn end_listener(&mut self, id: ListenerId) {
+    pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
         let ended = self.listeners.all.remove(&id);
+        if !self.listeners.notes_versions() && !cx.has(Planted::ToldKept) {
+            self.listeners.told.clear();
+            self.listeners.holders.clear();
+        }
         if let Some(Listener { walk: Walk::Under(walk), .. }) = ended {
             self.cancel(walk);
         }
@@ -286,7 +296,7 @@ impl Cache {
 
     /// Tells the listeners of the cluster's changes of one, unless they know it.
     pub(super) fn tell_here(&mut self, cx: &mut Cx, tell: Tell) {
-        if self.listeners.known.is_none() && !self.listeners.has_clustered() {
+        if !self.listeners.notes_versions() {
             return;
         }
         let reign = self.topology().map_or(0, |topology| topology.reign(tell.segment));

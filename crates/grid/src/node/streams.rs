@@ -135,7 +135,7 @@ impl Node {
     pub fn end_listener(&mut self, now: Time, cache: CacheId, listener: ListenerId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.end_listener(listener);
+            cache.end_listener(&self.cx, listener);
         }
         self.work();
     }

@@ -76,9 +76,10 @@ impl World {
             && self.owners() > 1
     }
 
-    /// Whether a member may start: nobody is cut off who has the cache.
+    /// Whether a member may start: nobody is cut off who has the cache. Who would start beside a local cache has another one.
     pub(crate) fn may_start(&self) -> bool {
-        self.grid.is_none() || self.is_whole()
+        let Some(grid) = &self.grid else { return true };
+        grid.config.mode != CacheMode::Local && self.is_whole()
     }
 
     /// Whether all that live have one view, and one stable topology of exactly them with all owners.

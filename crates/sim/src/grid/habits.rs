@@ -37,21 +37,26 @@ pub struct Habits {
     pub many: bool,
     /// Some of what they put lives as long as somebody uses it.
     pub idle: bool,
+    /// Listeners end, and others begin.
+    pub listeners_end: bool,
 }
 
 impl Habits {
     /// Everything.
-    pub const ALL: Self = Self { lifespans: true, clears: true, many: true, idle: true };
+    pub const ALL: Self = Self { lifespans: true, clears: true, many: true, idle: true, listeners_end: true };
 
     /// Nothing.
-    pub const NONE: Self = Self { lifespans: false, clears: false, many: false, idle: false };
+    pub const NONE: Self =
+        Self { lifespans: false, clears: false, many: false, idle: false, listeners_end: false };
 
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let lifespans = rng.chance(0.3);
         // Of what was added later, so that the rest is drawn as before.
         let mut later = Rng::new(rng.clone().next_u64());
         let (clears, many) = (later.chance(0.2), later.chance(0.3));
-        Self { lifespans, clears, many, idle: Rng::new(later.next_u64()).chance(0.25) }
+        let mut idle = Rng::new(later.next_u64());
+        let (idle, mut last) = (idle.chance(0.25), Rng::new(idle.next_u64()));
+        Self { lifespans, clears, many, idle, listeners_end: last.chance(0.5) }
     }
 
     /// Whether some entries come to an end.

@@ -23,7 +23,14 @@ const LOOK: Duration = Duration::from_millis(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Events that wait for a slow reader.
-const FEW: usize = 5;
+pub(crate) const FEW: usize = 5;
+
+/// How long a listener lives that ends before its member, at least and at most.
+const LIFE_MIN: Duration = Duration::from_millis(100);
+const LIFE_MAX: Duration = Duration::from_secs(5);
+
+/// How long its member is without it, at most, until another one begins.
+const WITHOUT: Duration = Duration::from_secs(2);
 
 /// A listener and all that its reader has taken.
 pub(crate) struct Hearer {
@@ -33,6 +40,10 @@ pub(crate) struct Hearer {
     id: Option<ListenerId>,
     /// Since when it is told of everything, as its reader knows.
     pub(crate) ready: Option<Time>,
+    /// When it is to end, if it ends before its member.
+    ends: Option<Time>,
+    /// When its reader has ended it.
+    pub(crate) ended: Option<Time>,
     pub(crate) events: Vec<(Time, Event)>,
     pub(crate) failed: Option<ListenError>,
 }
@@ -53,13 +64,16 @@ pub(crate) struct Hearers {
     rng: Rng,
     /// Of what was added later, so that the rest is drawn as before.
     previous: Rng,
+    /// The same of the ends of listeners.
+    ends: Rng,
     pub(crate) all: Vec<Hearer>,
 }
 
 impl Hearers {
     pub(crate) fn new(rng: Rng) -> Self {
         let previous = Rng::new(rng.clone().next_u64());
-        Self { rng, previous, all: Vec::new() }
+        let ends = Rng::new(previous.clone().next_u64());
+        Self { rng, previous, ends, all: Vec::new() }
     }
 
     /// How many events of entries were told, and how many gaps.
@@ -95,20 +109,56 @@ impl World {
         let count = if hearers.rng.chance(0.6) { hearers.rng.between(1, HEARERS_MAX + 1) } else { 0 };
         let mut begin = Vec::new();
         for _ in 0..count {
-            let options = hearers.draw(grid.config.mode);
             let at = self.now + hearers.rng.duration(Duration::ZERO, BEGIN);
-            hearers.all.push(Hearer {
-                node,
-                options,
-                id: None,
-                ready: None,
-                events: Vec::new(),
-                failed: None,
-            });
-            begin.push((at, hearers.all.len() - 1));
+            begin.push((at, hearers.draw(grid.config.mode)));
         }
-        for (at, hearer) in begin {
+        for (at, options) in begin {
+            self.add_hearer(at, node, options);
+        }
+    }
+
+    /// A listener that begins at this time.
+    fn add_hearer(&mut self, at: Time, node: usize, options: Listen) {
+        let Some(grid) = &mut self.grid else { return };
+        let Some(hearers) = &mut grid.hearers else { return };
+        let ends = grid.habits.listeners_end.then(|| at + hearers.ends.duration(LIFE_MIN, LIFE_MAX));
+        let (events, failed) = (Vec::new(), None);
+        hearers.all.push(Hearer { node, options, id: None, ready: None, ends, ended: None, events, failed });
+        let hearer = hearers.all.len() - 1;
+        for at in [Some(at), ends].into_iter().flatten() {
             self.hear_at(at, hearer);
+        }
+    }
+
+    /// A listener ends, and another one begins after a while. Its reader has just taken everything.
+    fn end_hearer(&mut self, hearer: usize) {
+        let now = self.now;
+        let Some(grid) = &mut self.grid else { return };
+        let (mode, is_busy) = (grid.config.mode, grid.is_busy);
+        let Some(hearers) = &mut grid.hearers else { return };
+        let one = &mut hearers.all[hearer];
+        let (node, Some(id)) = (one.node, one.id) else { return };
+        one.ended = Some(now);
+        let (at, options) = (now + hearers.ends.duration(Duration::ZERO, WITHOUT), hearers.draw(mode));
+        let own = self.nodes[node].member_clock(now);
+        if let Some(member) = &mut self.nodes[node].member {
+            member.node.end_listener(own, member.cache, id);
+        }
+        if is_busy {
+            self.add_hearer(at, node, options);
+        }
+    }
+
+    /// All listeners end, and no other begins.
+    pub(super) fn end_hearers(&mut self) {
+        let hearers = self.grid.as_ref().and_then(|grid| grid.hearers.as_ref());
+        for hearer in 0..hearers.map_or(0, |hearers| hearers.all.len()) {
+            self.hear(hearer);
+            let one = self.grid.as_ref().and_then(|grid| grid.hearers.as_ref()?.all.get(hearer));
+            let goes_on = |one: &Hearer| one.ended.is_none() && one.failed.is_none();
+            if one.is_some_and(|one| goes_on(one) && self.nodes[one.node].is_alive()) {
+                self.end_hearer(hearer);
+            }
         }
     }
 
@@ -127,11 +177,11 @@ impl World {
         let Some(grid) = &mut self.grid else { return };
         let is_busy = grid.is_busy;
         let Some(hearers) = &mut grid.hearers else { return };
-        let Hearer { node, id, options, failed, .. } = &hearers.all[hearer];
-        let (node, id, options, failed) = (*node, *id, options.clone(), failed.is_some());
+        let Hearer { node, id, options, failed, ended, .. } = &hearers.all[hearer];
+        let (node, id, options, is_over) = (*node, *id, options.clone(), failed.is_some() || ended.is_some());
         let one = &mut self.nodes[node];
         let (own, name) = (one.member_clock(now), one.name.clone());
-        if !one.is_alive() || failed {
+        if !one.is_alive() || is_over {
             return;
         }
         if one.is_paused {
@@ -173,6 +223,10 @@ impl World {
                     break;
                 }
             }
+        }
+        let is_to_end = one.failed.is_none() && one.ends.is_some_and(|ends| ends <= now);
+        if is_to_end {
+            self.end_hearer(hearer);
         }
         self.work(node);
     }

@@ -12,6 +12,7 @@
 mod above;
 mod checks;
 mod client;
+mod comings;
 mod growth;
 mod guards;
 mod habits;

@@ -68,7 +68,7 @@ pub(super) fn quieten(world: &mut World) {
 }
 
 /// How long everything may take that everybody asks for at once: stores take their time, one request after the other.
-fn patience(world: &World) -> Duration {
+pub(super) fn patience(world: &World) -> Duration {
     let has_stores = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
     Duration::from_secs(if has_stores { 5 } else { 1 })
 }
@@ -166,7 +166,7 @@ pub(super) fn alive(world: &World) -> Vec<usize> {
 }
 
 /// In a quiet cluster everything succeeds at once.
-fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
+pub(super) fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
     let Some(grid) = &world.grid else { return Ok(()) };
     for operation in operations.iter().filter_map(|&at| grid.history.get(at)) {
         if !matches!(operation.result, Some(Ok(_))) {
@@ -177,7 +177,7 @@ fn served(world: &World, operations: &[usize]) -> Result<(), Broken> {
     Ok(())
 }
 
-fn key_of_each_segment(world: &World) -> Vec<Bytes> {
+pub(super) fn key_of_each_segment(world: &World) -> Vec<Bytes> {
     let segments = world.grid.as_ref().map_or(1, |grid| grid.config.segments);
     let mut keys: BTreeMap<Segment, Bytes> = BTreeMap::new();
     for key in (0..10_000).map(|n| Bytes::from(format!("s{n}"))) {

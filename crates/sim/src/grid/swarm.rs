@@ -12,7 +12,7 @@ use super::member::GREATEST;
 use super::stores::{self, Stores};
 use super::transit::Transit;
 use super::walker::Walkers;
-use super::{Grid, checks, lives, settle};
+use super::{Grid, checks, comings, lives, settle};
 use crate::calm::go_on;
 use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
@@ -32,6 +32,8 @@ pub struct Plan {
     has_stores: Option<bool>,
     /// What clients do besides, if not the seed says so.
     habits: Option<Habits>,
+    /// Where entries are, if not the seed says so.
+    mode: Option<CacheMode>,
     /// Whether the story tells operations, too.
     pub tells_all: bool,
     /// How long faults strike.
@@ -93,6 +95,7 @@ impl Plan {
             is_parted: false,
             has_stores: None,
             habits: None,
+            mode: None,
             tells_all: false,
             turmoil: Duration::from_secs(15),
             heal_limit: Duration::from_secs(120),
@@ -146,6 +149,13 @@ impl Plan {
         self
     }
 
+    /// The same with a cache of this mode, whatever the seed says. A local cache has one member.
+    #[must_use]
+    pub fn with_mode(mut self, mode: CacheMode) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
     /// The same with a bug in every member.
     #[cfg(feature = "planted")]
     #[must_use]
@@ -175,6 +185,10 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     let mut grid = draw(&mut world, seed);
     if plan.is_parted {
         grid.config.partitions = PartitionHandling::AllowReadWrites;
+    }
+    let is_local = Rng::new(seed ^ LOCAL).chance(0.06) && !plan.is_parted;
+    if let Some(mode) = plan.mode.or(is_local.then_some(CacheMode::Local)) {
+        grid.config.mode = mode;
     }
     let mut own = Rng::new(seed ^ LISTENERS);
     if own.chance(0.4) && plan.has_listeners {
@@ -214,7 +228,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
             (grid.habits.lifespans, ", lifespans"),
             (grid.habits.clears, ", clears"),
             (grid.habits.many, ", many keys at once"),
-            (grid.habits.idle, ", max_idle")
+            (grid.habits.idle, ", max_idle"),
+            (grid.habits.listeners_end, ", listeners end")
         ]
         .into_iter()
         .filter_map(|(is_it, what)| is_it.then_some(what))
@@ -231,6 +246,9 @@ const WALKS: u64 = 0x5741_4c4b_5741_4c4b;
 
 /// The same of what is drawn for listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
+
+/// The same of whether the cache is a local one.
+const LOCAL: u64 = 0x4c4f_4341_4c4c_4f43;
 
 /// The cache, from the seed.
 fn draw(world: &mut World, seed: u64) -> Grid {
@@ -281,11 +299,13 @@ fn trouble(world: &mut World, faults: &mut Faults, life: Duration) -> Result<(),
 }
 
 fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
-    let mut faults = Faults::begin(world, plan.mix, plan.members, world.now);
+    let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
+    let members = if is_local { 1 } else { plan.members };
+    let mut faults = Faults::begin(world, plan.mix, members, world.now);
     if plan.is_parted {
         faults = faults.parting();
     }
-    for _ in 0..plan.members {
+    for _ in 0..members {
         let node = world.start().map_err(|what| ("configuration", what))?;
         world.nodes[node].rate = faults.clock_rate(world);
         settle::wait_for(world, node)?;
@@ -318,6 +338,10 @@ fn live(plan: &Plan, world: &mut World) -> Result<Report, Broken> {
     };
     let is_well = settle::speak(world).and_then(|()| settle::look(world)).and_then(|()| settle::walk(world));
     let is_well = is_well.and_then(|()| settle::hear(world));
+    let is_well = is_well.and_then(|()| match plan.has_listeners {
+        true => comings::come_and_go(world),
+        false => Ok(()),
+    });
     checks::all(world)?;
     is_well?;
     let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();

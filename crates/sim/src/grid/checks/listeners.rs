@@ -8,7 +8,7 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Replica, Scope, Version};
 use consort_group::Time;
 
-use super::super::hearer::Hearer;
+use super::super::hearer::{FEW, Hearer};
 use super::super::history::Operation;
 use super::merges;
 use crate::checks::Broken;
@@ -18,6 +18,7 @@ use crate::world::World;
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     for hearer in hearers(world) {
         is_right_to_end(world, hearer)?;
+        no_gap_where_nothing_is_lost(world, hearer)?;
         in_order(world, hearer)?;
     }
     Ok(())
@@ -38,7 +39,8 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
 /// Once it is quiet, whoever keeps what it is told has what is there.
 pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     let keeps = |hearer: &&Hearer| {
-        hearer.options.with_state && hearer.options.scope == Scope::Cluster && is_there(world, hearer)
+        let is_of_all = hearer.options.with_state && hearer.options.scope == Scope::Cluster;
+        is_of_all && hearer.ended.is_none() && is_there(world, hearer)
     };
     for hearer in hearers(world).iter().filter(keeps) {
         let mut replica = Replica::default();
@@ -67,6 +69,16 @@ fn is_right_to_end(world: &World, hearer: &Hearer) -> Result<(), Broken> {
         Some(_) if is_left => Ok(()),
         Some(error) => Err(("listeners go on", format!("{error} at {}", tell(world, hearer)))),
     }
+}
+
+/// Where a member has its cache for itself, nothing comes from elsewhere that could be lost: there is a gap only if the
+/// reader was too slow.
+fn no_gap_where_nothing_is_lost(world: &World, hearer: &Hearer) -> Result<(), Broken> {
+    let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
+    if !is_local || hearer.options.events_max == FEW || hearer.last_gap().is_none() {
+        return Ok(());
+    }
+    Err(("listeners of local caches miss nothing", tell(world, hearer)))
 }
 
 /// Versions of a key only grow since the last gap, and what has happened follows from what was.
@@ -167,9 +179,13 @@ fn nothing_missing(
     if !is_there(world, hearer) {
         return Ok(());
     }
+    // Its reader has taken everything in the moment in which it has ended.
+    let is_in_time = |ended: Time| hearer.ended.is_none_or(|last| ended < last);
     let since = hearer.last_gap().map_or(ready, |gap| gap.max(ready));
     for write in operations.iter().filter(|write| write.began > since && !write.is_by_itself) {
-        let Some((version, _)) = write.acknowledged() else { continue };
+        let Some((version, _)) = write.acknowledged().filter(|(_, ended)| is_in_time(*ended)) else {
+            continue;
+        };
         // What was read of the key before its changes had come is told in place of them.
         let is_read_ahead = |event: &EntryEvent| event.kind == EventKind::Existing && event.version > version;
         if told.iter().any(|(_, event)| is_read_ahead(event)) {

@@ -1,0 +1,163 @@
+//! Listeners that begin and end in the quiet after the faults: each is told of every change that begins while it listens,
+//! and of no gap, whoever has listened before and whatever was written while no listener was there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{
+    Action, CacheMode, Change, Condition, Event, EventKind, Listen, ListenerId, Scope, Version, Write,
+};
+
+use super::client::put;
+use super::settle::{alive, key_of_each_segment, patience, served};
+use crate::calm::go_on;
+use crate::checks::Broken;
+use crate::world::World;
+
+/// How long it may take until a listener is told of everything: a topology, its phases, and marks of all primaries.
+const READY_LIMIT: Duration = Duration::from_secs(15);
+
+/// How long a member is without listeners until others have stopped to tell it of changes.
+const LONG: Duration = Duration::from_secs(35);
+
+/// A listener of this phase.
+struct Listening {
+    node: usize,
+    id: ListenerId,
+}
+
+/// The writes of a round, as places in the history.
+type Round = Vec<usize>;
+
+/// On each member a listener begins, ends, and another one begins: at once, or when the topology names its member no more.
+pub(super) fn come_and_go(world: &mut World) -> Result<(), Broken> {
+    world.end_hearers();
+    let mode = world.grid.as_ref().map(|grid| grid.config.mode);
+    // Where each member has its own entries, changes have no common order.
+    let scope = if mode == Some(CacheMode::Invalidation) { Scope::Local } else { Scope::Cluster };
+    let mut nth = 0;
+    for pause in [Duration::ZERO, LONG] {
+        // One that hears of its own member's writes only, and stays while others come and go.
+        let own = match nth % 2 {
+            0 => None,
+            _ => alive(world).first().map(|&node| begin(world, node, Scope::Local)).transpose()?,
+        };
+        for scope in [scope, scope] {
+            let listening = begin_all(world, scope)?;
+            let written = write(world, &mut nth)?;
+            for one in listening {
+                is_told(world, &one, scope, &written)?;
+                end(world, &one);
+            }
+            go_on(world, pause);
+            // Nobody hears of this.
+            write(world, &mut nth)?;
+        }
+        own.iter().for_each(|own| end(world, own));
+        nth += 1;
+    }
+    Ok(())
+}
+
+fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<Listening>, Broken> {
+    let nodes = alive(world);
+    let all = nodes.into_iter().map(|node| begin(world, node, scope)).collect::<Result<Vec<_>, _>>()?;
+    let limit = world.now + READY_LIMIT;
+    while let Some(late) = all.iter().find(|one| !is_ready(world, one)) {
+        if world.now > limit {
+            let what = format!("{} waits{}", world.nodes[late.node].name, world.grid_state());
+            return Err(("a quiet cluster lets listeners begin", what));
+        }
+        go_on(world, Duration::from_millis(100));
+    }
+    Ok(all)
+}
+
+fn begin(world: &mut World, node: usize, scope: Scope) -> Result<Listening, Broken> {
+    let own = world.nodes[node].member_clock(world.now);
+    let options = Listen { scope, with_values: true, ..Listen::default() };
+    let member = world.nodes[node].member.as_mut().ok_or(("members have the cache", String::new()))?;
+    let begun = member.node.listen(own, member.cache, options);
+    let id = begun.map_err(|error| ("a quiet cluster lets listeners begin", error.to_string()))?;
+    world.work(node);
+    Ok(Listening { node, id })
+}
+
+fn is_ready(world: &World, one: &Listening) -> bool {
+    let member = world.nodes[one.node].member.as_ref();
+    member.is_some_and(|member| member.node.is_listening(member.cache, one.id) == Ok(true))
+}
+
+fn end(world: &mut World, one: &Listening) {
+    let own = world.nodes[one.node].member_clock(world.now);
+    if let Some(member) = &mut world.nodes[one.node].member {
+        member.node.end_listener(own, member.cache, one.id);
+    }
+    world.work(one.node);
+}
+
+/// Each member writes in every segment, twice, and removes what it has written in some.
+fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
+    let (keys, mut written) = (key_of_each_segment(world), Round::new());
+    let (condition, change) = (Condition::Always, Change::Remove);
+    let remove = Action::Write(Write { condition, change, wants_previous: false });
+    for node in alive(world) {
+        for key in &keys {
+            for _ in 0..2 {
+                *nth += 1;
+                let value = Bytes::from(format!("comings {nth} of {node}"));
+                written.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
+            }
+            if *nth % 3 == 0 {
+                written.push(world.submit(node, None, key.clone(), remove.clone()));
+            }
+        }
+        go_on(world, patience(world));
+    }
+    served(world, &written)?;
+    Ok(written)
+}
+
+/// A listener is told of each write of a round once, in the order of the key's versions, and of no gap.
+fn is_told(world: &mut World, one: &Listening, scope: Scope, written: &Round) -> Result<(), Broken> {
+    let own = world.nodes[one.node].member_clock(world.now);
+    let name = world.nodes[one.node].name.clone();
+    let mut told: Vec<(Bytes, Version, bool)> = Vec::new();
+    while let Some(member) = &mut world.nodes[one.node].member {
+        let events = member.node.take_events(own, member.cache, one.id);
+        let events = events.map_err(|error| ("listeners go on", format!("{error} at {name}")))?;
+        if events.is_empty() {
+            break;
+        }
+        for event in events {
+            match event {
+                Event::Entry(event) => {
+                    told.push((event.key, event.version, event.kind == EventKind::Removed));
+                }
+                Event::Gap => {
+                    let what = format!("a listener of {name} is told of a gap after {} events", told.len());
+                    return Err(("a quiet cluster has no gaps", what));
+                }
+                Event::Complete => {}
+            }
+        }
+    }
+    world.work(one.node);
+    let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
+    for write in written.iter().filter_map(|&at| history.get(at)) {
+        let Some((version, _)) = write.acknowledged() else { continue };
+        if scope == Scope::Local && write.node != one.node {
+            continue;
+        }
+        // Where each member has its own entries, what others take away comes with the version that it had.
+        let is_it = |(key, told, is_removed): &&(Bytes, Version, bool)| {
+            *key == write.key && *told == version && *is_removed == write.is_removal()
+        };
+        let count = told.iter().filter(is_it).count();
+        if count != 1 {
+            let what = format!("{write:?} is told {count} times to a listener of {name}");
+            return Err(("a quiet cluster tells listeners of everything once", what));
+        }
+    }
+    Ok(())
+}
