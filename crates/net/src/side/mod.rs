@@ -211,7 +211,9 @@ impl Side {
             // A stack has one range of connection numbers; each layer draws from its own part.
             let first = u64::from(layer) << 40;
             let nobody = PhysAddr { ip: None, scope_id: 0, port: 0 };
-            let links = Links::new(owner, self.signals.clone(), self.settings.clone(), nobody, first);
+            let mut links = Links::new(owner, self.signals.clone(), self.settings.clone(), nobody, first);
+            // Whoever connects here sends little, member or not: what is there in part is bounded as that of others.
+            links.set_members(Some(&[]));
             Table { links, listener: None, tokens: HashMap::new() }
         })
     }
