@@ -46,6 +46,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* The container's image. A number in a file of values is a float for Helm, which would print 20260101 as 2.0260101e+07. */}}
+{{- define "consort.image" -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag }}
+{{- if not (kindIs "string" $tag) }}
+{{- $tag = printf "%d" (int64 $tag) }}
+{{- end }}
+{{- printf "%s:%s" .Values.image.repository $tag }}
+{{- end }}
+
+{{- define "consort.management" -}}
+{{- default "Parallel" .Values.podManagementPolicy }}
+{{- end }}
+
 {{/* A probe of the server's port: HTTP, HTTPS, or only whether somebody listens. */}}
 {{- define "consort.probe" -}}
 {{- $tls := .root.Values.tls -}}

@@ -169,12 +169,57 @@ fn a_member_has_the_time_to_hand_over() {
     let budget = &chart.only("PodDisruptionBudget")["spec"];
     assert_eq!(budget["maxUnavailable"], 1);
     assert_eq!(chart.only("StatefulSet")["spec"]["updateStrategy"]["type"], "RollingUpdate");
-    // Servers that have all ended wait for each other: one that has to be ready before the next is made would wait for ever.
+}
+
+/// What `helm install` prints at its end.
+fn notes(values: &[&str]) -> String {
+    let installed = helm(&["install", "grid", "--dry-run=client"], values);
+    assert!(installed.status.success(), "{values:?}: {}", text(&installed.stderr));
+    let output = text(&installed.stdout);
+    output.split_once("NOTES:").unwrap_or_else(|| panic!("no notes: {output}")).1.to_owned()
+}
+
+/// Kubernetes never replaces a pod of an ordered set that has not become ready, also after `helm rollback`.
+#[test]
+fn a_rollback_replaces_a_pod_that_never_became_ready() {
     let management = |values: &[&str]| {
         Chart::of(values).only("StatefulSet")["spec"]["podManagementPolicy"].as_str().unwrap().to_owned()
     };
-    assert_eq!(management(&[]), "OrderedReady");
-    assert_eq!(management(&[r#"persistence={"enabled": true}"#]), "Parallel");
+    const ORDERED: &str = r#"podManagementPolicy="OrderedReady""#;
+    for values in [&[] as &[&str], &[r#"podManagementPolicy="""#], &[r#"persistence={"enabled": true}"#]] {
+        assert_eq!(management(values), "Parallel", "{values:?}");
+    }
+    assert_eq!(management(&[ORDERED]), "OrderedReady");
+    let by_default = notes(&[]);
+    assert!(by_default.contains("helm --namespace shop rollback grid"), "{by_default}");
+    assert!(!by_default.contains("delete pod"), "{by_default}");
+    let ordered = notes(&[ORDERED]);
+    assert!(ordered.contains("kubectl --namespace shop delete pod"), "{ordered}");
+}
+
+#[test]
+fn a_tag_that_is_a_whole_number_is_text_in_the_image() {
+    let image = |arguments: &[&str]| {
+        let made = helm(&[&["template", "grid"], arguments].concat(), &[]);
+        assert!(made.status.success(), "{arguments:?}: {}", text(&made.stderr));
+        let objects = read_strictly(&made.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        let chart = Chart { objects };
+        chart.container()["image"].as_str().expect("text").to_owned()
+    };
+    for (given, tag) in [
+        ("image.tag=1", "1"),
+        ("image.tag=20260101", "20260101"),
+        ("image.tag=1.0", "1.0"),
+        ("image.tag=1.10", "1.10"),
+        ("image.tag=v2", "v2"),
+        ("image.tag=", "0.1.0"),
+    ] {
+        assert_eq!(image(&["--set", given]), format!("consort:{tag}"), "{given}");
+    }
+    assert_eq!(image(&["--set-string", "image.tag=007"]), "consort:007");
+    // Numbers of files of values come as these do.
+    assert_eq!(image(&["--set-json", "image.tag=20260101"]), "consort:20260101");
+    assert!(notes(&["image.tag=20260101"]).contains("The image is consort:20260101."));
 }
 
 #[test]
@@ -208,6 +253,9 @@ fn values_that_mean_nothing_are_refused() {
         (r#"antiAfinity="none""#, "antiAfinity"),
         (r#"antiAffinity="hard""#, "antiAffinity"),
         ("replicas=-1", "replicas"),
+        // YAML has made that of 1.10.
+        ("image.tag=1.1", "tag"),
+        ("image.tag=true", "tag"),
         (r#"replicas="three""#, "replicas"),
         (r#"persistence={"size": 5}"#, "size"),
         (r#"tls={"clients": {"secretName": "c"}}"#, "tls.clients.secretName needs tls.secretName"),
