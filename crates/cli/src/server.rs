@@ -59,8 +59,9 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
     /health/started to everybody, and /metrics, as Prometheus reads them, to users\n\
     who may see how things are (--open-metrics: to everybody). With --health-port\n\
     the /health paths are answered on a port of their own, too.\n\n\
-    SIGTERM ends a server once it has answered what it was asked and others have\n\
-    what it has.")]
+    SIGTERM ends a server once its clients have gone over to other servers of the\n\
+    cluster, what it was asked is answered, and others have what it has. Clients\n\
+    that follow topologies have no error meanwhile.")]
 pub(crate) struct Server {
     /// The port for clients.
     #[arg(long, default_value_t = 11222)]

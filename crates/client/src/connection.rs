@@ -7,11 +7,11 @@
 
 use std::task::{Poll, Waker};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{
-    Asked, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
-    ResponseBody, ResponseDecoder,
+    Asked, CLOSE_NOTICE_PARAM, Incoming, Limits, Opcode, Output, ProtocolVersion, Request, RequestBody,
+    RequestHeader, Response, ResponseBody, ResponseDecoder, Status,
 };
 use consort_sasl::scram::Keys;
 
@@ -110,6 +110,8 @@ pub(crate) struct Connection {
     is_pinged: bool,
     /// Who writes, if it must be told that there is something.
     writer: Option<Waker>,
+    /// The server knows that its close notice is understood.
+    has_offered_notice: bool,
 }
 
 impl Connection {
@@ -140,6 +142,7 @@ impl Connection {
             looked_at: now,
             is_pinged: false,
             writer: None,
+            has_offered_notice: false,
         };
         match login {
             Some(login) => {
@@ -198,12 +201,14 @@ impl Connection {
         let Phase::Open(spoken) = self.phase else { return Err(Refused::NotOpen) };
         let id = self.slots.next_id();
         (request.header.id, request.header.version) = (id, spoken);
+        self.offer_notice(spoken, request);
         let older = older::worded(request);
         let request = older.as_ref().unwrap_or(request);
         let needed = request.body.since();
         if spoken < needed {
             return Err(Refused::Unsupported { needed, spoken });
         }
+        self.has_offered_notice = true;
         let asked = request.asked();
         let slot = Slot::awaited(asked, self.encoded, deadline, units, by.clone());
         self.encode(now, request, slot);
@@ -212,6 +217,15 @@ impl Connection {
             self.others_at = Some(now);
         }
         Ok(id)
+    }
+
+    /// The first request on a connection says that a close notice is understood, where versions have room for that. The request
+    /// may have been made on another connection before.
+    fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
+        request.header.params.clear();
+        if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
+            request.header.params.push((CLOSE_NOTICE_PARAM.into(), Bytes::new()));
+        }
     }
 
     /// Whether requests that belong to no stream wait here, or have been made just now: then streams leave them the line.
@@ -283,8 +297,13 @@ impl Connection {
             ResponseBody::Error(text) => text.as_str().to_owned(),
             _ => String::new(),
         };
+        let is_close_notice = response.id == 0 && response.status == Status::IllegalLifecycle;
         let Some((waker, room)) = self.slots.answered(response) else {
-            return Err(ConnectionError::Refused(complaint));
+            return Err(if is_close_notice {
+                ConnectionError::ServerEnds
+            } else {
+                ConnectionError::Refused(complaint)
+            });
         };
         self.traffic.answers += 1;
         effects.wake.extend(waker);
@@ -419,7 +438,12 @@ impl Connection {
     /// The connection is gone after so many bytes were written. Who waits is told whether the server may have its request.
     pub(crate) fn lose(&mut self, written: u64, cause: &ConnectionError, effects: &mut Effects) {
         self.phase = Phase::Lost;
-        let failure = |slot: &Slot| Failure { cause: Some(cause.clone()), was_sent: slot.start < written };
+        // A server that ends says so when it has answered all requests that it has begun.
+        let may_be_begun = !matches!(cause, ConnectionError::ServerEnds);
+        let failure = |slot: &Slot| Failure {
+            cause: Some(cause.clone()),
+            was_sent: may_be_begun && slot.start < written,
+        };
         self.slots.close(failure, &mut effects.wake);
         effects.wake.extend(self.sinks.lose());
     }

@@ -102,7 +102,10 @@ impl Driver {
             if yields {
                 break;
             }
-            let has_written = self.write(cx)?;
+            let has_written = match self.write(cx) {
+                Ok(has_written) => has_written,
+                Err(cause) => return Poll::Ready(Err(self.read_rest(cause, reached, cx))),
+            };
             if !has_read && !has_written {
                 let at = self.link.clock.instant(timeout);
                 if self.timer.deadline() != at {
@@ -154,6 +157,24 @@ impl Driver {
             Poll::Ready(Err(error)) => Err(error.into()),
             Poll::Pending => Ok(false),
         }
+    }
+
+    /// Reads what the server has sent before it took no more. Returns why the connection ends: what the server has said of that,
+    /// or else this.
+    fn read_rest(
+        &mut self,
+        cause: ConnectionError,
+        reached: &impl Fn(&Connection) -> bool,
+        cx: &mut Context<'_>,
+    ) -> ConnectionError {
+        while let Ok(true) = self.read(cx) {
+            let moved = self.exchange(true, reached, cx);
+            self.link.apply(&mut self.effects);
+            if let Err(said) = moved {
+                return said;
+            }
+        }
+        cause
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {

@@ -224,6 +224,9 @@ pub enum ConnectionError {
     /// Another member that the server needed is suspected.
     #[error("the server says: {0}")]
     Suspected(String),
+    /// The server ends. It has answered all requests that it has begun.
+    #[error("the server ends")]
+    ServerEnds,
     /// It is not needed any more.
     #[error("the connection was closed here")]
     Ended,

@@ -88,6 +88,12 @@ impl Intelligence {
     }
 }
 
+/// The parameter of a request's header by which a client says that it understands a close notice: an error response with the id 0
+/// and the status [`crate::Status::IllegalLifecycle`]. It is the last message on a connection, and the server has not begun, and
+/// will not begin, the requests that have no response then. Consort's servers send it to clients that have sent the parameter
+/// on the same connection, with any value.
+pub const CLOSE_NOTICE_PARAM: &str = "consort.close-notice";
+
 /// A request's header but for the opcode, which its body tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestHeader {

@@ -36,7 +36,7 @@ mod version;
 pub use bit_set::BitSet;
 pub use error::{DecodeError, Reason, RequestError};
 pub use expiration::{Expiration, Span, TimeUnit};
-pub use header::{Flags, Intelligence, REQUEST_MAGIC, RequestHeader};
+pub use header::{CLOSE_NOTICE_PARAM, Flags, Intelligence, REQUEST_MAGIC, RequestHeader};
 pub use layout::Asked;
 pub use limits::Limits;
 pub use media_type::{MediaType, Params};

@@ -11,6 +11,8 @@ mod cluster;
 mod large;
 #[path = "client/list.rs"]
 mod list;
+#[path = "client/rolling.rs"]
+mod rolling;
 #[path = "client/sites.rs"]
 mod sites;
 #[path = "client/users.rs"]

@@ -232,6 +232,27 @@ pub const STRANGERS_SHARE: usize = 4;
 /// Connections that are accepted, moved or forgotten before others have their turn: some microseconds each.
 pub const ACCEPTED_AT_ONCE: usize = 16;
 
+/// How long a server that ends tries to say so to the other servers, whose clients then go elsewhere.
+pub const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long a server that ends goes on to perform requests while its clients go over to other servers. Clients learn with the
+/// next response which these are; those that do not follow topologies stay until the end of this time.
+pub const MOVE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A server that ends closes a connection on which all is answered once nothing has come for this time: a client that asks more
+/// often learns with a response where to go on.
+pub const IDLE_BEFORE_CLOSE: Duration = Duration::from_millis(500);
+
+/// The same when the server begins no request any more: many times as long as a request is on its way.
+pub const IDLE_BEFORE_LAST_CLOSE: Duration = Duration::from_millis(100);
+
+/// How long requests of a client that does not stop are refused before its connection is closed.
+pub const REFUSE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long a server that has closed its direction of a connection waits for its client to do the same. With something unread
+/// the connection would be reset, and the last responses might not arrive.
+pub const CLOSE_LINGER_MAX: Duration = Duration::from_secs(1);
+
 /// How long a server that ends waits for what is under way.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 

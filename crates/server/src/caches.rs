@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admin_error::AdminError;
 use crate::aliases::Aliases;
-use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, CACHES_MAX, LOOKED_AT_MAX};
+use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, CACHES_MAX, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
@@ -34,7 +35,7 @@ use crate::schemas::{SCHEMAS, Schemas};
 use crate::served::Served;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
-use crate::topology::{self, Endpoints};
+use crate::topology::{self, Endpoint, Endpoints};
 use crate::transactions::{self, Transactions};
 use crate::{filter, multimap, places, query, waiting};
 
@@ -90,6 +91,8 @@ pub(crate) struct Caches {
     open: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
+    /// This server is about to end, and clients are not sent to it any more.
+    is_leaving: AtomicBool,
 }
 
 /// A cache for clients that is being opened.
@@ -161,6 +164,7 @@ impl Caches {
             transactions: OnceCell::new(),
             open: RwLock::default(),
             endpoints: RwLock::new((0, Arc::default())),
+            is_leaving: AtomicBool::new(false),
         };
         // Servers may have gone since they were taken in with us: then it goes on when they are back.
         while let Err(error) = caches.look().await {
@@ -176,9 +180,40 @@ impl Caches {
         Ok(caches)
     }
 
-    /// Where clients reach this member, as others read it.
-    fn told_as(&self) -> String {
-        format!("{} {}", self.endpoint.host, self.endpoint.port)
+    /// Where clients reach this member.
+    fn own_endpoint(&self) -> Endpoint {
+        Endpoint { address: self.endpoint.clone(), is_leaving: self.is_leaving.load(Ordering::Acquire) }
+    }
+
+    async fn tell_own_endpoint(&self) -> Result<Endpoint, CacheError> {
+        let own = self.own_endpoint();
+        let member = self.manager.address().to_string();
+        self.servers.put(member.as_bytes(), own.to_text().as_bytes()).await?;
+        Ok(own)
+    }
+
+    /// Lets clients of all servers know, with the next response, that they are to go on with other servers than this one, which
+    /// performs requests for them as before. Whether there are others.
+    pub(crate) async fn withdraw(&self) -> bool {
+        self.is_leaving.store(true, Ordering::Release);
+        let withdrawing = async {
+            self.tell_own_endpoint().await?;
+            self.look_at_endpoints().await
+        };
+        match timeout(WITHDRAW_TIME_MAX, withdrawing).await {
+            Ok(Ok(endpoints)) => endpoints.values().any(|endpoint| !endpoint.is_leaving),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "clients of other servers are not told that this server ends");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(
+                    "clients of other servers may not be told that this server ends: the others did not acknowledge that \
+                     within {WITHDRAW_TIME_MAX:?}"
+                );
+                false
+            }
+        }
     }
 
     /// What this server is a member of.
@@ -561,30 +596,32 @@ impl Caches {
         let (mut walk, mut endpoints) = (self.servers.entries(), Endpoints::new());
         while let Some((member, at)) = walk.next().await.transpose()? {
             let (member, at) = (String::from_utf8_lossy(&member).into_owned(), String::from_utf8_lossy(&at));
-            if let Some((host, port)) = at.rsplit_once(' ')
-                && let Ok(port) = port.parse()
-            {
-                endpoints.insert(member, ServerAddress { host: host.into(), port });
+            if let Some(endpoint) = Endpoint::from_text(&at) {
+                endpoints.insert(member, endpoint);
             }
         }
         Ok(endpoints)
     }
 
-    /// Has what the others have.
-    async fn look(&self) -> Result<(), AdminError> {
+    /// Takes over where clients reach the members.
+    async fn look_at_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
         let mut endpoints = self.servers().await?;
         self.forget_members_gone(&endpoints).await?;
         // Another part of the cluster may have taken us for gone while we were apart.
         let own = self.manager.address().to_string();
         if let Entry::Vacant(vacant) = endpoints.entry(own) {
-            self.servers.put(vacant.key().as_bytes(), self.told_as().as_bytes()).await?;
-            vacant.insert(self.endpoint.clone());
+            vacant.insert(self.tell_own_endpoint().await?);
         }
-        let known = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
         if *known.1 != endpoints {
-            let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
             *known = (known.0 + 1, Arc::new(endpoints));
         }
+        Ok(known.1.clone())
+    }
+
+    /// Has what the others have.
+    async fn look(&self) -> Result<(), AdminError> {
+        self.look_at_endpoints().await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =
@@ -611,7 +648,7 @@ impl Caches {
     }
 
     /// The first member takes away where those were reached that have gone.
-    async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), AdminError> {
+    async fn forget_members_gone(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
         let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {
             self.servers.remove(member.as_bytes()).await?;
@@ -621,7 +658,10 @@ impl Caches {
 
     /// Hands over what only this member has, and leaves.
     pub(crate) async fn end(&self) -> Result<(), NotHandedOver> {
-        let _ = self.servers.remove(self.manager.address().to_string().as_bytes()).await;
+        // Clients follow the others' topologies meanwhile, without this server. The first member forgets where it was reached.
+        if !self.is_leaving.load(Ordering::Acquire) {
+            self.withdraw().await;
+        }
         self.manager.clone().close().await
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -15,12 +15,12 @@ use consort_memory::{Exceeded, Reservation};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ahead::Ahead;
 use crate::answering::{answer, answer_here};
 use crate::bounds::{
-    CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
+    CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_FIRST, EXPECTED_MAX, LARGE_REQUEST_BYTES, READ_AT_ONCE,
     STRANGER_BYTES_MAX, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
 use crate::caches::Caches;
@@ -32,6 +32,7 @@ use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
 use crate::session::Session;
+use crate::shutdown::{Closure, Stage, closing};
 use crate::strangers::Threshold;
 use crate::stream::{Incoming, Outgoing};
 use crate::telemetry::Tally;
@@ -69,7 +70,7 @@ pub(crate) struct Arrival {
 
 /// Serves a client until it goes, or says what cannot be read, or the server ends. Until it steps over the threshold its client
 /// is not known. Before the server serves, clients wait, and who speaks HTTP is told so.
-pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
+pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) {
     let Arrival { stream, tally, security, mut caches, threshold } = arrival;
     let (peer, mut known_by) = (stream.peer_addr().ok(), Instant::now() + security.patience);
     let opened = before(known_by, &mut ending, security.open(stream)).await;
@@ -114,12 +115,14 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
     if !connection.is_lost {
         threshold.step_over().await;
     }
+    let mut closure = Closure::new(&mut ending);
     if let Some(first) = first {
+        closure.note(&first.header);
         let mut batch = Batch::begin();
         connection.begin((first, 0), &mut batch).await;
         batch.end(tally.times());
     }
-    if let Err(error) = connection.run(&mut ending).await {
+    if let Err(error) = connection.run(closure).await {
         tracing::debug!(%error, "a client's connection has ended");
     }
 }
@@ -127,23 +130,23 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<bool>) {
 /// What a stranger is waited for, unless it takes too long or the server ends.
 async fn before<T>(
     deadline: Instant,
-    ending: &mut watch::Receiver<bool>,
+    ending: &mut watch::Receiver<Stage>,
     met: impl Future<Output = io::Result<T>>,
 ) -> Option<T> {
     tokio::select! {
         met = timeout_at(deadline, met) => met.ok()?.ok(),
-        () = ended(ending) => None,
+        () = closing(ending) => None,
     }
 }
 
 /// Waits for the caches; nothing if the server ends before they are there.
 async fn opening(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
-    ending: &mut watch::Receiver<bool>,
+    ending: &mut watch::Receiver<Stage>,
 ) -> Option<Arc<Caches>> {
     tokio::select! {
         opened = caches.wait_for(Option::is_some) => opened.ok()?.clone(),
-        () = ended(ending) => None,
+        () = closing(ending) => None,
     }
 }
 
@@ -305,10 +308,10 @@ impl<'a> Connection<'a> {
         sending.into_iter().chain(taking).min()
     }
 
-    async fn run(&mut self, ending: &mut watch::Receiver<bool>) -> io::Result<()> {
+    async fn run(&mut self, mut closure: Closure<'_>) -> io::Result<()> {
         let mut is_ending = false;
         loop {
-            self.begin_all().await;
+            self.begin_all(&mut closure).await;
             // What has ended is written with what ended where it began.
             while let Some(answered) = self.waiting.try_join_next() {
                 self.tell(answered);
@@ -317,7 +320,8 @@ impl<'a> Connection<'a> {
             if is_done && (self.is_lost || is_ending) {
                 return self.to.shutdown().await;
             }
-            let reads = !is_ending && self.has_room() && self.receiving.has_room();
+            let reads =
+                !is_ending && !closure.reads_nothing() && self.has_room() && self.receiving.has_room();
             let until = self.count(reads);
             let (received, unsent) = (self.input.len(), self.output.len());
             // Whatever there is always more of, requests or events, leaves the others their turn.
@@ -355,6 +359,13 @@ impl<'a> Connection<'a> {
                 goes_on = self.from.take(&mut self.input, READ_AT_ONCE), if reads => {
                     is_ending = !goes_on?;
                     self.tally.received(self.input.len() - received);
+                    closure.heard();
+                }
+                can_close = closure.next(is_done), if !is_ending => {
+                    // What comes after that time is not waited for: a client that does not stop would keep its connection.
+                    if can_close && (closure.refuses() || !self.has_more().await?) {
+                        return self.close(&closure).await;
+                    }
                 }
                 reserved = self.receiving.wait(), if !self.receiving.has_room() => {
                     if let Err(exceeded) = reserved {
@@ -362,17 +373,51 @@ impl<'a> Connection<'a> {
                     }
                 }
                 () = self.alarm.at(until), if until.is_some() => self.look_at_time()?,
-                () = ended(ending), if !is_ending => is_ending = true,
             }
         }
     }
 
+    /// Takes what has come without waiting for it; whether something has.
+    async fn has_more(&mut self) -> io::Result<bool> {
+        let before = self.input.len();
+        let taken = {
+            let mut taking = pin!(self.from.take(&mut self.input, READ_AT_ONCE));
+            poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx))).await
+        };
+        let more = self.input.len() - before;
+        self.tally.received(more);
+        match taken {
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => Ok(more > 0),
+        }
+    }
+
+    /// Closes the connection for the server's end. All that was begun is answered.
+    async fn close(&mut self, closure: &Closure<'_>) -> io::Result<()> {
+        closure.encode_notice(&mut self.output);
+        let closing = async {
+            while self.to.has_to_write(&self.output) {
+                self.to.write(&mut self.output).await?;
+            }
+            self.to.shutdown().await?;
+            while self.from.take(&mut self.input, READ_AT_ONCE).await? {
+                self.input.clear();
+            }
+            io::Result::Ok(())
+        };
+        timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
+    }
+
     /// Begins everything that has come as a whole, as far as there is room for its answers.
-    async fn begin_all(&mut self) {
+    async fn begin_all(&mut self, closure: &mut Closure<'_>) {
         let (mut batch, mut has_begun_all) = (None, false);
-        while self.has_room() && !has_begun_all {
+        while self.has_room() && !has_begun_all && !closure.reads_nothing() {
             match self.requests.next(&mut self.input, &self.session.caches) {
-                Ok(Some(request)) => self.begin(request, batch.get_or_insert_with(Batch::begin)).await,
+                Ok(Some((request, bytes))) if closure.refuses() => self.refuse_at_end(&request, bytes),
+                Ok(Some(request)) => {
+                    closure.note(&request.0.header);
+                    self.begin(request, batch.get_or_insert_with(Batch::begin)).await;
+                }
                 Ok(None) => has_begun_all = true,
                 Err(error) => self.lose(error),
             }
@@ -413,6 +458,15 @@ impl<'a> Connection<'a> {
         if let Err(exceeded) = self.receiving.receive(length, kept, is_new) {
             self.refuse(&exceeded);
         }
+    }
+
+    /// Answers a request that is not begun, because the server ends.
+    fn refuse_at_end(&mut self, request: &Request, bytes: usize) {
+        self.tally.request(request.body.opcode());
+        if bytes >= LARGE_REQUEST_BYTES {
+            drop(self.receiving.take());
+        }
+        self.encode(request.asked(), &Closure::refusal(request.header.id), None);
     }
 
     /// There is no room for the request that is not there as a whole. The rest of it is dropped as it comes.
@@ -526,10 +580,4 @@ impl<'a> Connection<'a> {
             }
         }
     }
-}
-
-/// Until the server ends.
-pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
-    // Without a sender there is no server.
-    let _ = ending.wait_for(|is_ending| *is_ending).await;
 }

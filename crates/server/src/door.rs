@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::addresses::{Addresses, Origin};
 use crate::bounds::{
     ACCEPT_AGAIN_AFTER, ACCEPTED_AT_ONCE, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
-    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY,
+    KEEPALIVE_ATTEMPTS, KEEPALIVE_EVERY, MOVE_TIME_MAX,
 };
 use crate::caches::Caches;
 use crate::connection::{self, Arrival};
@@ -27,6 +27,7 @@ use crate::descriptors;
 use crate::health_port::HealthPort;
 use crate::security::Security;
 use crate::security::complaint::Complaints;
+use crate::shutdown::Stage;
 use crate::strangers::{Serving, Strangers};
 use crate::telemetry::{Tally, Telemetry};
 
@@ -43,7 +44,7 @@ pub(crate) struct Door {
     addresses: Addresses,
     /// There as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
-    is_ending: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
     /// Until when nobody is accepted: there is no descriptor.
     paused_until: Option<Instant>,
     complaints: OfDoor,
@@ -67,7 +68,7 @@ impl Door {
         strangers: Strangers,
         addresses: Addresses,
     ) -> Self {
-        let (caches, is_ending) = (watch::Sender::new(None), watch::Sender::new(false));
+        let (caches, stage) = (watch::Sender::new(None), watch::Sender::new(Stage::Serving));
         Self {
             listener,
             health: health.map(HealthPort::new),
@@ -78,7 +79,7 @@ impl Door {
             connections_max: descriptors::connections_max(),
             addresses,
             caches,
-            is_ending,
+            stage,
             paused_until: None,
             complaints: OfDoor::default(),
         }
@@ -103,7 +104,7 @@ impl Door {
                 accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
                     Ok(stream) => {
                         if let Some(port) = &mut self.health {
-                            port.serve(stream, &self.security, &self.caches, &self.is_ending);
+                            port.serve(stream, &self.security, &self.caches, &self.stage);
                         }
                     }
                     Err(error) => self.pause(&error),
@@ -163,12 +164,12 @@ impl Door {
         set_options(&stream);
         let tally = Tally::of_next(&self.telemetry);
         let (security, caches) = (self.security.clone(), self.caches.subscribe());
-        let ending = self.is_ending.subscribe();
+        let stage = self.stage.subscribe();
         let ended = self.strangers.meet(origin, |threshold| {
             let arrival = Arrival { stream, tally, security, caches, threshold };
             Box::pin(async move {
                 let _counted = counted;
-                connection::serve(arrival, ending).await;
+                connection::serve(arrival, stage).await;
             })
         });
         self.note_ended(ended);
@@ -206,25 +207,17 @@ impl Door {
         }
     }
 
-    /// Takes in nobody more, and waits until what was asked is answered, but not for clients that do not take it.
-    pub(crate) async fn close(self) {
-        let Self { listener, health, mut strangers, mut connections, is_ending, .. } = self;
+    /// Takes in no more clients. Performs the requests of those that are here until they have gone over to other servers, if there
+    /// are any, and then waits until what was asked is answered, but not for clients that do not take it.
+    pub(crate) async fn close(self, has_others: bool) {
+        let Self { listener, health, mut strangers, mut connections, stage, .. } = self;
         drop((listener, health));
-        is_ending.send_replace(true);
-        let drained = async {
-            loop {
-                tokio::select! {
-                    Some(serving) = strangers.next() => {
-                        if let Some(serving) = serving {
-                            connections.spawn(serving);
-                        }
-                    }
-                    Some(_) = connections.join_next() => {}
-                    else => break,
-                }
-            }
-        };
-        if timeout(DRAIN_TIME_MAX, drained).await.is_err() {
+        if has_others {
+            stage.send_replace(Stage::Draining);
+            let _ = timeout(MOVE_TIME_MAX, moved(&mut strangers, &mut connections)).await;
+        }
+        stage.send_replace(Stage::Closing);
+        if timeout(DRAIN_TIME_MAX, drained(&mut strangers, &mut connections)).await.is_err() {
             tracing::warn!("{} clients have not taken their answers", connections.len());
         }
         strangers.shutdown().await;
@@ -242,6 +235,35 @@ fn set_options(stream: &TcpStream) {
     let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
     for error in results.into_iter().filter_map(Result::err) {
         tracing::debug!(%error, "an option of a connection is refused");
+    }
+}
+
+/// Waits until no connection is left whose client is known. Others have asked nothing yet, or speak HTTP.
+async fn moved(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
+    while !connections.is_empty() {
+        tokio::select! {
+            Some(serving) = strangers.next() => {
+                if let Some(serving) = serving {
+                    connections.spawn(serving);
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Waits until no connection is left.
+async fn drained(strangers: &mut Strangers, connections: &mut JoinSet<()>) {
+    loop {
+        tokio::select! {
+            Some(serving) = strangers.next() => {
+                if let Some(serving) = serving {
+                    connections.spawn(serving);
+                }
+            }
+            Some(_) = connections.join_next() => {}
+            else => break,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::bounds::{HEALTH_CONNECTIONS_MAX, STRANGER_TIME_MAX};
 use crate::caches::Caches;
 use crate::http::Visitor;
 use crate::security::Security;
+use crate::shutdown::Stage;
 use crate::stream::Stream;
 
 /// The port and its connections.
@@ -43,7 +44,7 @@ impl HealthPort {
         stream: TcpStream,
         security: &Arc<Security>,
         caches: &watch::Sender<Option<Arc<Caches>>>,
-        is_ending: &watch::Sender<bool>,
+        stage: &watch::Sender<Stage>,
     ) {
         while self.connections.try_join_next().is_some() {}
         self.tasks.retain(|task| !task.is_finished());
@@ -52,7 +53,7 @@ impl HealthPort {
         {
             oldest.abort();
         }
-        let answering = answer(stream, security.clone(), caches.borrow().clone(), is_ending.subscribe());
+        let answering = answer(stream, security.clone(), caches.borrow().clone(), stage.subscribe());
         self.tasks.push_back(self.connections.spawn(answering));
     }
 }
@@ -61,7 +62,7 @@ async fn answer(
     stream: TcpStream,
     security: Arc<Security>,
     caches: Option<Arc<Caches>>,
-    mut ending: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Stage>,
 ) {
     let peer = stream.peer_addr().ok();
     let mut stream = Stream::Plain(stream);

@@ -72,6 +72,7 @@ mod security;
 mod served;
 mod server;
 mod session;
+mod shutdown;
 mod stats;
 mod strangers;
 mod stream;

@@ -359,8 +359,8 @@ impl Server {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` is there. Then it takes no more of them, answers what was asked, hands over what only it
-    /// has, and leaves. If it is dropped before, it is gone at once, for clients and for its cluster as after a crash.
+    /// Serves clients until `end` is there. Then it lets clients go over to other servers while it still performs their requests,
+    /// closes connections when all that was asked there is answered, hands over what only it has, and leaves. If it is dropped before, it is gone at once, for clients and for its cluster as after a crash.
     ///
     /// # Errors
     ///
@@ -378,7 +378,11 @@ impl Server {
             () = end => {}
             never = door.attend() => match never {},
         }
-        door.close().await;
+        let has_others = tokio::select! {
+            has_others = caches.withdraw() => has_others,
+            never = door.attend() => match never {},
+        };
+        door.close(has_others).await;
         following.shutdown().await;
         // Requests that were given up may have the caches for a moment more.
         caches.end().await

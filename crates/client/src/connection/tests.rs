@@ -311,6 +311,53 @@ fn a_lost_connection_tells_which_requests_the_server_may_have() {
     assert!(matches!(pair.get("k", Time::MAX), Err(Refused::NotOpen)));
 }
 
+/// A server that ends has answered all that it has begun when it says so, whatever else is on its way to it.
+#[test]
+fn requests_without_a_response_are_not_begun_when_the_server_says_that_it_ends() {
+    let mut pair = Pair::open();
+    let [first, second] = ["a", "b"].map(|key| pair.get(key, Time::MAX).unwrap());
+    pair.write();
+    pair.answer(0, value("a's")).unwrap();
+    assert_eq!(pair.value(first), Some("a's".into()));
+    let error = pair.receive(&complaint(Status::IllegalLifecycle)).unwrap_err();
+    assert!(matches!(error, ConnectionError::ServerEnds), "{error}");
+    pair.connection.lose(pair.written, &error, &mut pair.effects);
+    let Poll::Ready((Err(failure), _)) = pair.poll(second) else { panic!("it is lost") };
+    assert!(!failure.was_sent, "{failure:?}");
+    // Any other complaint says nothing of requests.
+    let mut pair = Pair::open();
+    let first = pair.get("a", Time::MAX).unwrap();
+    pair.write();
+    let error = pair.receive(&complaint(Status::ServerError)).unwrap_err();
+    pair.connection.lose(pair.written, &error, &mut pair.effects);
+    assert!(matches!(pair.poll(first), Poll::Ready((Err(Failure { was_sent: true, .. }), _))));
+}
+
+#[test]
+fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
+    let told = |newest| {
+        let mut pair = Pair::begun(None);
+        pair.answer(0, pong(newest)).unwrap();
+        for _ in 0..2 {
+            pair.get("k", Time::MAX).unwrap();
+        }
+        pair.write();
+        let params = |request: &Request| request.header.params.len();
+        pair.asked.iter().map(params).collect::<Vec<_>>()
+    };
+    assert_eq!(told(41), [1, 0]);
+    assert_eq!(told(31), [0, 0], "its headers have no room for that");
+}
+
+/// What a server says of a connection as a whole.
+fn complaint(status: Status) -> Bytes {
+    let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
+    let asked = Asked { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
+    let mut out = Output::new();
+    Response::error(0, status, "this server ends").encode(asked, &mut out);
+    out.into_bytes()
+}
+
 #[test]
 fn a_request_of_which_a_part_was_written_may_be_at_the_server() {
     let mut pair = Pair::open();

@@ -61,7 +61,7 @@ fn our_client_is_right_with_three_of_infinispans_servers() {
 }
 
 /// A server of ours in the cluster.
-fn consort(name: &str, port: u16) -> Tool {
+pub(crate) fn consort(name: &str, port: u16) -> Tool {
     let (name, port) = (format!("--name={name}"), format!("--port={port}"));
     let found = ["-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]", "-Djgroups.tcp.port_range=5"];
     let own = ["server", "--cluster=three", "--bind=127.0.0.1", &name, &port];

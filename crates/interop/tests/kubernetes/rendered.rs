@@ -1,7 +1,7 @@
 //! What the chart says, with the values that people give it.
 
 use consort_cache::LEAVE_TIMEOUT;
-use consort_server::bounds::DRAIN_TIME_MAX;
+use consort_server::bounds::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
 use serde_json::{Value, json};
 
 use super::{Chart, helm, read_strictly, text};
@@ -165,7 +165,8 @@ fn a_member_has_the_time_to_hand_over() {
     let chart = Chart::of(&[]);
     let grace = chart.pod()["spec"]["terminationGracePeriodSeconds"].as_u64().expect("seconds");
     let before = chart.container()["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("seconds");
-    assert!(grace > before + DRAIN_TIME_MAX.as_secs() + LEAVE_TIMEOUT.as_secs(), "{grace} s");
+    let at_most = WITHDRAW_TIME_MAX + MOVE_TIME_MAX + DRAIN_TIME_MAX + LEAVE_TIMEOUT;
+    assert!(grace > before + at_most.as_secs(), "{grace} s");
     let budget = &chart.only("PodDisruptionBudget")["spec"];
     assert_eq!(budget["maxUnavailable"], 1);
     assert_eq!(chart.only("StatefulSet")["spec"]["updateStrategy"]["type"], "RollingUpdate");

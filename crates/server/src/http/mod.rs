@@ -27,10 +27,10 @@ use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
 use crate::caches::Caches;
-use crate::connection::ended;
 use crate::gathering::{Held, Responses};
 use crate::security::authenticator::Step;
 use crate::security::{Permission, Security};
+use crate::shutdown::{Stage, closing};
 use crate::stream::{Incoming, Outgoing};
 
 /// Whether what begins with this byte is HTTP: methods are words in capitals, and requests of Hot Rod begin with 0xA0.
@@ -100,13 +100,13 @@ impl Visitor<'_> {
     pub(crate) async fn serve(
         mut self,
         known_by: Instant,
-        ending: &mut watch::Receiver<bool>,
+        ending: &mut watch::Receiver<Stage>,
     ) -> io::Result<()> {
         let mut until = known_by;
         loop {
             let visited = tokio::select! {
                 visited = timeout_at(until, self.visit()) => visited,
-                () = ended(ending) => return self.to.shutdown().await,
+                () = closing(ending) => return self.to.shutdown().await,
             };
             let Ok(Some((mut output, held, is_last))) = visited.unwrap_or(Ok(None)) else { return Ok(()) };
             let writing = async {

@@ -1,0 +1,206 @@
+//! How a server that ends parts with its clients, so that none of their requests fails or is left without a response.
+//!
+//! A server that is asked to end first leaves the topology that clients are told ([`crate::topology`]): with the next response
+//! they learn which servers to go on with. It reads and performs requests meanwhile, and closes a connection only when every
+//! request that it has read there is answered and no other has come for a moment. After [`MOVE_TIME_MAX`], and at once where no
+//! other server is left, it begins no request any more: a request that still comes is answered with `IllegalLifecycle`, which
+//! says that nothing was done.
+//!
+//! A request that is on its way while the connection is closed is never read, but its client cannot know that: a connection
+//! that a crashed server leaves behind ends in the same way. So a client can say with a parameter of a request that it
+//! understands a close notice ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unasked error response with the same status as the
+//! last message on the connection. The server has not begun the requests that have no response then.
+
+use std::future::pending;
+
+use consort_hotrod::{
+    Asked, CLOSE_NOTICE_PARAM, Intelligence, Opcode, Output, ProtocolVersion, RequestHeader, Response, Status,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::bounds::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
+
+/// How far a server has come with its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Stage {
+    /// It does not end.
+    Serving,
+    /// Clients go over to other servers. Requests are performed.
+    Draining,
+    /// No request is begun any more. Those that were begun are answered.
+    Closing,
+}
+
+/// The text of the response to a request that is not begun.
+const ENDS: &str = "this server ends; the request was not begun";
+
+/// Until no request is begun any more.
+pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
+    // Without a sender there is no server.
+    let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
+}
+
+/// The end of the server as one connection sees it.
+pub(crate) struct Closure<'a> {
+    watched: &'a mut watch::Receiver<Stage>,
+    stage: Stage,
+    /// When the server came to this stage.
+    since: Instant,
+    /// When something last came from the client while the server ends.
+    heard_at: Instant,
+    /// The client understands a close notice.
+    takes_notice: bool,
+}
+
+impl<'a> Closure<'a> {
+    pub(crate) fn new(watched: &'a mut watch::Receiver<Stage>) -> Self {
+        let now = Instant::now();
+        Self { watched, stage: Stage::Serving, since: now, heard_at: now, takes_notice: false }
+    }
+
+    /// Something has come from the client.
+    pub(crate) fn heard(&mut self) {
+        if self.stage > Stage::Serving {
+            self.heard_at = Instant::now();
+        }
+    }
+
+    /// Notes what a request says of its client.
+    pub(crate) fn note(&mut self, header: &RequestHeader) {
+        self.takes_notice |= header.params.iter().any(|(name, _)| name.as_str() == CLOSE_NOTICE_PARAM);
+    }
+
+    /// Whether requests are refused that are read from now on.
+    pub(crate) fn refuses(&self) -> bool {
+        self.stage == Stage::Closing
+    }
+
+    /// Whether requests are not even read, because a notice tells the client that they were not begun.
+    pub(crate) fn reads_nothing(&self) -> bool {
+        self.refuses() && self.takes_notice
+    }
+
+    /// The response to a request that is not begun.
+    pub(crate) fn refusal(id: u64) -> Response {
+        Response::error(id, Status::IllegalLifecycle, ENDS)
+    }
+
+    /// When the connection can be closed if all its requests are answered and nothing more comes; never while the server does
+    /// not end.
+    fn idle_at(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Serving => None,
+            Stage::Draining => Some(self.heard_at + IDLE_BEFORE_CLOSE),
+            Stage::Closing if self.takes_notice => Some(self.since),
+            Stage::Closing => {
+                Some((self.heard_at + IDLE_BEFORE_LAST_CLOSE).min(self.since + REFUSE_TIME_MAX))
+            }
+        }
+    }
+
+    /// Waits until the server comes to its next stage (false), or until the connection, all of whose requests are answered, can
+    /// be closed (true).
+    pub(crate) async fn next(&mut self, is_answered: bool) -> bool {
+        let idle_at = self.idle_at().filter(|_| is_answered);
+        let idle = async {
+            match idle_at {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        let (watched, stage) = (&mut *self.watched, self.stage);
+        let advanced = async {
+            if stage == Stage::Closing {
+                pending().await
+            }
+            // Without a sender there is no server.
+            watched.wait_for(|next| *next > stage).await.map_or(Stage::Closing, |next| *next)
+        };
+        tokio::select! {
+            stage = advanced => {
+                self.stage = stage;
+                self.since = Instant::now();
+                self.heard_at = self.since;
+                false
+            }
+            () = idle => true,
+        }
+    }
+
+    /// Says that what has no response now was not begun, if the client understands that. Nothing may follow.
+    pub(crate) fn encode_notice(&self, output: &mut Output) {
+        if self.takes_notice {
+            let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
+            let asked = Asked { version, opcode, intelligence: Intelligence::Basic };
+            Self::refusal(0).encode(asked, output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn header(params: &[&'static str]) -> RequestHeader {
+        let params = params.iter().map(|name| ((*name).into(), Bytes::new())).collect();
+        RequestHeader { params, ..RequestHeader::new(1, ProtocolVersion::NEWEST) }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_closed_once_its_client_has_been_silent_for_a_moment() {
+        let stage = watch::Sender::new(Stage::Serving);
+        let mut watched = stage.subscribe();
+        let mut closure = Closure::new(&mut watched);
+        assert_eq!(closure.idle_at(), None, "the server does not end");
+        stage.send_replace(Stage::Draining);
+        assert!(!closure.next(true).await, "the stage");
+        assert!(!closure.refuses());
+        assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_CLOSE));
+        closure.heard();
+        assert_eq!(closure.idle_at(), Some(closure.heard_at + IDLE_BEFORE_CLOSE));
+        closure.heard_at -= IDLE_BEFORE_CLOSE;
+        assert!(closure.next(true).await, "nothing has come");
+        // One that waits for a response is kept.
+        stage.send_replace(Stage::Closing);
+        assert!(!closure.next(false).await, "the stage");
+        assert!(closure.refuses() && !closure.reads_nothing());
+        assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_LAST_CLOSE));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_on_is_refused_for_a_bounded_time() {
+        let stage = watch::Sender::new(Stage::Closing);
+        let mut watched = stage.subscribe();
+        let mut closure = Closure::new(&mut watched);
+        assert!(!closure.next(true).await, "the stage");
+        closure.heard_at = closure.since + REFUSE_TIME_MAX - Duration::from_millis(1);
+        assert_eq!(closure.idle_at(), Some(closure.since + REFUSE_TIME_MAX));
+        let refusal = Closure::refusal(7);
+        assert_eq!((refusal.id, refusal.status), (7, Status::IllegalLifecycle));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_a_notice_is_told_at_once_that_the_rest_was_not_begun() {
+        let stage = watch::Sender::new(Stage::Closing);
+        let mut watched = stage.subscribe();
+        let mut closure = Closure::new(&mut watched);
+        closure.note(&header(&["other"]));
+        let mut output = Output::new();
+        closure.encode_notice(&mut output);
+        assert_eq!(output.len(), 0, "it would not be understood");
+        closure.note(&header(&["other", CLOSE_NOTICE_PARAM]));
+        closure.note(&header(&[]));
+        assert!(!closure.next(true).await, "the stage");
+        assert!(closure.reads_nothing());
+        assert!(closure.next(true).await, "all is answered");
+        closure.encode_notice(&mut output);
+        let bytes = output.into_bytes();
+        // Magic, id, opcode of errors and status.
+        assert_eq!(&bytes[..4], [0xa1, 0, 0x50, Status::IllegalLifecycle.byte()]);
+    }
+}
