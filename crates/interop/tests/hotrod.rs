@@ -151,15 +151,29 @@ impl Talking {
 
     /// Waits until it says this, once more than it has been waited for.
     async fn says(&mut self, expected: &str) {
+        self.line(expected, |line| line.starts_with(expected)).await;
+    }
+
+    /// Waits for the next line that is this.
+    async fn line(&mut self, expected: &str, is_it: impl Fn(&str) -> bool) -> String {
         let heard = async {
             while let Some(line) = self.said.recv().await {
-                if line.starts_with(expected) {
-                    return;
+                if is_it(&line) {
+                    return line;
                 }
             }
             panic!("it ended before it said {expected}");
         };
-        timeout(PATIENCE, heard).await.expect("it says something");
+        timeout(PATIENCE, heard).await.expect("it says something")
+    }
+
+    /// It has seen enough, and none of its operations has failed.
+    async fn end_without_failure(mut self) {
+        self.running.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let sums =
+            self.line("how many writes have failed", |line| line.contains(" writes acknowledged, ")).await;
+        assert!(sums.ends_with(", 0 failed"), "{sums}");
+        self.says("ok ").await;
     }
 
     /// It has seen enough.

@@ -75,3 +75,25 @@ async fn node_loses_nothing_that_was_acknowledged() {
     })
     .await;
 }
+
+/// A rolling update: each server ends in order, and another one comes at another address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_has_no_failure_while_servers_are_restarted_one_after_the_other() {
+    let client = releases::prepared(HotRodRelease::V16_0).await;
+    let cluster = "hotrod-writes-restarted";
+    let mut servers = Vec::from(Running::three(cluster).await);
+    let mut command = client.command("Writes");
+    command.args([&*servers[0].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO"]);
+    let mut writing = Talking::begin(command);
+    for name in ["D", "E", "F"] {
+        writing.says(&of(3, true)).await;
+        servers.remove(0).end().await;
+        writing.says(&of(2, true)).await;
+        servers.push(Running::start(cluster, name).await);
+        writing.says(&of(3, true)).await;
+    }
+    writing.end_without_failure().await;
+    for server in servers {
+        server.end().await;
+    }
+}
