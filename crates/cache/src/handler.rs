@@ -75,6 +75,8 @@ pub(crate) struct GridHandler {
     /// Who waits for the next events of a listener. Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
+    /// Members that have missed heartbeats.
+    pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
     /// What stores have done and the node has not heard of.
     pub(crate) completions: Arc<Completions>,
@@ -132,6 +134,7 @@ impl GridHandler {
             done,
             readers: Mutex::default(),
             manager_listeners: ManagerListeners::default(),
+            silent: Mutex::default(),
             caches: Arc::default(),
             completions: Arc::default(),
             has_frames: AtomicBool::new(false),
@@ -475,6 +478,12 @@ impl UpHandler for GridHandler {
         self.manager_listeners.tell(&ManagerEvent::View(view.clone()));
         self.driven(|node, _, now| node.handle_view(now, view));
         parked.into_values().for_each(Waker::wake);
+    }
+
+    fn silent(&self, members: &[Address]) {
+        *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = members.to_vec();
+        self.driven(|node, _, now| node.handle_silence(now, members));
+        self.manager_listeners.tell(&ManagerEvent::Silent(members.to_vec()));
     }
 
     fn poll_send(&self) -> Option<Message> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
@@ -202,6 +202,14 @@ impl CacheManager {
     /// The members of the cluster as JGroups prints them: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.member.channel.view_text()
+    }
+
+    /// Members of the view that have missed heartbeats and are not suspected yet ([`ManagerEvent::Silent`]): they may hang, or be
+    /// cut off. Only a stack with FD_ALL3 knows of any.
+    ///
+    /// [`ManagerEvent::Silent`]: crate::ManagerEvent::Silent
+    pub fn silent(&self) -> Vec<Address> {
+        self.member.handler.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The members of the cluster.

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use consort_channel::View;
+use consort_channel::{Address, View};
 use consort_grid::{Availability, Progress, Topology};
 use futures_core::Stream;
 use tokio::sync::mpsc;
@@ -35,6 +35,9 @@ pub enum ManagerEvent {
         /// What may be used from now on.
         availability: Availability,
     },
+    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads that others may answer go there. Empty
+    /// when all are heard again, or are no members any more.
+    Silent(Vec<Address>),
     /// A cache was closed here.
     Closed {
         /// The cache.

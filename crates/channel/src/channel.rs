@@ -460,6 +460,7 @@ impl Upcalls {
                 self.handlers.suspected(&members);
                 self.deliverer.notify(Notice::Suspected(members));
             }
+            Event::Silent(members) => self.handlers.silent(&members),
             Event::Connected(result) => {
                 if result.is_ok() {
                     self.handlers.connected();

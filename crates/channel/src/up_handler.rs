@@ -97,6 +97,11 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = members;
     }
 
+    /// Exactly these members have missed heartbeats, too few to be suspected. Called whenever these are others than before.
+    fn silent(&self, members: &[Address]) {
+        let _ = members;
+    }
+
     /// The channel has joined its cluster: who connects is told next.
     fn connected(&self) {}
 
@@ -214,6 +219,10 @@ impl UpHandlers {
 
     pub(crate) fn suspected(&self, members: &[Address]) {
         self.each("suspected", |handler| handler.suspected(members));
+    }
+
+    pub(crate) fn silent(&self, members: &[Address]) {
+        self.each("silent", |handler| handler.silent(members));
     }
 
     pub(crate) fn connected(&self) {

@@ -57,7 +57,7 @@ impl Join {
     }
 
     /// Sets a variable, unless the user has.
-    fn default(&mut self, name: &str, value: String) {
+    pub(crate) fn default(&mut self, name: &str, value: String) {
         let prefix = format!("{name}=");
         if !self.define.iter().any(|definition| definition.starts_with(&prefix)) {
             self.define.push(prefix + &value);

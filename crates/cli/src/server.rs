@@ -22,6 +22,13 @@ use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
+/// After this time without a sign a stock stack suspects a member, unless `-D` says otherwise: a quarter of what JGroups has, as the
+/// chart has it, because writes of the member's keys wait meanwhile.
+const SUSPECT_AFTER: &str = "10s";
+
+/// How often a member of a stock stack says that it is there.
+const HEARTBEAT_INTERVAL: &str = "1250ms";
+
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     consort server\n  \
@@ -82,7 +89,8 @@ pub(crate) struct Server {
     /// The cluster of servers to join; without it the server is alone.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// The cluster's stack: a file, or a stock one such as tcp.xml.
+    /// The cluster's stack: a file, or a stock one such as tcp.xml. A stock one suspects a member that is silent for 10 s
+    /// (-D consort.suspect_after=40s -D consort.heartbeat_interval=5s for what JGroups' files have).
     #[arg(long, value_name = "FILE", default_value = "tcp.xml", requires = "cluster")]
     config: String,
     /// This member's name; without it, the host's and a number.
@@ -310,14 +318,22 @@ impl Server {
     }
 
     fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
-        let join = Join {
+        let join = self.join(cluster);
+        Ok(CacheManager::from_channel(join.builder()?).location(self.location()))
+    }
+
+    /// How it joins its cluster.
+    fn join(&self, cluster: &str) -> Join {
+        let mut join = Join {
             config: self.config.clone(),
             cluster: cluster.to_owned(),
             name: self.name.clone(),
             bind: self.bind.clone(),
             define: self.define.clone(),
         };
-        Ok(CacheManager::from_channel(join.builder()?).location(self.location()))
+        join.default("consort.suspect_after", SUSPECT_AFTER.to_owned());
+        join.default("consort.heartbeat_interval", HEARTBEAT_INTERVAL.to_owned());
+        join
     }
 
     /// Variables that stand for places may be empty where nobody has said them.
@@ -329,5 +345,38 @@ impl Server {
     fn alone() -> anyhow::Result<ManagerBuilder> {
         let stack = parse_stack("a server that is alone", ALONE, &Variables::new())?;
         Ok(CacheManager::from_channel(Channel::from_config(stack.config)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use consort_conf::load_stack;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        server: Server,
+    }
+
+    /// How long members may be silent, and how often they say that they are there, by these arguments.
+    fn detection(arguments: &[&str]) -> (String, String) {
+        let server = Command::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
+        let stack = load_stack(&server.config, &server.join("a").variables().unwrap()).unwrap();
+        let layer = stack.config.protocols.iter().find(|layer| layer.short_name() == "FD_ALL3").unwrap();
+        let of = |name| layer.get(name).unwrap().to_owned();
+        (of("timeout"), of("interval"))
+    }
+
+    #[test]
+    fn a_stock_stack_of_a_server_suspects_silent_members_after_ten_seconds() {
+        for stack in ["tcp.xml", "tcp-nio.xml", "udp.xml", "sequencer.xml", "tcpgossip.xml"] {
+            let config = format!("--config={stack}");
+            assert_eq!(detection(&[&config]), ("10s".to_owned(), "1250ms".to_owned()), "{stack}");
+        }
+        let jgroups = ["-Dconsort.suspect_after=40s", "-Dconsort.heartbeat_interval=5s"];
+        assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
     }
 }

@@ -67,6 +67,14 @@ pub(crate) const ROUNDS_MAX: usize = 16;
 /// How often requests are looked through for deadlines, while there are any. Deadlines are late by that at most.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
+/// A server that has left a request without any byte for so long is asked whether it is there: many times as long as it takes a
+/// server to answer what it has.
+pub(crate) const ASK_AFTER: Duration = Duration::from_millis(500);
+
+/// A server that was asked, and has sent nothing for so long, is silent: it may hang. Requests that can be made twice are made at
+/// another server, and others go there, too, until something comes. Servers answer such a question whatever else they do.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
+
 /// A server that has said nothing for so long is asked whether it is there.
 pub(crate) const PING_AFTER: Duration = Duration::from_secs(15);
 

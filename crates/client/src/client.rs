@@ -422,11 +422,25 @@ impl Inner {
         key: Option<&[u8]>,
         avoided: &[Arc<Server>],
     ) -> Option<(Arc<Server>, Arc<Link>)> {
+        // A server that may hang is asked if there is no other.
+        let found = self.choose_among(routing, preferred, key, avoided, |link| !link.is_silent());
+        found.or_else(|| self.choose_among(routing, preferred, key, avoided, |_| true))
+    }
+
+    fn choose_among(
+        &self,
+        routing: Option<&Routing<Arc<Server>>>,
+        preferred: Option<&Arc<Server>>,
+        key: Option<&[u8]>,
+        avoided: &[Arc<Server>],
+        is_good: impl Fn(&Link) -> bool,
+    ) -> Option<(Arc<Server>, Arc<Link>)> {
         let usable = |server: &Arc<Server>| {
             if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
                 return None;
             }
-            Some((server.clone(), server.link()?))
+            let link = server.link().filter(|link| is_good(link))?;
+            Some((server.clone(), link))
         };
         let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
         let of_routing = || {

@@ -15,7 +15,9 @@ use consort_hotrod::{
 };
 use consort_sasl::scram::Keys;
 
-use crate::bounds::{ANSWER_BYTES_MAX, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, TICK, UNANSWERED_MAX};
+use crate::bounds::{
+    ANSWER_BYTES_MAX, ASK_AFTER, OTHERS_RECENT, PING_AFTER, SILENCE_MAX, SILENT_AFTER, TICK, UNANSWERED_MAX,
+};
 use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::login::{Derivation, Login, Next};
@@ -108,6 +110,10 @@ pub(crate) struct Connection {
     looked_at: Time,
     /// It is asked whether it is there.
     is_pinged: bool,
+    /// When it was last asked.
+    pinged_at: Time,
+    /// It was asked whether it is there, and has sent nothing since: it may hang.
+    is_silent: bool,
     /// Who writes, if it must be told that there is something.
     writer: Option<Waker>,
     /// The server knows that its close notice is understood.
@@ -141,6 +147,8 @@ impl Connection {
             heard_at: now,
             looked_at: now,
             is_pinged: false,
+            pinged_at: now,
+            is_silent: false,
             writer: None,
             has_offered_notice: false,
         };
@@ -164,7 +172,7 @@ impl Connection {
         let request = Request { header, body };
         let slot = Slot::own(request.asked(), self.encoded, now + SILENCE_MAX);
         self.encode(now, &request, slot);
-        self.is_pinged = true;
+        (self.is_pinged, self.pinged_at) = (true, now);
     }
 
     fn encode(&mut self, now: Time, request: &Request, slot: Slot) {
@@ -187,6 +195,16 @@ impl Connection {
     /// Whether there is nothing left to do here.
     pub(crate) const fn is_drained(&self) -> bool {
         matches!(self.phase, Phase::Draining) && self.slots.is_empty()
+    }
+
+    /// Whether the server may hang: it was asked whether it is there, and has sent nothing since.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// A request that is under way can be made at another server as well.
+    pub(crate) fn allow_move(&mut self, id: u64) {
+        self.slots.allow_move(id);
     }
 
     /// Takes a request, which gets its id and its version. Its outcome is there for [`Connection::poll_answer`] later.
@@ -255,6 +273,7 @@ impl Connection {
         effects: &mut Effects,
     ) -> Result<(), ConnectionError> {
         self.heard_at = now;
+        self.is_silent = false;
         loop {
             let slots = &self.slots;
             match self.decoder.decode(input, |id| slots.asked(id))? {
@@ -398,8 +417,28 @@ impl Connection {
             // Only now it may be silent, however long it had nothing to say.
             self.heard_at = now - PING_AFTER;
             self.ping(now);
+        } else if !self.is_pinged && silence >= ASK_AFTER && !self.slots.is_empty() && self.is_open() {
+            self.ping(now);
         }
+        self.look_for_silence(now, effects);
         Ok(())
+    }
+
+    /// Once the server has become silent, ends the requests under way that can be made at another server. Later ones are made here
+    /// only if all servers are silent, and wait.
+    fn look_for_silence(&mut self, now: Time, effects: &mut Effects) {
+        let has_answered = self.heard_at > self.pinged_at;
+        let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
+        if !self.is_open() || self.is_silent || !self.is_pinged || has_answered || !is_late {
+            return;
+        }
+        self.is_silent = true;
+        let handed_out = self.handed_out;
+        let failure = |slot: &Slot| {
+            let cause = Some(ConnectionError::Silent(SILENT_AFTER));
+            slot.can_move.then_some(Failure { cause, was_sent: slot.start < handed_out })
+        };
+        self.slots.fail(failure, &mut effects.wake);
     }
 
     /// Hands out what is to be written, if there is room for it.

@@ -143,6 +143,10 @@ impl Driver {
             connection.set_writer(cx.waker());
         }
         let (is_reached, timeout) = (reached(&connection), connection.poll_timeout());
+        let (is_silent, link) = (connection.is_silent(), &self.link);
+        if link.set_silent(is_silent) {
+            tracing::debug!(is_silent, "a server that has left requests without any response");
+        }
         Ok(Moved { is_reached, yields, timeout })
     }
 

@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -19,6 +20,8 @@ use crate::slots::Failure;
 pub(crate) struct Link {
     connection: Mutex<Connection>,
     room: Semaphore,
+    /// The server may hang. Written by who moves the connection's bytes.
+    is_silent: AtomicBool,
     pub(crate) clock: Clock,
 }
 
@@ -37,7 +40,12 @@ pub(crate) enum CallError {
 
 impl Link {
     pub(crate) fn new(connection: Connection, clock: Clock) -> Self {
-        Self { connection: Mutex::new(connection), room: Semaphore::new(ROOM as usize), clock }
+        Self {
+            connection: Mutex::new(connection),
+            room: Semaphore::new(ROOM as usize),
+            is_silent: AtomicBool::new(false),
+            clock,
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -48,6 +56,16 @@ impl Link {
     pub(crate) fn apply(&self, effects: &mut Effects) {
         self.free(std::mem::take(&mut effects.room));
         effects.wake.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether the server may hang: it was asked whether it is there, and has sent nothing since.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the server may hang. Whether that is news.
+    pub(crate) fn set_silent(&self, is_silent: bool) -> bool {
+        self.is_silent() != is_silent && self.is_silent.swap(is_silent, Ordering::Relaxed) != is_silent
     }
 
     /// Nobody gets room any more.
@@ -73,16 +91,17 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for room, sends the request and waits for its answer.
+    /// Waits for room, sends the request and waits for its answer. One that can be made twice ends early if the server is silent.
     pub(crate) async fn call(
         &self,
         request: &mut Request,
         units: u32,
         deadline: Time,
+        can_move: bool,
     ) -> Result<Response, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self, units, id: None };
+        let mut call = Call { link: self, units, can_move, id: None };
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
@@ -96,7 +115,7 @@ impl Link {
     ) -> Result<Call<Arc<Self>>, CallError> {
         let units = units.min(ROOM);
         self.take_room(units, deadline).await?;
-        let mut call = Call { link: self.clone(), units, id: None };
+        let mut call = Call { link: self.clone(), units, can_move: false, id: None };
         call.send(request, deadline, Waker::noop())?;
         Ok(call)
     }
@@ -105,7 +124,8 @@ impl Link {
     /// ends what had been begun here.
     pub(crate) fn tell(&self, request: &mut Request, deadline: Time) {
         // Whether it is sent shows in what the server does without it, which it does in its time.
-        let _ = Call { link: self, units: 0, id: None }.send(request, deadline, Waker::noop());
+        let _ =
+            Call { link: self, units: 0, can_move: false, id: None }.send(request, deadline, Waker::noop());
     }
 }
 
@@ -114,6 +134,7 @@ pub(crate) struct Call<L: Deref<Target = Link>> {
     link: L,
     /// What it gives back itself: as soon as it is submitted, that is the connection's.
     units: u32,
+    can_move: bool,
     id: Option<u64>,
 }
 
@@ -161,6 +182,9 @@ impl<L: Deref<Target = Link>> Call<L> {
             Ok(id) => {
                 self.id = Some(id);
                 self.units = 0;
+                if self.can_move {
+                    connection.allow_move(id);
+                }
                 Ok(connection.take_writer())
             }
             Err(Refused::NotOpen) => Err(CallError::NotOpen),

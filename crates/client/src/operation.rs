@@ -260,7 +260,7 @@ impl Operation<'_> {
 
     async fn attempt(&mut self, place: &Place, topology_id: i32) -> Next {
         self.request.header.topology_id = topology_id;
-        let called = place.link.call(&mut self.request, self.units, self.deadline).await;
+        let called = place.link.call(&mut self.request, self.units, self.deadline, self.is_repeatable).await;
         self.ended(place, called)
     }
 

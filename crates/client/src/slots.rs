@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     pub(crate) deadline: Time,
     /// What it takes of the connection's room.
     pub(crate) units: u32,
+    /// It can be made at another server as well while this one is silent.
+    pub(crate) can_move: bool,
     /// The server has answered, or never will: its id may mean another request as soon as nobody asks for this one.
     is_over: bool,
     outcome: Outcome,
@@ -45,11 +47,12 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) const fn awaited(asked: Asked, start: u64, deadline: Time, units: u32, by: Waker) -> Self {
-        Self { asked, start, deadline, units, is_over: false, outcome: Outcome::Awaited(by) }
+        let outcome = Outcome::Awaited(by);
+        Self { asked, start, deadline, units, can_move: false, is_over: false, outcome }
     }
 
     pub(crate) const fn own(asked: Asked, start: u64, deadline: Time) -> Self {
-        Self { asked, start, deadline, units: 0, is_over: false, outcome: Outcome::Own }
+        Self { asked, start, deadline, units: 0, can_move: false, is_over: false, outcome: Outcome::Own }
     }
 
     const fn is_awaited(&self) -> bool {
@@ -82,6 +85,13 @@ impl Slots {
         match self.free.pop() {
             Some(place) => self.places[place] = Some(slot),
             None => self.places.push(Some(slot)),
+        }
+    }
+
+    /// A request can be made at another server as well.
+    pub(crate) fn allow_move(&mut self, id: u64) {
+        if let Some(slot) = self.get_mut(id) {
+            slot.can_move = true;
         }
     }
 

@@ -25,6 +25,9 @@ pub enum Event {
     View(View),
     /// These members are suspected to have crashed.
     Suspect(Vec<Address>),
+    /// Exactly these members have missed heartbeats, too few to be suspected. Whoever was named before and is not any more was
+    /// heard again, or is in the view no more.
+    Silent(Vec<Address>),
     /// These members are alive after all. Also travels down, from the verifying layer to the detecting one.
     Unsuspect(Vec<Address>),
     /// Members with different views have been seen: each with its view.
@@ -383,7 +386,7 @@ impl Transmit {
 pub enum Indication {
     /// Messages of one sender.
     Batch(MessageBatch),
-    /// Everything else that reaches the top: `View`, `Connected`, `Disconnected`, `Suspect`, `Unsuspect`,
+    /// Everything else that reaches the top: `View`, `Connected`, `Disconnected`, `Suspect`, `Silent`, `Unsuspect`,
     /// `StateRequested`, `StateReceived`, `RsvpDone`.
     Event(Event),
 }

@@ -7,6 +7,8 @@ mod acknowledged;
 mod certificates;
 #[path = "client/cluster.rs"]
 mod cluster;
+#[path = "client/hung.rs"]
+mod hung;
 #[path = "client/large.rs"]
 mod large;
 #[path = "client/list.rs"]

@@ -146,6 +146,24 @@ fn difference(before: &[String], after: &[String]) -> String {
     of("come", after, before) + &of("gone", before, after)
 }
 
+/// Writes to the log which members have become silent, and from which something has come again.
+fn tell_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
+    let names = |of: &BTreeSet<String>, without: &BTreeSet<String>| {
+        of.difference(without).cloned().collect::<Vec<_>>().join(", ")
+    };
+    let (newly, over) = (names(&silent, before), names(before, &silent));
+    if !newly.is_empty() {
+        tracing::warn!(
+            "silent: {newly}: no heartbeat came for two intervals. Reads go to other owners, writes of keys of which it is an \
+             owner wait; a member that stays silent is taken out of the cluster"
+        );
+    }
+    if !over.is_empty() {
+        tracing::info!("no longer silent, or not a member any more: {over}");
+    }
+    *before = silent;
+}
+
 /// Writes what happens to the log, until it is dropped.
 pub(crate) async fn tell(caches: &Caches) {
     let manager = caches.manager();
@@ -161,6 +179,8 @@ pub(crate) async fn tell(caches: &Caches) {
         }
     };
     look(&mut told);
+    let mut silent = BTreeSet::new();
+    tell_silence(&mut silent, manager.silent().iter().map(|one| manager.name_of(one)).collect());
     loop {
         for (is_bad, line) in told.take() {
             if is_bad {
@@ -193,6 +213,10 @@ pub(crate) async fn tell(caches: &Caches) {
                 }
                 ManagerEvent::Topology { cache, topology, .. } => {
                     told.note(&cache, State::of(&topology, manager), Instant::now());
+                }
+                ManagerEvent::Silent(members) => {
+                    let next = members.iter().map(|one| manager.name_of(one)).collect();
+                    tell_silence(&mut silent, next);
                 }
                 ManagerEvent::Closed { cache } => told.forget(&cache),
                 ManagerEvent::Gap => look(&mut told),

@@ -35,6 +35,7 @@ struct Pair {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn pong(newest: u8) -> ResponseBody {
     ResponseBody::Server(server::Response::Pong(server::Pong::untyped(newest, Vec::new())))
@@ -382,6 +383,52 @@ fn a_silent_server_is_asked_and_then_given_up() {
     pair.pass(SILENCE_MAX - SECOND).unwrap();
     let error = pair.pass(SECOND).unwrap_err();
     assert!(matches!(error, ConnectionError::Silent(_)), "{error}");
+}
+
+/// A server that hangs: its kernel takes what is written, and nothing comes back.
+#[test]
+fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
+    let mut pair = Pair::open();
+    let [read, write] = ["a", "b"].map(|key| pair.get(key, HOUR).unwrap());
+    pair.connection.allow_move(read);
+    pair.write();
+    pair.pass(ASK_AFTER / 2).unwrap();
+    pair.write();
+    assert_eq!(pair.asked.len(), 2, "it has some time");
+    pair.pass(ASK_AFTER / 2).unwrap();
+    pair.write();
+    assert!(matches!(pair.asked[2].body, RequestBody::Server(server::Request::Ping)), "{:?}", pair.asked);
+    assert!(!pair.connection.is_silent());
+    pair.pass(SILENT_AFTER).unwrap();
+    assert!(pair.connection.is_silent());
+    let Poll::Ready((Err(failure), _)) = pair.poll(read) else { panic!("it can be made elsewhere") };
+    assert!(matches!(failure.cause, Some(ConnectionError::Silent(_))), "{failure:?}");
+    assert!(pair.poll(write).is_pending());
+    // Where there is no other server, requests wait here, and are not sent again and again.
+    let later = pair.get("c", HOUR).unwrap();
+    pair.connection.allow_move(later);
+    pair.pass(SILENT_AFTER).unwrap();
+    assert!(pair.poll(later).is_pending());
+    pair.answer(1, value("b's")).unwrap();
+    assert!(!pair.connection.is_silent(), "it goes on");
+    assert_eq!(pair.value(write), Some("b's".into()));
+}
+
+/// A request that takes long is no reason to make it again: the server says that it is there.
+#[test]
+fn a_server_that_works_long_on_a_request_is_not_silent() {
+    let mut pair = Pair::open();
+    let read = pair.get("a", HOUR).unwrap();
+    pair.connection.allow_move(read);
+    pair.write();
+    for _ in 0..20 {
+        pair.pass(ASK_AFTER).unwrap();
+        pair.write();
+        pair.now += ASK_AFTER / 10;
+        pair.answer(1, pong(41)).unwrap();
+        assert!(!pair.connection.is_silent());
+    }
+    assert!(pair.poll(read).is_pending());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use consort_group::{Address, Member};
+use smallvec::SmallVec;
 
 use super::cache::Cache;
 use super::cx::Cx;
@@ -45,11 +46,8 @@ impl Cache {
                 if readers.owners(segment).any(|owner| *owner == cx.local) {
                     Some(&cx.local)
                 } else {
-                    // Numbers are spread over the owners, and a repeated read asks the next one.
-                    let count = present(topology, readers.owners(segment)).count() as u64;
-                    let turn = number.wrapping_add(u64::from(call.is_repeated));
-                    let nth = turn.checked_rem(count).unwrap_or_default();
-                    present(topology, readers.owners(segment)).nth(nth as usize)
+                    let owners = present(topology, readers.owners(segment));
+                    reader(owners, number, call.target.as_ref(), |owner| cx.silence.contains(owner))
                 }
             }
             _ => self.primary(segment),
@@ -176,9 +174,29 @@ impl Cache {
         }
     }
 
+    /// Reads at members that are silent are sent to another owner that is read, if there is one from which something comes.
+    pub(crate) fn move_reads(&mut self, cx: &mut Cx) {
+        for number in cx.calls.of(self.config.id()) {
+            let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
+            let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
+            let segment = call.segment;
+            let Some(target) = call.target.as_ref().filter(|target| **target != cx.local) else { continue };
+            if !cx.silence.note_open(target, call.sent, now) || !is_read {
+                continue;
+            }
+            let Some(topology) = self.topology() else { return };
+            let has_other = present(topology, topology.read_owners().owners(segment))
+                .any(|owner| !cx.silence.contains(owner));
+            if has_other {
+                self.dispatch(cx, number);
+            }
+        }
+    }
+
     /// Operations that have waited long are sent again; those whose time is over fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.look_for_the_deaf(cx);
+        self.move_reads(cx);
         for number in cx.calls.of(self.config.id()) {
             let now = cx.now;
             let Some(call) = cx.calls.get_mut(number) else { continue };
@@ -200,6 +218,24 @@ impl Cache {
             }
         }
     }
+}
+
+/// The owner that a read is sent to: numbers are spread over the owners, and a repeated read asks the one behind that which
+/// was asked last. Owners that are silent are asked if there is no other.
+fn reader<'a>(
+    owners: impl Iterator<Item = &'a Address>,
+    number: u64,
+    last: Option<&Address>,
+    is_silent: impl Fn(&Address) -> bool,
+) -> Option<&'a Address> {
+    let owners: SmallVec<[&Address; 4]> = owners.collect();
+    let last = owners.iter().position(|owner| Some(*owner) == last);
+    let first = match last {
+        Some(last) => last + 1,
+        None => usize::try_from(number.checked_rem(owners.len() as u64)?).ok()?,
+    };
+    let in_turn = || (first..first + owners.len()).map(|nth| owners[nth % owners.len()]);
+    in_turn().find(|owner| !is_silent(owner)).or_else(|| in_turn().next())
 }
 
 /// Those owners that are not away.

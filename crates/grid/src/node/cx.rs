@@ -9,6 +9,7 @@ use consort_group::{Address, Time};
 use super::calls::Calls;
 use super::computations::Computations;
 use super::records::Watermarks;
+use super::silence::Silence;
 use super::{Frame, NodeEvent};
 use crate::command::{Body, CacheId, Command};
 use crate::merge::{MergeFn, MergePolicy};
@@ -35,6 +36,7 @@ pub(crate) struct Cx {
     /// The ballot under which this member leads, or asks whether it may.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
+    pub(crate) silence: Silence,
     pub(crate) watermarks: Watermarks,
     outbox: BTreeMap<Address, FrameWriter>,
     /// For whom there is something, once each.
@@ -94,6 +96,7 @@ impl Cx {
             foreigners: BTreeMap::new(),
             memberships: BTreeSet::new(),
             calls: Calls::default(),
+            silence: Silence::default(),
             watermarks: Watermarks::default(),
             outbox: BTreeMap::new(),
             waiting: Vec::new(),

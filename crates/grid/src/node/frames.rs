@@ -17,6 +17,7 @@ impl Node {
     /// first of its frames.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
+        self.cx.silence.heard(from, now);
         let mut result = self.read_frame(from, frame);
         match result {
             Ok(()) => {}

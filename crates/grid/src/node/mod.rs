@@ -36,6 +36,7 @@ mod primary;
 mod promise;
 mod publisher;
 mod records;
+mod silence;
 mod streams;
 mod telling;
 mod transfer;
@@ -379,6 +380,7 @@ impl Node {
         // What members that are away have finished must stay finished when they come back.
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
         self.cx.foreigners.retain(|member, _| view.contains(member));
+        self.cx.silence.retain(|member| view.contains(member));
         self.cx.keep_outbox(|member| view.contains(member));
         let local = self.cx.local.clone();
         self.cx.computations.keep(|member| *member == local || view.contains(member));
@@ -392,6 +394,16 @@ impl Node {
         }
         for (cache, (from, ballot, topology)) in std::mem::take(&mut self.early) {
             self.install(&from, ballot, cache, topology);
+        }
+        self.work();
+    }
+
+    /// Exactly these members have missed heartbeats: reads that others may answer go there, until something comes from them.
+    pub fn handle_silence(&mut self, now: Time, members: &[Address]) {
+        self.cx.now = now;
+        self.cx.silence.set_unheard(members);
+        for cache in self.caches.values_mut() {
+            cache.move_reads(&mut self.cx);
         }
         self.work();
     }

@@ -25,6 +25,7 @@ mod restart;
 #[cfg(feature = "planted")]
 mod scenarios;
 mod seeds;
+mod silent_owners;
 mod silent_writes;
 mod states;
 mod swarm;

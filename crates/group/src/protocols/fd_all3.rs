@@ -42,6 +42,9 @@ impl FdAll3Config {
     }
 }
 
+/// Intervals without a sign after which a member is told to be silent: one heartbeat can be late, or lost.
+const SILENT_CHECKS: u32 = 2;
+
 const HEARTBEAT: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 
@@ -52,6 +55,8 @@ pub struct FdAll3 {
     /// the last intervals; all of them are zero when this number has reached theirs.
     members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
+    /// Those that the layers above were last told to be silent.
+    silent: BTreeSet<Address>,
     has_multicast: bool,
     heartbeats_sent: u64,
     heartbeats_received: u64,
@@ -65,6 +70,7 @@ impl FdAll3 {
             config,
             members: BTreeMap::new(),
             suspects: BTreeSet::new(),
+            silent: BTreeSet::new(),
             has_multicast: false,
             heartbeats_sent: 0,
             heartbeats_received: 0,
@@ -87,6 +93,7 @@ impl FdAll3 {
         let local = cx.local().clone();
         self.members.retain(|member, _| view.contains(member));
         self.suspects.retain(|member| view.contains(member));
+        self.tell_silent(cx);
         for member in view.members().iter().filter(|member| **member != local) {
             self.members.entry(member.clone()).or_insert(0);
         }
@@ -114,6 +121,9 @@ impl FdAll3 {
     fn heard(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let Some(heard) = self.members.get_mut(member) else { return };
         *heard = 0;
+        if !self.silent.is_empty() && self.silent.contains(member) {
+            self.tell_silent(cx);
+        }
         #[cfg(feature = "planted")]
         if cx.has_planted(crate::Planted::SuspicionNotWithdrawn) {
             return;
@@ -121,6 +131,18 @@ impl FdAll3 {
         if !self.suspects.is_empty() && self.suspects.remove(member) {
             cx.raise(Event::Unsuspect(vec![member.clone()]));
             cx.lower(Event::Unsuspect(vec![member.clone()]));
+        }
+    }
+
+    /// Tells the layers above which members are silent, if these are others than before.
+    fn tell_silent(&mut self, cx: &mut Cx<'_>) {
+        // The number counts the check that has just been as well.
+        let is_silent = |(_, heard): &(&Address, &u32)| **heard > SILENT_CHECKS;
+        let is_same = self.members.iter().filter(is_silent).map(|(member, _)| member).eq(&self.silent);
+        if !is_same {
+            let silent = self.members.iter().filter(is_silent).map(|(member, _)| member.clone());
+            self.silent = silent.collect();
+            cx.raise(Event::Silent(self.silent.iter().cloned().collect()));
         }
     }
 
@@ -133,6 +155,7 @@ impl FdAll3 {
             }
             *heard = heard.saturating_add(1);
         }
+        self.tell_silent(cx);
         let before = self.suspects.len();
         self.suspects.extend(silent);
         if self.suspects.len() > before {
@@ -254,6 +277,33 @@ mod tests {
         harness
     }
 
+    /// What was raised of suspicions since it was last asked for.
+    fn suspicions(harness: &mut Harness) -> Vec<Event> {
+        let events = harness.take_up_events().into_iter();
+        events.filter(|event| !matches!(event, Event::Silent(_))).collect()
+    }
+
+    #[test]
+    fn members_that_miss_heartbeats_are_told_long_before_they_are_suspected_and_when_they_are_heard() {
+        let mut harness = harness(&[1, 2, 3]);
+        let interval = FdAll3Config::default().interval;
+        harness.advance(2 * interval);
+        assert_eq!(harness.take_up_events(), [], "one may be late");
+        harness.up(from(3));
+        harness.advance(interval);
+        assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2)])]);
+        harness.up(from(3));
+        harness.advance(interval);
+        assert_eq!(harness.take_up_events(), [], "it is told once");
+        harness.up(from(2));
+        assert_eq!(harness.take_up_events(), [Event::Silent(Vec::new())]);
+        harness.advance(3 * interval);
+        assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2), member(3)])]);
+        // Whoever leaves is silent no more.
+        harness.install(view(2, &[1, 3]));
+        assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(3)])]);
+    }
+
     fn from(n: u64) -> Message {
         let mut message = Message::bytes(Some(member(1)), "x");
         message.src = Some(member(n));
@@ -285,11 +335,11 @@ mod tests {
             harness.advance(Duration::from_secs(6));
             harness.up(from(3));
         }
-        let suspected: Vec<Event> = harness.take_up_events();
+        let suspected: Vec<Event> = suspicions(&mut harness);
         assert_eq!(suspected[0], Event::Suspect(vec![member(2)]));
         assert!(suspected.iter().all(|event| *event == Event::Suspect(vec![member(2)])));
         harness.up(from(2));
-        assert_eq!(harness.take_up_events(), [Event::Unsuspect(vec![member(2)])]);
+        assert_eq!(suspicions(&mut harness), [Event::Unsuspect(vec![member(2)])]);
     }
 
     #[test]
@@ -298,7 +348,7 @@ mod tests {
         harness.advance(Duration::from_secs(39));
         harness.up(from(3));
         harness.advance(Duration::from_secs(9));
-        assert_eq!(harness.take_up_events(), [], "3 is alive and comes first");
+        assert_eq!(suspicions(&mut harness), [], "3 is alive and comes first");
     }
 
     #[test]
@@ -322,9 +372,9 @@ mod tests {
     fn the_timeout_holds_however_short_the_interval_is() {
         let mut harness = with(Duration::from_secs(60), Duration::from_millis(500));
         harness.advance(Duration::from_secs(60));
-        assert_eq!(harness.take_up_events(), []);
+        assert_eq!(suspicions(&mut harness), []);
         harness.advance(Duration::from_millis(500));
-        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+        assert_eq!(suspicions(&mut harness), [Event::Suspect(vec![member(2)])]);
     }
 
     #[test]
@@ -337,9 +387,9 @@ mod tests {
         assert_eq!(layer.set_attribute("timeout", "10s"), Some(Ok(())));
         let mut harness = Harness::new(layer);
         harness.install(view(1, &[1, 2]));
-        harness.take_up_events();
+        suspicions(&mut harness);
         harness.advance(Duration::from_secs(24));
-        assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
+        assert_eq!(suspicions(&mut harness), [Event::Suspect(vec![member(2)])]);
     }
 
     #[test]

@@ -62,10 +62,15 @@ fn our_client_is_right_with_three_of_infinispans_servers() {
 
 /// A server of ours in the cluster.
 pub(crate) fn consort(name: &str, port: u16) -> Tool {
+    consort_with(name, port, &[])
+}
+
+/// The same with further arguments.
+pub(crate) fn consort_with(name: &str, port: u16, further: &[&str]) -> Tool {
     let (name, port) = (format!("--name={name}"), format!("--port={port}"));
     let found = ["-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]", "-Djgroups.tcp.port_range=5"];
     let own = ["server", "--cluster=three", "--bind=127.0.0.1", &name, &port];
-    let mut server = Tool::consort(&[&own[..], &found].concat());
+    let mut server = Tool::consort(&[&own[..], &found, further].concat());
     server.wait_for(&["Hot Rod"]);
     server
 }

@@ -45,8 +45,15 @@ impl Health {
         served.look(of).unwrap_or(without)
     }
 
-    /// That of all caches together, those of the servers' own included.
+    /// That of the cluster. With a member that has missed heartbeats it is degraded: writes of the member's keys wait until
+    /// something comes from it or it is taken out.
     pub(crate) fn of_all(caches: &Caches) -> Self {
+        let silent = if caches.manager().silent().is_empty() { Self::Healthy } else { Self::Degraded };
+        Self::of_caches(caches).max(silent)
+    }
+
+    /// That of all caches together, those of the servers' own included.
+    pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of(served)).max();
         worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served))
@@ -58,6 +65,7 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
     let manager = caches.manager();
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();
     let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
+    let silent: Vec<String> = manager.silent().iter().map(|member| manager.name_of(member)).collect();
     let of = |(name, served): &(String, Arc<Served>)| json!({"status": Health::of(served).name(), "cache_name": name});
     let each: Vec<serde_json::Value> = caches.all().iter().map(of).collect();
     json!({
@@ -66,6 +74,7 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
             "health_status": Health::of_all(caches).name(),
             "number_of_nodes": names.len(),
             "node_names": names,
+            "silent_node_names": silent,
         },
         "cache_health": each,
     })

@@ -177,6 +177,8 @@ fn cluster(told: &mut Exposition, caches: &Caches) {
     if let Some(view) = manager.view() {
         let is_first = view.coordinator() == Some(manager.address());
         told.family(Kind::Gauge, "consort_cluster_members", "Members of the cluster.").value(&[], view.len());
+        let help = "Members that have missed heartbeats and are not suspected yet.";
+        told.family(Kind::Gauge, "consort_cluster_silent_members", help).value(&[], manager.silent().len());
         told.family(Kind::Gauge, "consort_cluster_view", "The view's number.").value(&[], view.id().id);
         told.family(
             Kind::Gauge,

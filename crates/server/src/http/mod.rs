@@ -190,7 +190,7 @@ impl Visitor<'_> {
         let reply = match resource {
             // A server that serves has started.
             Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
-            Resource::Ready => match Health::of_all(caches) {
+            Resource::Ready => match Health::of_caches(caches) {
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
             },

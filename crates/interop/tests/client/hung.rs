@@ -1,0 +1,60 @@
+//! A server that hangs (SIGSTOP): its sockets stay open, and nothing comes from it.
+
+use consort_client::Client;
+use consort_interop::{Tool, in_own_network};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::cluster::consort_with;
+use crate::list::{self, eventually};
+
+/// More than one for each segment owner.
+const KEYS: u64 = 200;
+
+async fn health(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+/// Nobody is excluded meanwhile: that would let reads go on, too.
+fn patient(name: &str, port: u16) -> Tool {
+    consort_with(name, port, &["-Dconsort.suspect_after=600s"])
+}
+
+#[test]
+fn reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it() {
+    const TEST: &str = "hung::reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it";
+    in_own_network(TEST, async move {
+        let servers = [("A", 11222), ("B", 11322), ("C", 11422)].map(|(name, port)| patient(name, port));
+        let client = Client::connect("hotrod://127.0.0.1:11222").await.expect("a connection");
+        client.administration().create("read", list::DISTRIBUTED).await.unwrap();
+        let cache = client.cache::<u64, u64>("read");
+        for key in 0..KEYS {
+            cache.put(&key, &key).await.unwrap();
+        }
+        eventually("the client knows the servers", async || client.servers().len() == 3).await;
+        // Another client knows one server, which has to ask others.
+        let basic = "hotrod://127.0.0.1:11222?client_intelligence=BASIC";
+        let basic = Client::connect(basic).await.expect("a connection").cache::<u64, u64>("read");
+        assert_eq!(health(11222, "/health").await, "HEALTHY");
+        servers[1].signal("STOP");
+        for key in 0..KEYS {
+            assert_eq!(cache.get(&key).await.unwrap(), Some(key));
+            assert_eq!(basic.get(&key).await.unwrap(), Some(key));
+        }
+        for port in [11222, 11422] {
+            eventually("the silence shows", async || health(port, "/health").await == "DEGRADED").await;
+            let detail = health(port, "/rest/v2/container/health").await;
+            assert!(detail.contains("\"silent_node_names\":[\"B\"]"), "{detail}");
+            let metrics = health(port, "/metrics").await;
+            assert!(metrics.contains("consort_cluster_silent_members 1"), "{metrics}");
+        }
+        servers[1].signal("CONT");
+        for port in [11222, 11322, 11422] {
+            eventually("it is heard again", async || health(port, "/health").await == "HEALTHY").await;
+        }
+    });
+}
