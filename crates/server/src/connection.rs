@@ -175,6 +175,8 @@ struct Connection<'a> {
     output: Output,
     /// Bytes that were written to the client in all.
     sent: u64,
+    /// The same and those in the output, when they were counted last: responses and events.
+    encoded: u64,
     /// Bytes that are reserved for responses in the output, each with how many bytes are sent in all when it is written.
     held: VecDeque<(u64, Box<Held>)>,
     /// The other bytes in the output.
@@ -207,6 +209,7 @@ impl<'a> Connection<'a> {
         Self {
             tally,
             sent: 0,
+            encoded: 0,
             held: VecDeque::new(),
             unwritten: Counted::new(memory.responses.clone()),
             taking: None,
@@ -298,9 +301,14 @@ impl<'a> Connection<'a> {
         self.unwritten.set((unwritten as u64).saturating_sub(held) as usize);
         self.unanswered.set(self.waiting_bytes);
         let transfer_time = self.session.caches.memory.transfer_time;
+        let encoded = self.sent + unwritten as u64;
+        let more = encoded - std::mem::replace(&mut self.encoded, encoded);
         if unwritten < READ_AT_ONCE {
             self.taking = None;
-        } else if self.taking.is_none() {
+        } else if let Some(taking) = &mut self.taking {
+            // A client that takes what comes has time for it, also if there is always something.
+            taking.extend(more as usize);
+        } else {
             self.taking = Some(Transfer::begin(unwritten, transfer_time));
         }
         let sending = self.receiving.run(reads);
@@ -547,11 +555,7 @@ impl<'a> Connection<'a> {
 
     fn encode(&mut self, asked: Asked, response: &Response, held: Option<Box<Held>>) {
         self.tally.answer(response.status);
-        let before = self.output.len();
         response.encode(asked, &mut self.output);
-        if let Some(taking) = &mut self.taking {
-            taking.extend(self.output.len() - before);
-        }
         if let Some(held) = held {
             self.held.push_back((self.sent + self.output.len() as u64, held));
         }
