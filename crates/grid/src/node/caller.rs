@@ -47,7 +47,7 @@ impl Cache {
                     Some(&cx.local)
                 } else {
                     let owners = present(topology, readers.owners(segment));
-                    reader(owners, number, call.target.as_ref(), |owner| cx.silence.contains(owner))
+                    choose_reader(owners, number, call.target.as_ref(), |owner| cx.silence.contains(owner))
                 }
             }
             _ => self.primary(segment),
@@ -222,7 +222,7 @@ impl Cache {
 
 /// The owner that a read is sent to: numbers are spread over the owners, and a repeated read asks the one behind that which
 /// was asked last. Owners that are silent are asked if there is no other.
-fn reader<'a>(
+fn choose_reader<'a>(
     owners: impl Iterator<Item = &'a Address>,
     number: u64,
     last: Option<&Address>,

@@ -1,10 +1,12 @@
 //! What the chart says, with the values that people give it.
 
+use std::fs;
+
 use consort_cache::LEAVE_TIMEOUT;
 use consort_server::bounds::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
 use serde_json::{Value, json};
 
-use super::{Chart, helm, read_strictly, text};
+use super::{Chart, HELM, helm, read_strictly, run, text};
 
 const TLS: &str = r#"tls={"secretName": "grid-tls"}"#;
 
@@ -172,29 +174,44 @@ fn a_member_has_the_time_to_hand_over() {
     assert_eq!(chart.only("StatefulSet")["spec"]["updateStrategy"]["type"], "RollingUpdate");
 }
 
-/// What `helm install` prints at its end.
-fn notes(values: &[&str]) -> String {
-    let installed = helm(&["install", "grid", "--dry-run=client"], values);
-    assert!(installed.status.success(), "{values:?}: {}", text(&installed.stderr));
-    let output = text(&installed.stdout);
-    output.split_once("NOTES:").unwrap_or_else(|| panic!("no notes: {output}")).1.to_owned()
+/// What `helm install` prints at its end. Without a cluster Helm does not print it: a copy of the chart has it in a manifest.
+fn notes(name: &str, value: &str) -> String {
+    let copy = std::env::temp_dir().join(format!("consort-notes-{name}-{}", std::process::id()));
+    let templates = copy.join("templates");
+    fs::create_dir_all(&templates).expect("a directory");
+    for file in ["Chart.yaml", "values.yaml", "values.schema.json"] {
+        fs::copy(HELM.chart().join(file), copy.join(file)).expect("a copy");
+    }
+    for file in ["_names.tpl", "NOTES.txt"] {
+        fs::copy(HELM.chart().join("templates").join(file), templates.join(file)).expect("a copy");
+    }
+    fs::rename(templates.join("NOTES.txt"), copy.join("notes.txt")).expect("moved");
+    let manifest = "notes: {{ tpl (.Files.Get \"notes.txt\") . | quote }}\n";
+    fs::write(templates.join("notes.yaml"), manifest).expect("written");
+    let mut command = HELM.command();
+    command.args(["template", "grid"]).arg(&copy);
+    command.args(["--namespace=shop", "--kube-version=1.35.0", "--set-json", value]);
+    let made = run(command, b"");
+    fs::remove_dir_all(&copy).expect("removed");
+    assert!(made.status.success(), "{value}: {}", text(&made.stderr));
+    text(&made.stdout)
 }
 
 /// Kubernetes never replaces a pod of an ordered set that has not become ready, also after `helm rollback`.
 #[test]
 fn a_rollback_replaces_a_pod_that_never_became_ready() {
+    const ORDERED: &str = r#"podManagementPolicy="OrderedReady""#;
     let management = |values: &[&str]| {
         Chart::of(values).only("StatefulSet")["spec"]["podManagementPolicy"].as_str().unwrap().to_owned()
     };
-    const ORDERED: &str = r#"podManagementPolicy="OrderedReady""#;
     for values in [&[] as &[&str], &[r#"podManagementPolicy="""#], &[r#"persistence={"enabled": true}"#]] {
         assert_eq!(management(values), "Parallel", "{values:?}");
     }
     assert_eq!(management(&[ORDERED]), "OrderedReady");
-    let by_default = notes(&[]);
+    let by_default = notes("default", "replicas=3");
     assert!(by_default.contains("helm --namespace shop rollback grid"), "{by_default}");
     assert!(!by_default.contains("delete pod"), "{by_default}");
-    let ordered = notes(&[ORDERED]);
+    let ordered = notes("ordered", ORDERED);
     assert!(ordered.contains("kubectl --namespace shop delete pod"), "{ordered}");
 }
 
@@ -220,7 +237,7 @@ fn a_tag_that_is_a_whole_number_is_text_in_the_image() {
     assert_eq!(image(&["--set-string", "image.tag=007"]), "consort:007");
     // Numbers of files of values come as these do.
     assert_eq!(image(&["--set-json", "image.tag=20260101"]), "consort:20260101");
-    assert!(notes(&["image.tag=20260101"]).contains("The image is consort:20260101."));
+    assert!(notes("tag", "image.tag=20260101").contains("The image is consort:20260101."));
 }
 
 #[test]
