@@ -13,6 +13,9 @@ use crate::steps::Outcome;
 
 const TABLE: &str = "docs/claims.md";
 
+/// What names tests for its promises, too.
+const PROMISES: &str = "docs/security.md";
+
 /// What the table has a row for, by series.
 const LISTED: &[(&str, &[RangeInclusive<u32>])] = &[
     ("S000", &[2..=16, 24..=44, 51..=56, 58..=60, 62..=65, 67..=88]),
@@ -143,6 +146,13 @@ fn check(
     if wrong.is_empty() { Ok(counts) } else { Err(wrong) }
 }
 
+/// Tests that a text names and that are not there.
+fn missing_tests(text: &str, sources: &BTreeMap<String, String>) -> Vec<String> {
+    let is_missing =
+        |(file, test): &(&str, &str)| !sources.get(*file).is_some_and(|source| has_test(source, test));
+    tests_in(text).filter(is_missing).map(|(file, test)| format!("{file} has no test {test}")).collect()
+}
+
 /// The Rust sources below `crates`, by their paths in the repository.
 fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
@@ -168,6 +178,15 @@ pub(crate) fn run() -> Outcome {
         Ok(read) => read,
         Err(error) => return Outcome::Failed(format!("{TABLE} and the sources: {error}")),
     };
+    let missing = fs::read_to_string(root.join(PROMISES)).map(|text| missing_tests(&text, &sources));
+    match missing {
+        Ok(missing) if missing.is_empty() => {}
+        Ok(missing) => {
+            missing.iter().for_each(|what| eprintln!("{PROMISES}: {what}"));
+            return Outcome::Failed(format!("{} tests are missing that {PROMISES} names", missing.len()));
+        }
+        Err(error) => return Outcome::Failed(format!("{PROMISES}: {error}")),
+    }
     match check(&table, &sources, &listed()) {
         Ok([proved, measured, open]) => {
             println!("{proved} proved, {measured} measured, {open} open");
@@ -186,6 +205,14 @@ mod tests {
 
     const SOURCE: &str = "/// X-1\n#[test]\nfn it_holds() {}\nfn helper() {}\n\
         async fn made(config: &str) {}\nfor_each! { made:\n one }\n//! fn example() {\n";
+
+    #[test]
+    fn a_promise_that_names_a_test_that_is_not_there_is_found() {
+        let sources = [("crates/a.rs".to_owned(), SOURCE.to_owned())].into();
+        assert_eq!(missing_tests("Held: `crates/a.rs::it_holds`, `crates/a.rs`.", &sources), [""; 0]);
+        let missing = missing_tests("`crates/a.rs::gone` `crates/b.rs::it_holds`", &sources);
+        assert_eq!(missing, ["crates/a.rs has no test gone", "crates/b.rs has no test it_holds"]);
+    }
 
     fn checked(table: &str) -> Result<[usize; 3], Vec<String>> {
         let sources = BTreeMap::from([("crates/a.rs".to_owned(), SOURCE.to_owned())]);

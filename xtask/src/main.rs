@@ -1,10 +1,13 @@
-//! The gate, `cargo xtask test`; the bench, `cargo xtask bench`; hostile input, `cargo xtask fuzz`.
+//! The gate, `cargo xtask test`; the bench, `cargo xtask bench`; hostile input, `cargo xtask fuzz`; what the command is made of,
+//! `cargo xtask sbom`, and known holes in that, `cargo xtask advisories`.
 
+mod advisories;
 mod bench;
 mod claims;
 mod counted;
 mod fuzz;
 mod interop;
+mod sbom;
 mod steps;
 
 use std::process::ExitCode;
@@ -45,6 +48,19 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Writes which crates are compiled into the command, with versions, licenses and checksums: CycloneDX 1.5 in JSON.
+    Sbom {
+        /// Into this file instead of the output.
+        #[arg(long, value_name = "FILE")]
+        output: Option<String>,
+    },
+    /// Looks for known holes in these crates, in a copy of RustSec's advisory-db, and prints the date of the copy. Without a
+    /// database it fails.
+    Advisories {
+        /// The directory of the copy.
+        #[arg(long, value_name = "DIR")]
+        database: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -52,5 +68,7 @@ fn main() -> ExitCode {
         Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Fuzz { arguments } => fuzz::run(&arguments),
+        Command::Sbom { output } => sbom::run(output.as_deref()),
+        Command::Advisories { database } => advisories::run(database.as_deref()),
     }
 }

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod secrets;
 mod spoken;
 
 use std::path::Path;
@@ -60,7 +61,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads both; they may be in one file.
+    /// Reads both; they may be in one file. A key that everybody on this host can read is warned of.
     ///
     /// # Errors
     ///
@@ -69,6 +70,7 @@ impl Identity {
         let chain = certificates(chain.as_ref())?;
         let path = key.as_ref();
         let pem = pem(path)?;
+        secrets::warn_if_open(path, "this private key");
         let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
             rustls::pki_types::pem::Error::NoItemsFound => failed(path, no_key(&pem)),
             error => failed(path, error.to_string()),
