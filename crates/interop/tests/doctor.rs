@@ -120,7 +120,7 @@ fn who_is_not_known_or_not_said_is_told() {
         let users = std::env::temp_dir().join(format!("consort-doctor-users-{}", std::process::id()));
         std::fs::write(&users, "alice admin password:secret\n").expect("a file");
         let _server = server(&["--users", &users.display().to_string()]);
-        let by = "authentication of 127.0.0.1:11222: by SCRAM-SHA-512, SCRAM-SHA-256";
+        let by = "authentication of 127.0.0.1:11222: by SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256";
         finds(&[], 1, &[by, "BAD     caches: ", "-> say who you are"]);
         finds(
             &["alice:wrong@127.0.0.1"],

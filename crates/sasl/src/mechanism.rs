@@ -19,9 +19,10 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All of them, the strongest first: what takes no secret over the line comes before what does.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::External,
         Self::Scram(Hash::Sha512),
+        Self::Scram(Hash::Sha384),
         Self::Scram(Hash::Sha256),
         Self::OauthBearer,
         Self::Plain,
@@ -61,7 +62,9 @@ mod tests {
     #[test]
     fn names_are_the_registered_ones_and_the_strongest_comes_first() {
         let names = Mechanism::ALL.map(Mechanism::name);
-        assert_eq!(names, ["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "OAUTHBEARER", "PLAIN"]);
+        let expected =
+            ["EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "OAUTHBEARER", "PLAIN"];
+        assert_eq!(names, expected);
         for mechanism in Mechanism::ALL {
             assert_eq!(Mechanism::from_name(mechanism.name()), Some(mechanism));
         }

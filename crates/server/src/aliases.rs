@@ -10,7 +10,6 @@ use bytes::Bytes;
 use consort_cache::{CacheError, Lookup};
 
 use crate::admin_error::AdminError;
-use crate::bounds::CACHES_MAX;
 use crate::caches::{Caches, is_ours};
 use crate::register::Keeping;
 
@@ -117,7 +116,7 @@ impl Caches {
         loop {
             let done = match self.definitions.newest(&key).await? {
                 Some(before) => before == value || self.definitions.replace(&key, &before, &value).await?,
-                None if self.definitions.size().await? >= CACHES_MAX as u64 => {
+                None if !self.has_room_for_definition().await? => {
                     return Err(AdminError::TooMany);
                 }
                 None => self.definitions.add(&key, value.clone(), Keeping::Lasting).await?,

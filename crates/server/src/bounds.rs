@@ -225,6 +225,21 @@ pub const ALONE_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 /// Keys and values below this size are copied out of what was received, so that they do not keep all of it in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;
 
+/// Failed logins of a name, or from an address, after which answers do not wait yet.
+pub const LOGIN_FAILURES_FREE: u32 = 10;
+
+/// How long the answer after these waits. It is twice as long with each further failure.
+pub const LOGIN_DELAY_FIRST: Duration = Duration::from_millis(100);
+
+/// How long an answer waits at most: less than half of the time for a login, so that a right password is always in time.
+pub const LOGIN_DELAY_MAX: Duration = Duration::from_secs(4);
+
+/// After this time without another failure half of the failures count.
+pub const LOGIN_FAILURES_HALVED_AFTER: Duration = Duration::from_secs(60);
+
+/// Names, addresses, and names with addresses whose failed logins are counted: 32 bytes each.
+pub const LOGINS_TRACKED: usize = 4_096;
+
 /// Clients that are not known yet have a thread for as many cores as this, and one at least: there may be thousands of them
 /// at once, and most of the CPUs are for those that are known.
 pub const STRANGERS_SHARE: usize = 4;

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admin_error::AdminError;
 use crate::aliases::Aliases;
-use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, CACHES_MAX, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
+use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
@@ -32,6 +32,7 @@ use crate::media::{Encoding, Types};
 use crate::memory::Memory;
 use crate::register::{Keeping, Register};
 use crate::schemas::{SCHEMAS, Schemas};
+use crate::security::Security;
 use crate::served::Served;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
@@ -70,6 +71,7 @@ pub(crate) enum IfThere {
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
+    security: Arc<Security>,
     data: Option<Data>,
     /// Those that a client of this server removes: others close them before.
     being_removed: Mutex<BTreeSet<String>>,
@@ -78,7 +80,7 @@ pub(crate) struct Caches {
     pub(crate) definitions: Register,
     pub(crate) aliases: Aliases,
     pub(crate) schemas: Arc<Served>,
-    servers: RawCache,
+    pub(crate) servers: RawCache,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
@@ -100,7 +102,8 @@ fn opening(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheB
     query::known(multimap::known(filter::known(manager.open_with(settings.into()))))
 }
 
-/// Whether a cache is the servers' own.
+/// Whether a name is of the servers' own caches, or of an alias or template among the definitions. Clients reach none of
+/// these by its name, except the cache of schemas: [`Caches::get`] and [`Caches::find`] see to that.
 pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("___")
 }
@@ -116,17 +119,19 @@ impl Caches {
     pub(crate) async fn open(
         manager: CacheManager,
         endpoint: ServerAddress,
+        security: Arc<Security>,
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
         memory: Memory,
     ) -> Result<Self, AdminError> {
-        let opening = Self::open_all(manager.clone(), endpoint, data, telemetry, memory);
+        let opening = Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory);
         waiting::told(&manager, &OWN, opening).await
     }
 
     async fn open_all(
         manager: CacheManager,
         endpoint: ServerAddress,
+        security: Arc<Security>,
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
         memory: Memory,
@@ -149,6 +154,7 @@ impl Caches {
         let caches = Self {
             manager,
             endpoint,
+            security,
             data: data.cloned(),
             being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
@@ -221,16 +227,29 @@ impl Caches {
         &self.manager
     }
 
+    /// Who may do what here.
+    pub(crate) fn security(&self) -> &Security {
+        &self.security
+    }
+
+    /// Whether anything here outlives all servers.
+    pub(crate) const fn has_data(&self) -> bool {
+        self.data.is_some()
+    }
+
     /// All that are open here, by their names.
     pub(crate) fn all(&self) -> Vec<(String, Arc<Served>)> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// A cache that is open here, by the name that a client has for it.
+    /// A cache that is open here, by the name that a client has for it. Of the servers' own caches clients reach the one of
+    /// schemas, which Infinispan's clients read and write, and no other.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
-        self.opened(name).or_else(|| {
-            if name == SCHEMAS { Some(self.schemas.clone()) } else { self.opened(&self.meant_here(name)?) }
+        self.opened(name).or_else(|| match name {
+            SCHEMAS => Some(self.schemas.clone()),
+            name if is_ours(name) => None,
+            alias => self.opened(&self.meant_here(alias)?),
         })
     }
 
@@ -243,6 +262,10 @@ impl Caches {
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<Served>>, AdminError> {
         if let Some(served) = self.get(name) {
             return Ok(Some(served));
+        }
+        // Aliases and templates are among the definitions under such names. A client is answered as for an unknown cache.
+        if is_ours(name) {
+            return Ok(None);
         }
         if let Some(text) = self.definitions.get(name.as_bytes()).await? {
             return self.serve_defined(name, &text).await;
@@ -339,7 +362,7 @@ impl Caches {
         if definition.store.is_some() && keeping == Keeping::Passing {
             return Err(AdminError::VolatileStore);
         }
-        if self.definitions.size().await? >= CACHES_MAX as u64 {
+        if !self.has_room_for_definition().await? {
             return Err(AdminError::TooMany);
         }
         if self.alias(name).await?.is_some() {
@@ -622,6 +645,8 @@ impl Caches {
     /// Has what the others have.
     async fn look(&self) -> Result<(), AdminError> {
         self.look_at_endpoints().await?;
+        self.compare_requirements().await?;
+        self.share_secret().await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =
@@ -662,6 +687,8 @@ impl Caches {
         if !self.is_leaving.load(Ordering::Acquire) {
             self.withdraw().await;
         }
+        // Up to here its clients were users. Where nobody answers, the first of the others takes it away.
+        let _ = timeout(WITHDRAW_TIME_MAX, self.withdraw_requirement()).await;
         self.manager.clone().close().await
     }
 }

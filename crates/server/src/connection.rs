@@ -31,6 +31,7 @@ use crate::receiving::{Counted, Receiving};
 use crate::security::Security;
 use crate::security::access::Access;
 use crate::security::admission::{Admission, Verdict};
+use crate::security::requirement::Requirement;
 use crate::session::Session;
 use crate::shutdown::{Closure, Stage, closing};
 use crate::strangers::Threshold;
@@ -108,8 +109,9 @@ pub(crate) async fn serve(arrival: Arrival, mut ending: watch::Receiver<Stage>) 
     tally.received(input.len());
     let admission = |of: &Arc<_>| Admission::new(Arc::clone(of), peer, certificate);
     let admission = security.authenticator.as_ref().map(admission);
-    let access = Access::new(security.authenticator.clone());
-    let mut connection = Connection::new(Session::new(caches, access), admission, (from, to), input, &tally);
+    let session = Session::new(caches, Access::new(&security));
+    security.requirement.connect(&session.0.outlet.end());
+    let mut connection = Connection::new(session, admission, (from, to), input, &tally);
     let Some(first) = before(known_by, &mut ending, connection.meet()).await else { return };
     // Who is turned away stays a stranger.
     if !connection.is_lost {
@@ -347,6 +349,8 @@ impl<'a> Connection<'a> {
                     let is_removed = self.session.access.is_removed();
                     return Err(io::Error::other(if is_removed {
                         "its client is no user any more"
+                    } else if self.session.caches.security().requirement.refuses() {
+                        Requirement::REFUSAL
                     } else {
                         "its client cannot be told of all changes"
                     }));

@@ -319,7 +319,8 @@ mod tests {
         let members = CacheManager::from_channel(Channel::from_config(stack.config));
         let manager = members.connect(cluster).await.unwrap();
         let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
-        Caches::open(manager, endpoint, None, telemetry, Memory::default()).await.unwrap()
+        let security = Arc::new(Security::new(Settings::default()).unwrap());
+        Caches::open(manager, endpoint, security, None, telemetry, Memory::default()).await.unwrap()
     }
 
     /// A client's first request.

@@ -55,6 +55,11 @@ pub enum ServerError {
     /// Who may do what, and how that is known, does not go together.
     #[error(transparent)]
     Security(#[from] SecurityError),
+    /// It would serve to everyone what other servers of its cluster serve to users only.
+    #[error(
+        "other servers of this cluster require authentication, and this one has no users: it would serve their caches to everyone"
+    )]
+    WeakerAuthentication,
     /// Caches that it is to have cannot be made.
     #[error(transparent)]
     Predefined(#[from] PredefinedError),
@@ -221,6 +226,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Serves everyone also where other servers of the cluster have users. Unless it is said, a server without users does not
+    /// start beside such servers, and refuses its clients when one joins later.
+    #[must_use]
+    pub const fn allow_weaker_authentication(mut self) -> Self {
+        self.security.allows_weaker = true;
+        self
+    }
+
     /// How long a client may take from its connection to its first request, or until it has shown who it is. 10 s unless it
     /// is said: clients do so at once, and others are not to hold what they could need.
     #[must_use]
@@ -272,7 +285,9 @@ impl ServerBuilder {
         let telemetry = Arc::new(Telemetry::default());
         let addresses = Addresses::new(self.connections_per_address);
         let mut door = Door::new(listener, health, security.clone(), telemetry.clone(), strangers, addresses);
-        let opening = open(manager, endpoint, data.as_ref(), telemetry, self.memory, self.definitions);
+        let (memory, definitions) = (self.memory, self.definitions);
+        let opening =
+            open(manager, endpoint, security.clone(), data.as_ref(), telemetry, memory, definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
             // Who comes meanwhile is met, and clients wait.
@@ -292,16 +307,24 @@ async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), Serv
 async fn open(
     manager: CacheManager,
     endpoint: ServerAddress,
+    security: Arc<Security>,
     data: Option<&Data>,
     telemetry: Arc<Telemetry>,
     memory: Memory,
     definitions: Option<CacheDefinitions>,
 ) -> Result<Caches, ServerError> {
-    let caches =
-        Caches::open(manager, endpoint, data, telemetry, memory).await.map_err(|error| match error {
+    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory).await.map_err(
+        |error| match error {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
-        })?;
+        },
+    )?;
+    if caches.security().requirement.refuses() {
+        if let Err(error) = caches.end().await {
+            tracing::warn!(%error, "a server that does not start leaves");
+        }
+        return Err(ServerError::WeakerAuthentication);
+    }
     if let Some(definitions) = definitions
         && let Err(error) = predefined::make(&caches, &definitions).await
     {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::admin_error::AdminError;
-use crate::bounds::{CACHE_NAME_MAX, CACHES_MAX};
+use crate::bounds::CACHE_NAME_MAX;
 use crate::caches::Caches;
 use crate::definition::{self, Definition, DefinitionError};
 use crate::register::Keeping;
@@ -37,7 +37,7 @@ impl Caches {
             let (what, why) = ("aliases of a template".to_owned(), "each is a name of one cache".to_owned());
             return Err(DefinitionError::Refused { what, why }.into());
         }
-        if self.definitions.size().await? >= CACHES_MAX as u64 {
+        if !self.has_room_for_definition().await? {
             return Err(AdminError::TooMany);
         }
         let text = definition::to_stored(definition, None).into();

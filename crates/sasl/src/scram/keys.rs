@@ -13,18 +13,21 @@ pub const ITERATIONS_MAX: u32 = 1_000_000;
 pub enum Hash {
     /// SHA-256.
     Sha256,
+    /// SHA-384.
+    Sha384,
     /// SHA-512.
     Sha512,
 }
 
 impl Hash {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Sha256, Self::Sha512];
+    pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
     /// The mechanism's registered name.
     pub const fn mechanism(self) -> &'static str {
         match self {
             Self::Sha256 => "SCRAM-SHA-256",
+            Self::Sha384 => "SCRAM-SHA-384",
             Self::Sha512 => "SCRAM-SHA-512",
         }
     }
@@ -33,6 +36,7 @@ impl Hash {
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Sha256 => digest::SHA256_OUTPUT_LEN,
+            Self::Sha384 => digest::SHA384_OUTPUT_LEN,
             Self::Sha512 => digest::SHA512_OUTPUT_LEN,
         }
     }
@@ -40,6 +44,7 @@ impl Hash {
     pub(crate) fn digest(self, bytes: &[u8]) -> Vec<u8> {
         let algorithm = match self {
             Self::Sha256 => &digest::SHA256,
+            Self::Sha384 => &digest::SHA384,
             Self::Sha512 => &digest::SHA512,
         };
         digest::digest(algorithm, bytes).as_ref().to_vec()
@@ -52,6 +57,7 @@ impl Hash {
     fn key(self, key: &[u8]) -> hmac::Key {
         let algorithm = match self {
             Self::Sha256 => hmac::HMAC_SHA256,
+            Self::Sha384 => hmac::HMAC_SHA384,
             Self::Sha512 => hmac::HMAC_SHA512,
         };
         hmac::Key::new(algorithm, key)
@@ -144,6 +150,7 @@ mod tests {
     fn parts_come_to_what_the_whole_does() {
         for (hash, algorithm) in [
             (Hash::Sha256, ring::pbkdf2::PBKDF2_HMAC_SHA256),
+            (Hash::Sha384, ring::pbkdf2::PBKDF2_HMAC_SHA384),
             (Hash::Sha512, ring::pbkdf2::PBKDF2_HMAC_SHA512),
         ] {
             for iterations in [1_u32, 2, 4_096] {

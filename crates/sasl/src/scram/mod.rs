@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding.
+//! SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding.
 //!
 //! Who looks keeps a [`Verifier`], who shows derives its [`Keys`] from the password. The exchange has two steps on each side:
 //! [`client::First`] and [`client::Last`], [`server::First`] and [`server::Last`].
@@ -54,7 +54,7 @@ mod tests {
         messages: [&'static str; 4],
     }
 
-    const PUBLISHED: [Published; 2] = [
+    const PUBLISHED: [Published; 3] = [
         // RFC 7677, section 3.
         Published {
             hash: Hash::Sha256,
@@ -67,6 +67,20 @@ mod tests {
                 "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                  p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
                 "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+            ],
+        },
+        // Nobody has published one: this is what Python's hashlib and hmac calculate, which calculate the others, too.
+        Published {
+            hash: Hash::Sha384,
+            client_nonce: "rOprNGfwEbeRWgbNEkqO",
+            server_nonce: "02431b08-2f89-4bad-a4e6-80c0564ec865",
+            salt: b"\x5b\x6d\x99\x68\x9d\x12\x35\x8e\xec\xa0\x4b\x14\x12\x36\xfa\x81",
+            messages: [
+                "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+                "r=rOprNGfwEbeRWgbNEkqO02431b08-2f89-4bad-a4e6-80c0564ec865,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+                "c=biws,r=rOprNGfwEbeRWgbNEkqO02431b08-2f89-4bad-a4e6-80c0564ec865,\
+                 p=FZTIq37KFQYXVe9KX8QJ8UUdS9MTHI7okojG7EU3OQJ5qwf2XEAdpEso2knSfL3L",
+                "v=GxF1OOXz2P4ZqNYTUxOYhowAr/GSEtAaLFwigiJZY3+h1azx0xoXq5JWsCOuHHLv",
             ],
         },
         // No RFC has one; this is the one that Apache Qpid and others are tested with.

@@ -26,7 +26,7 @@ pub struct Verifier {
 #[non_exhaustive]
 pub enum VerifierError {
     /// Another mechanism, or none.
-    #[error("it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$")]
+    #[error("it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$")]
     Mechanism,
     /// Something is missing, or there is more.
     #[error("after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY")]
@@ -51,10 +51,12 @@ impl Verifier {
         Self { hash, iterations, salt, stored_key: stored, server_key: server }
     }
 
-    /// A verifier that no password fits, and that nobody can tell from another's: its salt follows from a secret and the name,
-    /// so that it is the same again whenever the name is asked for.
+    /// A verifier that no password fits, and that nobody can tell from another's: its salt follows from a secret, the mechanism
+    /// and the name, so that it is the same again whenever the name is asked for, and another one for another mechanism, as
+    /// users' salts are.
     pub fn decoy(hash: Hash, secret: &[u8], name: &str, salt_len: usize, iterations: u32) -> Self {
-        let follows = |what: &str| Hash::Sha512.hmac(secret, format!("{what} {name}").as_bytes());
+        let follows =
+            |what: &str| Hash::Sha512.hmac(secret, format!("{what} {} {name}", hash.mechanism()).as_bytes());
         let mut salt = follows("salt");
         salt.resize(salt_len, 0);
         let [mut stored_key, mut server_key] = ["stored", "server"].map(follows);
@@ -136,6 +138,7 @@ impl FromStr for Verifier {
         let salt = salt.ok_or(VerifierError::Bytes { part: "salt", expected })?;
         let expected = match hash {
             Hash::Sha256 => "32 bytes",
+            Hash::Sha384 => "48 bytes",
             Hash::Sha512 => "64 bytes",
         };
         let key = |part, text| {
@@ -169,8 +172,11 @@ mod tests {
     #[test]
     fn what_is_no_verifier_is_refused_with_the_part_that_is_wrong() {
         for (text, told) in [
-            ("", "it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$"),
-            ("SCRAM-SHA-1$4096:QQ==$QQ==:QQ==", "it does not begin with SCRAM-SHA-256$ or SCRAM-SHA-512$"),
+            ("", "it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$"),
+            (
+                "SCRAM-SHA-1$4096:QQ==$QQ==:QQ==",
+                "it does not begin with SCRAM-SHA-256$, SCRAM-SHA-384$ or SCRAM-SHA-512$",
+            ),
             (
                 "SCRAM-SHA-256$4096",
                 "after the mechanism there have to be ITERATIONS:SALT$STORED-KEY:SERVER-KEY",
@@ -191,6 +197,10 @@ mod tests {
         assert_eq!(decoy("nobody"), decoy("nobody"));
         assert_ne!(decoy("nobody").salt(), decoy("somebody").salt());
         assert_eq!(decoy("nobody").salt().len(), 16);
+        let salt = |hash| Verifier::decoy(hash, b"secret", "nobody", 16, 4_096).salt().to_vec();
+        let mut salts = Hash::ALL.map(salt).to_vec();
+        salts.dedup();
+        assert_eq!(salts.len(), Hash::ALL.len(), "a user has another salt for each mechanism");
         assert!(!decoy("nobody").fits("nobody"));
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum Unreadable {
     /// HTTP/1.1 wants to know for whom it is.
     #[error("the request does not say for which host it is")]
     NoHost,
+    /// A proxy in between may read it as another request than this server does.
+    #[error("the request can be read in more than one way: {0}")]
+    Ambiguous(&'static str),
 }
 
 /// A request's head.
@@ -64,6 +67,9 @@ impl Head {
             Err(Error::Version) => return Err(Unreadable::Version),
             Err(error) => return Err(Unreadable::Malformed(error)),
         };
+        if let Some(why) = ambiguity(&bytes[..length], request.headers) {
+            return Err(Unreadable::Ambiguous(why));
+        }
         let method = match request.method {
             Some("GET") => Method::Get,
             Some("HEAD") => Method::Head,
@@ -87,6 +93,33 @@ impl Head {
         };
         Ok(Some((head, length)))
     }
+}
+
+/// What a proxy may read in another way (RFC 9112, sections 2.2, 3.2 and 6.3), if anything is: whoever sends that may want to
+/// have a part of the request taken for another one.
+fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
+    let of = |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+    let is_bare = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');
+    if (0..head.len()).any(is_bare) {
+        return Some("a line ends without a carriage return");
+    }
+    if of("host").count() > 1 {
+        return Some("it has two Host fields");
+    }
+    let mut lengths = of("content-length");
+    let length = lengths.next();
+    if lengths.next().is_some() {
+        return Some("it has two Content-Length fields");
+    }
+    if let Some(length) = length {
+        if length.value.is_empty() || !length.value.iter().all(u8::is_ascii_digit) {
+            return Some("its Content-Length is no number");
+        }
+        if of("transfer-encoding").next().is_some() {
+            return Some("it has Content-Length and Transfer-Encoding");
+        }
+    }
+    None
 }
 
 /// The values of fields of this name, as far as they are texts.
@@ -139,6 +172,31 @@ mod tests {
         assert!(is_last("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n"));
         assert!(is_last("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
         assert!(is_last("POST / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_request_that_can_be_read_in_more_than_one_way_is_refused() {
+        for (text, why) in [
+            ("GET / HTTP/1.1\nHost: a\r\n\r\n", "a line ends without a carriage return"),
+            ("GET / HTTP/1.1\r\nHost: a\n\r\n", "a line ends without a carriage return"),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\n", "a line ends without a carriage return"),
+            ("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "a line ends without a carriage return"),
+            ("GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n", "it has two Host fields"),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "it has two Host fields"),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+                "it has two Content-Length fields",
+            ),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0, 0\r\n\r\n", "its Content-Length is no number"),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", "its Content-Length is no number"),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", "its Content-Length is no number"),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "it has Content-Length and Transfer-Encoding",
+            ),
+        ] {
+            assert_eq!(head(text), Err(Unreadable::Ambiguous(why)), "{text:?}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ use self::reply::{Code, JSON, Reply, TEXT};
 use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
 use crate::caches::Caches;
 use crate::gathering::{Held, Responses};
-use crate::security::authenticator::Step;
+use crate::security::authenticator::{Origin, Step};
+use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
 use crate::stream::{Incoming, Outgoing};
@@ -55,7 +56,7 @@ pub(crate) fn only_tls() -> bytes::Bytes {
 
 fn unreadable(wrong: Unreadable) -> Reply {
     let code = match wrong {
-        Unreadable::Malformed(_) | Unreadable::NoHost => Code::BadRequest,
+        Unreadable::Malformed(_) | Unreadable::NoHost | Unreadable::Ambiguous(_) => Code::BadRequest,
         Unreadable::TooLarge => Code::HeadTooLarge,
         Unreadable::Version => Code::OtherVersion,
     };
@@ -190,6 +191,9 @@ impl Visitor<'_> {
         let reply = match resource {
             // A server that serves has started.
             Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
+            Resource::Ready if self.security.requirement.refuses() => {
+                Reply::text(Code::Unavailable, Requirement::REFUSAL)
+            }
             Resource::Ready => match Health::of_caches(caches) {
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
@@ -206,7 +210,10 @@ impl Visitor<'_> {
 
     /// Whether its client may see how things are, or else what it is told.
     async fn permit(&mut self, caches: &Caches, head: &Head) -> Result<(), Reply> {
-        let Some(authenticator) = &self.security.authenticator else { return Ok(()) };
+        let Some(authenticator) = &self.security.authenticator else {
+            let refuses = self.security.requirement.refuses();
+            return if refuses { Err(Reply::text(Code::Forbidden, Requirement::REFUSAL)) } else { Ok(()) };
+        };
         if self.is_health_port {
             let text = "this port answers requests for health only: ask on the port of clients";
             return Err(Reply::text(Code::Forbidden, text));
@@ -229,8 +236,8 @@ impl Visitor<'_> {
         let Some(Shown { mechanism, message }) = shown else {
             return Err(unauthorized("who asks for this has to say who it is"));
         };
-        let certificate = self.certificate.as_deref();
-        match authenticator.step(&mut None, mechanism.name(), &message, certificate).await {
+        let origin = Origin { peer: self.peer, certificate: self.certificate.as_deref() };
+        match authenticator.step(&mut None, mechanism.name(), &message, origin).await {
             Ok(Step::Admitted(user, _)) if user.permissions.contain(Permission::Monitor) => {
                 self.is_known = true;
                 Ok(())

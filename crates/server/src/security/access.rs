@@ -8,7 +8,9 @@ use tokio::sync::Notify;
 
 use crate::answer::Answer;
 use crate::schemas::SCHEMAS;
+use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
+use crate::security::requirement::Requirement;
 use crate::security::role::{Permission, Permissions};
 use crate::security::roll::Admitted;
 
@@ -24,14 +26,16 @@ pub(crate) struct User {
 
 /// What a connection's client may do.
 pub(crate) struct Access {
-    /// Without it everybody may do everything.
+    /// Without it everybody may do everything, unless other servers require more.
     authenticator: Option<Arc<Authenticator>>,
+    requirement: Arc<Requirement>,
     user: OnceLock<Arc<Admitted>>,
 }
 
 impl Access {
-    pub(crate) fn new(authenticator: Option<Arc<Authenticator>>) -> Self {
-        Self { authenticator, user: OnceLock::new() }
+    pub(crate) fn new(security: &Security) -> Self {
+        let (authenticator, requirement) = (security.authenticator.clone(), security.requirement.clone());
+        Self { authenticator, requirement, user: OnceLock::new() }
     }
 
     /// Its client is this user, from now on until its end, or until that is no user any more, of which `end` is told.
@@ -49,7 +53,6 @@ impl Access {
 
     /// Why this is not done, if it is not.
     pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
-        self.authenticator.as_ref()?;
         let task = match body {
             RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
             _ => None,
@@ -60,12 +63,14 @@ impl Access {
     /// Why a request of which only the beginning is here will not be done, if it will not. What the rest of it says decides
     /// nothing.
     pub(crate) fn refusal_of_head(&self, head: &RequestHead) -> Option<Answer> {
-        self.authenticator.as_ref()?;
         let task = head.task.as_ref().map(Text::as_str);
         self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task)
     }
 
     fn refusal_of_operation(&self, cache: &str, opcode: Opcode, task: Option<&str>) -> Option<Answer> {
+        if self.authenticator.is_none() {
+            return self.requirement.refusal();
+        }
         let needed = match needed(opcode, task)? {
             // As by the tasks for them: schemas are everybody's.
             Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,

@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::answering;
 use crate::bounds::AUTH_FAILURES_MAX;
 use crate::security::access::stranger;
-use crate::security::authenticator::{Authenticator, Exchange, Step};
+use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
 use crate::session::Session;
 
 /// How it stands after an answer.
@@ -72,8 +72,8 @@ impl Admission {
 
     async fn step(&mut self, session: &Session, mechanism: &str, message: &Bytes) -> (Answer, Verdict) {
         let answer = |response| Answer::success(ResponseBody::Auth(response));
-        let certificate = self.certificate.as_deref();
-        let step = self.authenticator.step(&mut self.exchange, mechanism, message, certificate).await;
+        let origin = Origin { peer: self.peer, certificate: self.certificate.as_deref() };
+        let step = self.authenticator.step(&mut self.exchange, mechanism, message, origin).await;
         // Who has been removed meanwhile is not admitted.
         let step = step.and_then(|step| {
             if let Step::Admitted(user, _) = &step {

@@ -6,7 +6,7 @@
 //! ago ([`VerifiedPasswords`]).
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,8 +20,10 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::bounds::PASSWORDS_SHARE;
 use crate::security::access::User;
-use crate::security::complaint::Complaints;
+use crate::security::attempts::Attempts;
+use crate::security::failed::FailedLogins;
 use crate::security::roll::{Admitted, Offer, Roll};
+use crate::security::secret::Secret;
 use crate::security::tokens::Tokens;
 use crate::security::users::{Known, Users};
 use crate::security::verified::VerifiedPasswords;
@@ -68,6 +70,16 @@ pub(crate) struct Exchange {
     waiting: scram::server::Last,
     /// Nobody, if there is no such user.
     user: Option<User>,
+    /// As the client has it, for the count of failures.
+    name: String,
+}
+
+/// From where a client logs in, and what its connection shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin<'a> {
+    pub(crate) peer: Option<SocketAddr>,
+    /// The name in the certificate that it has shown.
+    pub(crate) certificate: Option<&'a str>,
 }
 
 /// How an exchange goes on.
@@ -100,14 +112,22 @@ pub(crate) struct Authenticator {
     hashing: Arc<Semaphore>,
     /// Those that need not be hashed again.
     verified: VerifiedPasswords,
-    complaints: Complaints,
+    attempts: Attempts,
+    failed: FailedLogins,
+    /// What the servers share, once it is known. Held while the users change.
+    secret: Mutex<Option<Secret>>,
 }
 
 impl Authenticator {
     /// # Errors
     ///
     /// If users could not show who they are in the ways that are wanted.
-    pub(crate) fn new(users: Users, choice: Choice, tokens: Option<Tokens>) -> Result<Self, SecurityError> {
+    pub(crate) fn new(
+        users: Users,
+        choice: Choice,
+        tokens: Option<Tokens>,
+        patience: Duration,
+    ) -> Result<Self, SecurityError> {
         let offer = Offer { mechanisms: choice.for_users(&users)?, users };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
@@ -119,7 +139,9 @@ impl Authenticator {
             verified: VerifiedPasswords::new(&random),
             random,
             hashing,
-            complaints: Complaints::default(),
+            attempts: Attempts::new(patience),
+            failed: FailedLogins::default(),
+            secret: Mutex::default(),
         })
     }
 
@@ -129,10 +151,32 @@ impl Authenticator {
     ///
     /// If they could not show who they are in the ways that are wanted; those of before stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
-        let offer = Offer { mechanisms: self.choice.for_users(&users)?, users };
-        let ended = self.roll.replace(offer);
+        let mechanisms = self.choice.for_users(&users)?;
+        let secret = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = match &*secret {
+            Some(secret) => users.with_secret(secret),
+            None => users,
+        };
+        let ended = self.roll.replace(Offer { mechanisms, users });
         self.verified.clear();
         Ok(ended)
+    }
+
+    /// The secret from which everything follows that clients are told of names that are no user's.
+    pub(crate) fn secret(&self) -> Secret {
+        self.roll.offer().users.secret().clone()
+    }
+
+    /// From now on it follows from this secret, which all servers have.
+    pub(crate) fn take_secret(&self, secret: &Secret) {
+        let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() == Some(secret) {
+            return;
+        }
+        *known = Some(secret.clone());
+        let offer = self.roll.offer();
+        let (users, mechanisms) = (offer.users.clone().with_secret(secret), offer.mechanisms.clone());
+        self.roll.replace(Offer { users, mechanisms });
     }
 
     /// Whether tokens are believed at all.
@@ -154,8 +198,9 @@ impl Authenticator {
 
     /// Tells of a client that has not shown who it is, now or with the next ones.
     pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
-        if let Some(attempts) = self.complaints.count(Instant::now()) {
-            tracing::warn!(attempts, ?peer, %rejection, "clients have not shown who they are");
+        if let Some(failed) = self.failed.count(peer, Instant::now()) {
+            let (attempts, from) = (failed.attempts, failed.addresses());
+            tracing::warn!(attempts, %from, last = %rejection, "logins have failed");
         }
     }
 
@@ -173,17 +218,46 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// A message of a client. After an error there is no exchange under way.
+    /// A message of a client. After an error there is no exchange under way. After failures of the same name or from the same
+    /// address the answer waits, which holds no thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,
         mechanism: &str,
         message: &[u8],
+        origin: Origin<'_>,
+    ) -> Result<Step, Rejection> {
+        let mut name = None;
+        let step = self.decide(exchange, mechanism, message, origin.certificate, &mut name).await;
+        let is_right = match &step {
+            Ok(Step::Challenge(_)) | Err(Rejection::System(_)) => return step,
+            Ok(Step::Admitted(user, _)) => {
+                name = Some(user.name.to_string());
+                true
+            }
+            Err(_) => false,
+        };
+        let now = tokio::time::Instant::now();
+        let delay = self.attempts.count(name.as_deref(), origin.peer, is_right, now);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        step
+    }
+
+    /// The same at once. The name is the one that the client claims, as soon as it is known.
+    async fn decide(
+        &self,
+        exchange: &mut Option<Exchange>,
+        mechanism: &str,
+        message: &[u8],
         certificate: Option<&str>,
+        name: &mut Option<String>,
     ) -> Result<Step, Rejection> {
         if let Some(begun) = exchange.take()
             && (mechanism.is_empty() || mechanism == begun.hash.mechanism())
         {
+            *name = Some(begun.name);
             let last = begun.waiting.check(message)?;
             let user = begun.user.ok_or(Rejection::Credentials)?;
             return Ok(Step::Admitted(user, Some(last.into())));
@@ -196,11 +270,12 @@ impl Authenticator {
                 *exchange = Some(begun);
                 Ok(Step::Challenge(challenge))
             }
-            Some(Mechanism::Plain) => Ok(Step::Admitted(self.password(message).await?, None)),
+            Some(Mechanism::Plain) => Ok(Step::Admitted(self.password(message, name).await?, None)),
             Some(Mechanism::External) => {
-                let name = certificate.ok_or(Rejection::Credentials)?;
-                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, name)?;
-                Ok(Step::Admitted(self.shown(name)?, None))
+                let shown = certificate.ok_or(Rejection::Credentials)?;
+                *name = Some(shown.to_owned());
+                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, shown)?;
+                Ok(Step::Admitted(self.shown(shown)?, None))
             }
             // Java's client waits for a last word, which is empty if all is well: facts section 5.1 have it otherwise.
             Some(Mechanism::OauthBearer) => Ok(Step::Admitted(self.token(message)?, Some(Bytes::new()))),
@@ -210,8 +285,7 @@ impl Authenticator {
 
     /// Who is called so, and what it is known by: nobody, and what nobody can show, if there is none.
     fn known(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
-        let prepared = prepare(name);
-        let name = prepared.as_deref().unwrap_or(name);
+        let name = &*prepared(name);
         // It is made in any case, so that it takes the same time.
         let offer = self.roll.offer();
         let decoy = offer.users.decoy(hash, name)?;
@@ -246,13 +320,15 @@ impl Authenticator {
         let (user, verifier) = self.known(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
         let random = ring::rand::generate::<[u8; 18]>(&self.random);
         let random = random.map_err(|_| Rejection::System("there are no random numbers"))?;
+        let name = prepared(first.name());
         let (waiting, challenge) = first.challenge(&verifier, &scram::nonce(random.expose()));
-        Ok((Exchange { hash, waiting, user }, challenge.into()))
+        Ok((Exchange { hash, waiting, user, name }, challenge.into()))
     }
 
     /// Who has this name and password.
-    async fn password(&self, message: &[u8]) -> Result<User, Rejection> {
+    async fn password(&self, message: &[u8], claimed: &mut Option<String>) -> Result<User, Rejection> {
         let Plain { act_as, name, password } = Plain::read(message)?;
+        *claimed = Some(prepared(name));
         check_act_as(act_as, name)?;
         let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
         let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
@@ -294,6 +370,11 @@ fn fits(verifier: &Verifier, password: &str) -> bool {
             begun = Instant::now();
         }
     }
+}
+
+/// A name as it is compared; as it is where it can be nobody's.
+fn prepared(name: &str) -> String {
+    prepare(name).map_or_else(|_| name.to_owned(), std::borrow::Cow::into_owned)
 }
 
 fn user(name: &str, known: &Known) -> User {

@@ -7,10 +7,14 @@
 
 pub(crate) mod access;
 pub(crate) mod admission;
+mod attempts;
 pub(crate) mod authenticator;
 pub(crate) mod complaint;
+mod failed;
+pub(crate) mod requirement;
 mod role;
 mod roll;
+mod secret;
 pub(crate) mod tls;
 mod tokens;
 mod users;
@@ -29,6 +33,7 @@ pub use tokens::{TokenKeyError, Tokens};
 pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
 
 use self::authenticator::Authenticator;
+use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
 use crate::bounds::STRANGER_TIME_MAX;
 use crate::stream::Stream;
@@ -74,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) allows_secrets_in_the_open: bool,
     /// Metrics are for everybody.
     pub(crate) metrics_are_open: bool,
+    /// Everyone is served also where other servers of the cluster have users.
+    pub(crate) allows_weaker: bool,
     /// How long a client may take until it is known.
     pub(crate) patience: Option<Duration>,
 }
@@ -82,6 +89,7 @@ pub(crate) struct Settings {
 pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
+    pub(crate) requirement: Arc<Requirement>,
     pub(crate) metrics_are_open: bool,
     pub(crate) patience: Duration,
 }
@@ -95,14 +103,18 @@ impl Security {
             mechanisms,
             allows_secrets_in_the_open,
             metrics_are_open,
+            allows_weaker,
             patience,
         } = settings;
+        let requirement = Arc::new(Requirement::new(users.is_some(), allows_weaker));
         let patience = patience.unwrap_or(STRANGER_TIME_MAX);
         let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
         let Some(users) = users else {
             return match (mechanisms, tokens) {
                 (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),
-                (None, None) => Ok(Self { tls, authenticator: None, metrics_are_open, patience }),
+                (None, None) => {
+                    Ok(Self { tls, authenticator: None, requirement, metrics_are_open, patience })
+                }
             };
         };
         let choice = Choice {
@@ -111,8 +123,8 @@ impl Security {
             has_tokens: tokens.is_some(),
             hides_secrets: tls.is_some() || allows_secrets_in_the_open,
         };
-        let authenticator = Some(Arc::new(Authenticator::new(users, choice, tokens)?));
-        Ok(Self { tls, authenticator, metrics_are_open, patience })
+        let authenticator = Some(Arc::new(Authenticator::new(users, choice, tokens, patience)?));
+        Ok(Self { tls, authenticator, requirement, metrics_are_open, patience })
     }
 
     /// Until when the server's certificate is good, in seconds since 1970, if it has one.
@@ -277,8 +289,9 @@ mod tests {
 
     #[test]
     fn what_tells_secrets_is_not_offered_in_the_open_unless_that_is_allowed() {
-        assert_eq!(offered(ALICE, None, false).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-256"]);
-        assert_eq!(offered(ALICE, None, true).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]);
+        assert_eq!(offered(ALICE, None, false).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256"]);
+        let all = ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"];
+        assert_eq!(offered(ALICE, None, true).unwrap(), all);
         let plain = Some(vec![Mechanism::Plain]);
         let refused = offered(ALICE, plain.clone(), false).unwrap_err();
         assert!(refused.starts_with("PLAIN sends a secret as it is"), "{refused}");

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::signature::Verifier;
@@ -103,6 +105,7 @@ impl Tokens {
     ///
     /// What is wrong with it.
     pub(crate) fn owner(&self, token: &str) -> Result<String, String> {
+        check_header(token)?;
         let mut wrong = ErrorKind::InvalidAlgorithm;
         for Key { key, algorithms } in &self.keys {
             let validation = Validation { algorithms: algorithms.clone(), ..self.validation.clone() };
@@ -141,6 +144,33 @@ impl Key {
         };
         Some(Self { key, algorithms })
     }
+}
+
+/// What of a token's header is looked at beside the library. It is not signed yet: it can only have the token refused.
+#[derive(Deserialize)]
+struct TokenHeader {
+    /// What kind of token it is (RFC 7519, section 5.1; RFC 9068, section 2.1).
+    typ: Option<serde_json::Value>,
+    /// Extensions that have to be understood (RFC 7515, section 4.1.11). None is.
+    crit: Option<serde_json::Value>,
+}
+
+/// Kinds of tokens that say who a user is. Others of the same signer, such as logout tokens, do not.
+const TYPES: [&str; 2] = ["jwt", "at+jwt"];
+
+/// Refuses a token whose header wants something to be understood that is not, or that is of another kind.
+fn check_header(token: &str) -> Result<(), String> {
+    let no_token = || "it is no token".to_owned();
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| no_token())?;
+    let header: TokenHeader = serde_json::from_slice(&header).map_err(|_| no_token())?;
+    if header.crit.is_some() {
+        return Err("it has extensions that have to be understood (crit), and none is".to_owned());
+    }
+    let Some(kind) = header.typ else { return Ok(()) };
+    let kind = kind.as_str().unwrap_or_default().to_ascii_lowercase();
+    let kind = kind.strip_prefix("application/").unwrap_or(&kind);
+    if TYPES.contains(&kind) { Ok(()) } else { Err("it is a token of another type (typ)".to_owned()) }
 }
 
 /// What is wrong with a token, in words that say nothing of what is in it.
@@ -204,9 +234,6 @@ impl JwtVerifier for Signed {
 
 #[cfg(test)]
 mod tests {
-    use base64::Engine;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
     use super::*;
 
     /// The key of RFC 7515, appendix A.3, in DER.
@@ -257,6 +284,29 @@ mod tests {
         }
         for nonsense in ["", ".", "..", "a.b.c", "a.b.c.d"] {
             assert_eq!(tokens.owner(nonsense).unwrap_err(), "it is no token");
+        }
+    }
+
+    #[test]
+    fn a_token_with_extensions_that_have_to_be_understood_or_of_another_type_is_refused() {
+        let mut tokens = of_the_rfc();
+        tokens.validation.required_spec_claims.clear();
+        let with_header = |header: &str| {
+            let (_, rest) = TOKEN.split_once('.').unwrap();
+            tokens.owner(&format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header))).unwrap_err()
+        };
+        for crit in [r#"["b64"]"#, r#"["exp"]"#, "[]", "true", r#""exp""#] {
+            let told = with_header(&format!(r#"{{"alg":"ES256","crit":{crit}}}"#));
+            assert_eq!(told, "it has extensions that have to be understood (crit), and none is");
+        }
+        for kind in [r#""logout+jwt""#, r#""JOSE""#, r#""""#, "1", r#""application/""#, r#"["JWT"]"#] {
+            let told = with_header(&format!(r#"{{"alg":"ES256","typ":{kind}}}"#));
+            assert_eq!(told, "it is a token of another type (typ)", "{kind}");
+        }
+        // These go on to the signature, which is over the header, too.
+        for kind in ["JWT", "jwt", "at+jwt", "application/at+JWT"] {
+            let told = with_header(&format!(r#"{{"alg":"ES256","typ":"{kind}"}}"#));
+            assert_eq!(told, "its signature is not that of the key", "{kind}");
         }
     }
 

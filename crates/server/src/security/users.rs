@@ -5,19 +5,18 @@
 //! characters themselves.
 //!
 //! * Roles are admin, deployer, application, observer and monitor.
-//! * A secret is a verifier, `SCRAM-SHA-256$…` or `SCRAM-SHA-512$…` (RFC 5803), one of each at most, as `consort user`
-//!   makes them: from it nobody has the password. Or it is `password:TEXT`, for trying things out.
+//! * A secret is a verifier, `SCRAM-SHA-256$…`, `SCRAM-SHA-384$…` or `SCRAM-SHA-512$…` (RFC 5803), one of each at most, as
+//!   `consort user` makes them: from it nobody has the password. Or it is `password:TEXT`, for trying things out.
 //! * A user without a secret is known by a client certificate or a token alone.
 
-use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use consort_sasl::prepare;
 use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
-use ring::{digest, hmac};
 
 use crate::security::role::{Permissions, Role};
+use crate::security::secret::Secret;
 
 /// How often passwords are hashed for new verifiers. Java's clients refuse more than 32,768; this takes a client ten
 /// milliseconds, once per connection.
@@ -26,9 +25,6 @@ pub const VERIFIER_ITERATIONS: u32 = 16_384;
 /// Passwords that stand in the file are hashed as little as is allowed: who has the file has them anyway, and the server
 /// hashes all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
-
-/// What everybody may do with a file, in its mode: who can read verifiers can try passwords on them.
-const OTHERS: u32 = 0o006;
 
 /// Bytes of a salt.
 const SALT_LEN: usize = 16;
@@ -84,7 +80,8 @@ pub enum LineError {
     Twice(String, usize),
     /// A word that is no secret.
     #[error(
-        "word {0} is no secret; one is SCRAM-SHA-256$… or SCRAM-SHA-512$… (see consort user --help), or password:TEXT"
+        "word {0} is no secret; one is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… (see consort user --help), \
+         or password:TEXT"
     )]
     Secret(usize),
     /// A verifier that is none.
@@ -99,28 +96,32 @@ pub enum LineError {
 }
 
 /// What a server knows of a user.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) permissions: Permissions,
-    sha256: Option<Verifier>,
-    sha512: Option<Verifier>,
+    /// By the places of their hashes.
+    verifiers: [Option<Verifier>; Hash::ALL.len()],
+    /// The password, prepared, if it stands in the file.
+    password: Option<String>,
 }
 
 impl Known {
     /// What the user is known by, with this hash or, if it is not said, with any.
     pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
         match hash {
-            Some(Hash::Sha256) => self.sha256.as_ref(),
-            Some(Hash::Sha512) => self.sha512.as_ref(),
-            None => self.sha256.as_ref().or(self.sha512.as_ref()),
+            Some(hash) => self.verifiers[place(Some(hash))].as_ref(),
+            None => self.verifiers.iter().flatten().next(),
         }
     }
 
-    fn place(&mut self, hash: Hash) -> &mut Option<Verifier> {
-        match hash {
-            Hash::Sha256 => &mut self.sha256,
-            Hash::Sha512 => &mut self.sha512,
-        }
+    /// Derives verifiers from the password, if it stands in the file. Their salts follow from the secret, so that they are the
+    /// same on all servers, and each mechanism has another one.
+    fn derive(&mut self, name: &str, secret: &Secret) {
+        let Some(password) = &self.password else { return };
+        self.verifiers = Hash::ALL.map(|hash| {
+            let salt = secret.follows(&format!("salt {}", hash.mechanism()), name)[..SALT_LEN].to_vec();
+            Some(Verifier::derive(hash, password, salt, OPEN_ITERATIONS))
+        });
     }
 }
 
@@ -128,11 +129,11 @@ impl Known {
 #[derive(Clone)]
 pub struct Users {
     known: BTreeMap<String, Known>,
-    /// From which everything follows that is told of users who do not exist. It is the same for all servers with the same
-    /// file, and after a restart: else nobody would have to guess which are which.
-    secret: hmac::Key,
+    /// From which everything follows that clients are told of users that do not exist, and the salts of passwords that stand in
+    /// the file. Until a cluster has one for all servers, it follows from the file.
+    secret: Secret,
     /// What the users' verifiers are like, of each mechanism and of those that passwords as such are held against.
-    alike: [Vec<Alike>; 3],
+    alike: [BTreeSet<Alike>; Hash::ALL.len() + 1],
 }
 
 /// What shows of a verifier: its mechanism, its salt's length and its iterations.
@@ -141,8 +142,9 @@ type Alike = (Hash, usize, u32);
 const fn place(hash: Option<Hash>) -> usize {
     match hash {
         Some(Hash::Sha256) => 0,
-        Some(Hash::Sha512) => 1,
-        None => 2,
+        Some(Hash::Sha384) => 1,
+        Some(Hash::Sha512) => 2,
+        None => 3,
     }
 }
 
@@ -160,10 +162,7 @@ impl Users {
     /// With the file, the line, and what is wrong with it.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
-        let mode = std::fs::metadata(path.as_ref()).map_or(0, |metadata| metadata.permissions().mode());
-        if mode & OTHERS != 0 {
-            tracing::warn!(%file, "everybody on this host can read or change who the users are");
-        }
+        consort_tls::secrets::warn_if_open(path.as_ref(), "who the users are");
         match std::fs::read_to_string(path.as_ref()) {
             Ok(text) => Self::parse(&file, &text),
             Err(error) => Err(UsersError::Unreadable { file, reason: error.to_string() }),
@@ -176,8 +175,7 @@ impl Users {
     ///
     /// With the file, the line, and what is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
-        let secret =
-            hmac::Key::new(hmac::HMAC_SHA512, digest::digest(&digest::SHA512, text.as_bytes()).as_ref());
+        let secret = Secret::of_file(text);
         let mut users = Self { known: BTreeMap::new(), secret, alike: Default::default() };
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
@@ -189,7 +187,7 @@ impl Users {
             if let Some(earlier) = lines.insert(name.clone(), line) {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
-            for hash in [Some(Hash::Sha256), Some(Hash::Sha512), None] {
+            for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
                 let alike = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
                 users.alike[place(hash)].extend(known.verifier(hash).map(alike));
             }
@@ -208,31 +206,40 @@ impl Users {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
             permissions = permissions.and(role.permissions());
         }
-        let mut known = Known { permissions, sha256: None, sha512: None };
+        let mut known = Known { permissions, verifiers: Default::default(), password: None };
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
-            let verifiers = if let Some(password) = word.strip_prefix("password:") {
-                let password = prepare(password).map_err(|_| LineError::Password(at))?;
-                let salt = self.follows("salt", &name)[..SALT_LEN].to_vec();
-                Hash::ALL
-                    .map(|hash| Verifier::derive(hash, &password, salt.clone(), OPEN_ITERATIONS))
-                    .to_vec()
+            if let Some(password) = word.strip_prefix("password:") {
+                let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();
+                if let Some(known) = known.verifier(None) {
+                    return Err(LineError::SecondSecret(at, known.hash().mechanism()));
+                }
+                known.password = Some(password);
+                known.derive(&name, &self.secret);
             } else if word.starts_with("SCRAM-") {
-                vec![word.parse().map_err(|error| LineError::Verifier(at, error))?]
-            } else {
-                return Err(LineError::Secret(at));
-            };
-            for verifier in verifiers {
+                let verifier: Verifier = word.parse().map_err(|error| LineError::Verifier(at, error))?;
                 let hash = verifier.hash();
-                if known.place(hash).replace(verifier).is_some() {
+                if known.verifiers[place(Some(hash))].replace(verifier).is_some() {
                     return Err(LineError::SecondSecret(at, hash.mechanism()));
                 }
+            } else {
+                return Err(LineError::Secret(at));
             }
         }
         Ok((name, known))
     }
 
-    fn follows(&self, what: &str, name: &str) -> Vec<u8> {
-        hmac::sign(&self.secret, format!("{what} {name}").as_bytes()).as_ref().to_vec()
+    /// The secret from which everything follows that is told of names.
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// The same users with another secret. Where passwords stand in the file this takes time, as hashing them does.
+    pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
+        if self.secret != *secret {
+            self.secret = secret.clone();
+            self.known.iter_mut().for_each(|(name, known)| known.derive(name, secret));
+        }
+        self
     }
 
     /// Who is called so.
@@ -245,14 +252,17 @@ impl Users {
         !self.alike[place(hash)].is_empty()
     }
 
-    /// What stands for a user who does not exist, or has no such verifier: like that of one of the others, always the same one
-    /// for a name. Nothing if nobody has one.
+    /// What stands for a user that does not exist, or has no such verifier: like that of one of the others, always the same one
+    /// for a name. Nothing if no user has one.
+    ///
+    /// It follows from the secret, the name, and the kinds of verifiers that there are: other users of the same kinds change
+    /// nothing of it, and one kind more only what is told of the names that it then stands for.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
-        let alike = &self.alike[place(hash)];
-        let follows = self.follows("which", name);
-        let which = follows.iter().take(4).fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
-        let &(hash, salt_len, iterations) = alike.get(which % alike.len().max(1))?;
-        Some(Verifier::decoy(hash, &self.follows("decoy", name), name, salt_len, iterations))
+        let weight = |(_, salt_len, iterations): &&Alike| {
+            self.secret.follows(&format!("which {salt_len} {iterations}"), name)
+        };
+        let &(hash, salt_len, iterations) = self.alike[place(hash)].iter().max_by_key(weight)?;
+        Some(Verifier::decoy(hash, &self.secret.follows("decoy", name), name, salt_len, iterations))
     }
 }
 
@@ -349,7 +359,9 @@ mod tests {
         let orders = users.get("Order Service").unwrap();
         assert!(orders.permissions.contain(Permission::BulkRead));
         assert!(!orders.permissions.contain(Permission::Write));
-        assert!(orders.verifier(Some(Hash::Sha256)).unwrap().fits("pencil"));
+        for hash in Hash::ALL {
+            assert!(orders.verifier(Some(hash)).unwrap().fits("pencil"));
+        }
         assert!(users.get("carol").unwrap().verifier(None).is_none());
         assert!(users.get("nobody").is_none());
     }
@@ -372,8 +384,8 @@ mod tests {
             ("a admin password:x password:y", "users:1: word 4 is a second secret for SCRAM-SHA-256"),
             (
                 "a admin secret",
-                "users:1: word 3 is no secret; one is SCRAM-SHA-256$… or SCRAM-SHA-512$… (see consort user --help), \
-                 or password:TEXT",
+                "users:1: word 3 is no secret; one is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… \
+                 (see consort user --help), or password:TEXT",
             ),
         ] {
             assert_eq!(told(text), error);
@@ -383,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_exist_looks_like_somebody_who_does() {
+    fn a_name_that_does_not_exist_looks_like_one_that_does() {
         let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
         let text = format!("alice admin password:wonderland\n{line}\ncarol admin");
         let users = Users::parse("users", &text).unwrap();
@@ -400,5 +412,49 @@ mod tests {
         assert_eq!(counts, [OPEN_ITERATIONS, VERIFIER_ITERATIONS], "like those of both");
         let nobody = Users::parse("users", "carol admin").unwrap();
         assert!(nobody.decoy(None, "nobody").is_none());
+    }
+
+    /// What a client is told of a name before its login: the salt and the iterations, by each mechanism.
+    fn shown(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
+        let of = |hash: Hash| {
+            let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());
+            let verifier = known.or_else(|| users.decoy(Some(hash), name)).unwrap();
+            (verifier.salt().to_vec(), verifier.iterations())
+        };
+        Hash::ALL.map(of).to_vec()
+    }
+
+    #[test]
+    fn each_name_has_another_salt_for_each_mechanism() {
+        let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
+        let users = Users::parse("users", &format!("alice admin password:wonderland\n{line}")).unwrap();
+        for name in ["alice", "bob", "nobody"] {
+            let mut salts: Vec<Vec<u8>> = shown(&users, name).into_iter().map(|(salt, _)| salt).collect();
+            salts.sort();
+            salts.dedup();
+            assert_eq!(salts.len(), Hash::ALL.len(), "{name}");
+            let iterations: BTreeSet<u32> = shown(&users, name).into_iter().map(|(_, count)| count).collect();
+            assert_eq!(iterations.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_file_changes_nothing_that_is_told_of_any_name() {
+        let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
+        let secret = Secret::of_bytes(b"of all servers");
+        let read = |text: &str| Users::parse("users", text).unwrap().with_secret(&secret);
+        let before = read(&format!("alice admin password:wonderland\n{line}"));
+        let after =
+            read(&format!("# one more\ndave admin password:x\nalice observer password:wonderland\n{line}"));
+        for name in
+            ["alice", "bob"].map(str::to_owned).into_iter().chain((0..64).map(|n| format!("nobody-{n}")))
+        {
+            assert_eq!(shown(&before, &name), shown(&after, &name), "{name}");
+        }
+        assert!(after.get("alice").unwrap().verifier(None).unwrap().fits("wonderland"));
+        // With the secret of the file this would show which names exist.
+        let of_file = Users::parse("users", &line).unwrap();
+        let of_other = Users::parse("users", &format!("{line}\n")).unwrap();
+        assert_ne!(shown(&of_file, "nobody"), shown(&of_other, "nobody"));
     }
 }

@@ -68,7 +68,7 @@ async fn mechanisms_are_told_the_strongest_first() {
     let server = Running::secured("mechanisms", users()).await;
     let response = server.client().await.ask("", RequestBody::Auth(auth::Request::Mechanisms)).await;
     let ResponseBody::Auth(auth::Response::Mechanisms(names)) = response.body else { panic!() };
-    assert_eq!(names, ["SCRAM-SHA-512".into(), "SCRAM-SHA-256".into(), "PLAIN".into()]);
+    assert_eq!(names, ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"].map(Into::into));
 }
 
 #[tokio::test]
@@ -297,4 +297,75 @@ async fn who_is_removed_while_showing_who_it_is_is_not_admitted() {
     assert_eq!(replace(server.users.as_ref().unwrap(), "alice admin password:a"), Ok(0));
     assert!(refusal(&bob.auth("", message).await).contains("ISPN006024"));
     assert!(refusal(&bob.ask("c", get("k")).await).contains("ISPN006017"));
+}
+
+/// What a client is told of a name before its login, without the nonce.
+async fn challenge(server: &Running, hash: Hash, name: &str) -> String {
+    let (_, message) = scram::client::First::begin(hash, name, "n");
+    let response = server.client().await.auth(hash.mechanism(), message).await;
+    let ResponseBody::Auth(auth::Response::Challenge(challenge)) = response.body else { panic!() };
+    String::from_utf8(challenge.to_vec()).unwrap().split_once(",s=").unwrap().1.to_owned()
+}
+
+/// The challenges for users and for names that are no user's, by each mechanism.
+async fn challenges(server: &Running) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in ["alice", "admin", "nobody", "nobody-else"] {
+        for hash in Hash::ALL {
+            all.push(challenge(server, hash, name).await);
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_file() {
+    let first = Running::secured("same-challenges", users()).await;
+    let before = challenges(&first).await;
+    let mut distinct = before.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(
+        distinct.len(),
+        before.len(),
+        "each name has a salt of its own for each mechanism: {before:?}"
+    );
+    // Another server has read a file to which a line was added, and the first one reads it a moment later.
+    let file = "dave monitor password:x\nadmin admin password:admin\nalice application password:wonderland\n";
+    let other = Server::builder().users(Users::parse("users", file).unwrap());
+    let second = Running::joining("same-challenges", other).await;
+    assert_eq!(challenges(&second).await, before);
+    assert_eq!(replace(first.users.as_ref().unwrap(), file), Ok(0));
+    assert_eq!(challenges(&first).await, before);
+    // What the passwords in the file are held against has followed.
+    for server in [&first, &second] {
+        let done = server.client().await.scram(Hash::Sha384, "alice", "wonderland").await;
+        assert!(matches!(done.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{done:?}");
+    }
+}
+
+#[tokio::test]
+async fn challenges_are_the_same_when_all_servers_have_ended_and_the_file_has_changed() {
+    let data = std::env::temp_dir().join(format!("consort-challenges-{}", std::process::id()));
+    let mut seen = Vec::new();
+    for more in ["", "# one more line\ndave monitor password:x\n"] {
+        let file = format!("{more}alice application password:wonderland\nadmin admin password:admin\n");
+        let builder = Server::builder().users(Users::parse("users", &file).unwrap()).data(&data);
+        let server = Running::secured("challenges-kept", builder).await;
+        seen.push(challenges(&server).await);
+        server.end.send(()).unwrap();
+        server.serving.await.unwrap();
+    }
+    std::fs::remove_dir_all(&data).unwrap();
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn a_right_password_of_a_user_under_attack_is_admitted() {
+    let server = Running::secured("under-attack", users()).await;
+    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 2 {
+        refusal(&server.client().await.scram(Hash::Sha256, "alice", "wrong").await);
+    }
+    let response = server.client().await.scram(Hash::Sha256, "alice", "wonderland").await;
+    assert!(matches!(response.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{response:?}");
 }

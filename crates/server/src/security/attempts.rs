@@ -1,0 +1,233 @@
+//! How long the answer to a login waits, by the failures before it.
+//!
+//! Failures are counted for the name that is tried, for the address from which it is tried, and for both together where both
+//! have succeeded before. From a few failures on an answer waits, twice as long with each further one, up to a limit: also the
+//! answer to a right password, because a client that knew at once that a password is right would not wait for the others.
+//! No login is refused for failures of before. A user that has logged in from an address before waits only for failures of
+//! that name from that address, so that an attack from elsewhere does not slow it.
+//!
+//! The tables have a fixed size. A new name or address takes the place of the one with the fewest failures among the eight
+//! where it may stand, so that many names with one failure each do not push out the one that is attacked.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::addresses::Origin;
+use crate::bounds::{
+    LOGIN_DELAY_FIRST, LOGIN_DELAY_MAX, LOGIN_FAILURES_FREE, LOGIN_FAILURES_HALVED_AFTER, LOGINS_TRACKED,
+};
+
+/// Places among which a key has one.
+const WAYS: usize = 8;
+
+/// One name, one address, or both together.
+#[derive(Clone, Copy)]
+struct Count {
+    key: u64,
+    failures: u32,
+    at: Instant,
+}
+
+impl Count {
+    /// Failures of before count for less as time passes.
+    fn now(&self, now: Instant) -> u32 {
+        let halvings =
+            now.saturating_duration_since(self.at).as_secs() / LOGIN_FAILURES_HALVED_AFTER.as_secs();
+        self.failures.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0)
+    }
+}
+
+/// Counts by hashes of keys, in a fixed amount of memory.
+struct Table(Vec<[Option<Count>; WAYS]>);
+
+impl Table {
+    fn new() -> Self {
+        Self(vec![[None; WAYS]; LOGINS_TRACKED / WAYS])
+    }
+
+    fn places(&mut self, key: u64) -> &mut [Option<Count>; WAYS] {
+        let sets = self.0.len() as u64;
+        &mut self.0[(key % sets) as usize]
+    }
+
+    fn failures(&mut self, key: u64, now: Instant) -> Option<u32> {
+        self.places(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
+    }
+
+    /// Sets a count, in the place of the one with the fewest failures if there is no other place.
+    fn set(&mut self, key: u64, failures: u32, now: Instant) {
+        let places = self.places(key);
+        let of_key = places.iter().position(|place| place.is_some_and(|count| count.key == key));
+        let at = of_key.unwrap_or_else(|| {
+            let weight =
+                |place: &Option<Count>| place.map_or((0, None), |one| (one.now(now) + 1, Some(one.at)));
+            let fewest = places.iter().enumerate().min_by_key(|(_, place)| weight(place));
+            fewest.map_or(0, |(at, _)| at)
+        });
+        places[at] = Some(Count { key, failures, at: now });
+    }
+
+    fn add_failure(&mut self, key: u64, now: Instant) {
+        let failures = self.failures(key, now).unwrap_or(0);
+        self.set(key, failures.saturating_add(1), now);
+    }
+}
+
+struct Tables {
+    names: Table,
+    addresses: Table,
+    /// Names with the addresses from which they have logged in.
+    known: Table,
+}
+
+/// The failures of logins.
+pub(crate) struct Attempts {
+    tables: Mutex<Tables>,
+    /// Seeded at random, so that nobody chooses which names share a place.
+    hasher: RandomState,
+    delay_max: Duration,
+}
+
+impl Attempts {
+    /// Answers wait for half of the time at most that a client has for its login.
+    pub(crate) fn new(patience: Duration) -> Self {
+        let tables = Tables { names: Table::new(), addresses: Table::new(), known: Table::new() };
+        let delay_max = LOGIN_DELAY_MAX.min(patience / 2);
+        Self { tables: Mutex::new(tables), hasher: RandomState::new(), delay_max }
+    }
+
+    /// Counts a login that has ended. Returns how long its answer waits.
+    pub(crate) fn count(
+        &self,
+        name: Option<&str>,
+        peer: Option<SocketAddr>,
+        is_right: bool,
+        now: Instant,
+    ) -> Duration {
+        let address = peer.map(|peer| Origin::of(peer.ip()));
+        let name_key = name.map(|name| self.hasher.hash_one(name));
+        let address_key = self.hasher.hash_one(address);
+        let pair_key = name.map(|name| self.hasher.hash_one((name, address)));
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pair = pair_key.and_then(|key| tables.known.failures(key, now));
+        let of_both = || {
+            let of_name = name_key.and_then(|key| tables.names.failures(key, now)).unwrap_or(0);
+            tables.addresses.failures(address_key, now).unwrap_or(0).max(of_name)
+        };
+        let failures = of_pair.unwrap_or_else(of_both);
+        match (is_right, of_pair, pair_key) {
+            (true, _, Some(key)) => tables.known.set(key, of_pair.unwrap_or(0), now),
+            (false, Some(_), Some(key)) => tables.known.add_failure(key, now),
+            _ => {}
+        }
+        if !is_right {
+            tables.addresses.add_failure(address_key, now);
+            if let Some(key) = name_key {
+                tables.names.add_failure(key, now);
+            }
+        }
+        drop(tables);
+        delay(failures).min(self.delay_max)
+    }
+}
+
+/// How long an answer waits after so many failures.
+fn delay(failures: u32) -> Duration {
+    match failures.checked_sub(LOGIN_FAILURES_FREE) {
+        None => Duration::ZERO,
+        Some(beyond) => LOGIN_DELAY_FIRST.saturating_mul(1 << beyond.min(16)).min(LOGIN_DELAY_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn peer(last: u8) -> Option<SocketAddr> {
+        Some((IpAddr::from([10, 0, 0, last]), 1_000).into())
+    }
+
+    fn attempts() -> (Attempts, Instant) {
+        (Attempts::new(Duration::from_secs(60)), Instant::now())
+    }
+
+    #[test]
+    fn failed_logins_of_a_name_or_an_address_wait_longer_and_longer_up_to_a_limit() {
+        for is_by_name in [true, false] {
+            let (attempts, now) = attempts();
+            let fail = |nth: u32| {
+                let (name, from) = match is_by_name {
+                    true => ("alice".to_owned(), peer(nth as u8)),
+                    false => (format!("nobody-{nth}"), peer(1)),
+                };
+                attempts.count(Some(&name), from, false, now)
+            };
+            let delays: Vec<Duration> = (0..64).map(fail).collect();
+            let free = LOGIN_FAILURES_FREE as usize;
+            assert!(delays[..free].iter().all(Duration::is_zero));
+            assert_eq!(delays[free..free + 3], [1, 2, 4].map(|times| LOGIN_DELAY_FIRST * times));
+            assert!(delays.is_sorted() && delays.last() == Some(&LOGIN_DELAY_MAX));
+            // Without failures meanwhile less is counted.
+            let later = now + LOGIN_FAILURES_HALVED_AFTER * 7;
+            let (name, from) = if is_by_name { ("alice", peer(200)) } else { ("bob", peer(1)) };
+            assert_eq!(attempts.count(Some(name), from, false, later), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn an_answer_waits_as_long_for_a_right_password_as_for_a_wrong_one() {
+        let (attempts, now) = attempts();
+        for _ in 0..LOGIN_FAILURES_FREE + 2 {
+            attempts.count(Some("alice"), peer(1), false, now);
+        }
+        assert_eq!(attempts.count(Some("alice"), peer(2), true, now), LOGIN_DELAY_FIRST * 4);
+    }
+
+    #[test]
+    fn a_user_that_has_logged_in_from_an_address_waits_for_failures_from_there_only() {
+        let (attempts, now) = attempts();
+        attempts.count(Some("alice"), peer(1), true, now);
+        for _ in 0..1_000 {
+            attempts.count(Some("alice"), peer(66), false, now);
+        }
+        assert_eq!(attempts.count(Some("alice"), peer(1), true, now), Duration::ZERO);
+        assert_eq!(attempts.count(Some("alice"), peer(2), true, now), LOGIN_DELAY_MAX);
+        for _ in 0..1_000 {
+            attempts.count(Some("alice"), peer(1), false, now);
+        }
+        assert_eq!(attempts.count(Some("alice"), peer(1), true, now), LOGIN_DELAY_MAX);
+    }
+
+    #[test]
+    fn many_names_do_not_push_out_the_one_that_is_attacked() {
+        let (attempts, now) = attempts();
+        for _ in 0..100 {
+            attempts.count(Some("alice"), peer(1), false, now);
+        }
+        for nth in 0..20 * LOGINS_TRACKED {
+            attempts.count(Some(&format!("{nth}")), peer((nth % 200) as u8), false, now);
+        }
+        let tables = attempts.tables.lock().unwrap();
+        assert!(
+            [&tables.names, &tables.addresses, &tables.known]
+                .iter()
+                .all(|it| it.0.len() * WAYS == LOGINS_TRACKED)
+        );
+        drop(tables);
+        assert_eq!(attempts.count(Some("alice"), peer(201), false, now), LOGIN_DELAY_MAX);
+    }
+
+    #[test]
+    fn an_answer_never_waits_beyond_half_of_the_time_for_a_login() {
+        let attempts = Attempts::new(Duration::from_secs(1));
+        let now = Instant::now();
+        let delays = (0..100).map(|_| attempts.count(None, None, false, now));
+        assert_eq!(delays.max(), Some(Duration::from_millis(500)));
+    }
+}

@@ -1,0 +1,125 @@
+//! The servers' own caches, and the entries among their definitions, under names that clients may try.
+
+use bytes::Bytes;
+use consort_hotrod::ops::{counter, map, task};
+use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::client::{Client, Running, error, exec, put};
+use crate::roles::every_operation;
+
+const SCHEMAS: &str = "___protobuf_metadata";
+
+/// Caches of the servers, a template, an alias, and caches that Infinispan has for itself.
+const INTERNAL: [&str; 14] = [
+    "___template mine",
+    "___alias other",
+    "___consort_caches",
+    "___consort_volatile_caches",
+    "___consort_servers",
+    "___consort_counters",
+    "___consort_persistent_counters",
+    "___consort_transactions",
+    "___consort_locks",
+    "___script_cache",
+    "___counter_configuration",
+    "___hotRodTopologyCache_hotrod",
+    "___",
+    "___anything",
+];
+
+const UNKNOWN: &str = "no-such-cache";
+
+async fn run(client: &mut Client, task: &str, params: &[(&'static str, &'static str)]) -> Response {
+    let params = params.iter().map(|(name, value)| ((*name).into(), Bytes::from_static(value.as_bytes())));
+    client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params.collect()))).await
+}
+
+/// A server on which all of the servers' own caches are open and have something in them.
+async fn with_everything() -> Running {
+    let server = Running::start("internal").await;
+    let mut client = server.client().await;
+    client.create_so("c", r#"{"local-cache": {"aliases": ["other"]}}"#).await;
+    client.create_so("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
+    let template = [("name", "mine"), ("configuration", "<local-cache/>")];
+    assert_eq!(run(&mut client, "@@template@create", &template).await.status, Status::Success);
+    let kind = counter::CounterKind::Strong;
+    let config = counter::CounterConfig { kind, is_persistent: false, initial: 0 };
+    let create = counter::Request::Of("counted".into(), counter::Action::Create(config));
+    assert_eq!(client.ask("", RequestBody::Counter(create)).await.status, Status::Success);
+    server
+}
+
+/// Whether an operation is of the cache in its header. Counters and tasks are not.
+const fn is_of_cache(body: &RequestBody) -> bool {
+    !matches!(
+        body,
+        RequestBody::Counter(_) | RequestBody::Auth(_) | RequestBody::Task(task::Request::Exec(..))
+    )
+}
+
+/// What a new connection is answered, with the cache's name taken out.
+async fn answered(server: &Running, cache: &str, body: &RequestBody) -> (Status, String) {
+    let response = server.client().await.ask(cache, body.clone()).await;
+    assert!(response.topology.is_none(), "{response:?}");
+    (response.status, format!("{:?}", response.body).replace(cache, "NAME"))
+}
+
+#[tokio::test]
+async fn each_operation_on_an_internal_name_is_answered_as_on_an_unknown_cache() {
+    let server = with_everything().await;
+    for body in every_operation().iter().filter(|body| is_of_cache(body)) {
+        let unknown = answered(&server, UNKNOWN, body).await;
+        for name in INTERNAL {
+            assert_eq!(answered(&server, name, body).await, unknown, "{} of {name}", body.opcode().name());
+        }
+    }
+}
+
+#[tokio::test]
+async fn administration_neither_opens_nor_changes_an_internal_name() {
+    let server = with_everything().await;
+    let mut client = server.client().await;
+    for name in INTERNAL.into_iter().chain([SCHEMAS]) {
+        for task in ["@@cache@create", "@@cache@getorcreate", "@@cache@remove"] {
+            let refused = client.ask("", exec(task, name)).await;
+            assert_eq!(error(&refused), format!("cache name '{name}' is reserved"), "{task}");
+        }
+        let attribute = [("name", name), ("attribute", "expiration.lifespan"), ("value", "1h")];
+        let refused = run(&mut client, "@@cache@updateConfigurationAttribute", &attribute).await;
+        assert_eq!(error(&refused), format!("cache name '{name}' is reserved"));
+        let alias = [("alias", "way-in"), ("name", name)];
+        let refused = run(&mut client, "@@cache@assignAlias", &alias).await;
+        assert!(error(&refused).contains("ISPN000436"), "{refused:?}");
+        if name != SCHEMAS {
+            let refused = client.ask("", exec("@@cache@reindex", name)).await;
+            assert_eq!(error(&refused), format!("there is no cache '{name}'"));
+        }
+    }
+    let names = run(&mut client, "@@cache@names", &[]).await;
+    assert_eq!(names.body, ResponseBody::Result(r#"["c","t"]"#.into()));
+}
+
+#[tokio::test]
+async fn the_cache_of_schemas_is_reached() {
+    let server = with_everything().await;
+    let mut client = server.client().await;
+    let read = RequestBody::Map(map::Request::Get("none.proto".into()));
+    assert_eq!(client.ask(SCHEMAS, read).await.status, Status::NotFound);
+    // What an alias means is reached by the alias alone.
+    assert_eq!(client.ask("other", put("k", "v")).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn health_and_metrics_name_no_internal_cache() {
+    let server = with_everything().await;
+    for path in ["/rest/v2/container/health", "/metrics"] {
+        let mut stream = tokio::net::TcpStream::connect(server.at).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut told = String::new();
+        stream.read_to_string(&mut told).await.unwrap();
+        assert!(told.starts_with("HTTP/1.1 200") && told.contains('c'), "{told}");
+        assert!(!told.contains("___"), "{told}");
+    }
+}

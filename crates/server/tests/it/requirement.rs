@@ -1,0 +1,81 @@
+//! Servers with users and servers without, in one cluster.
+
+use consort_hotrod::{RequestBody, Status, ops};
+use consort_server::{Server, ServerError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use crate::authentication::users;
+use crate::client::{Client, PATIENCE, Running, error, get, put};
+
+async fn http(server: &Running, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(server.at).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await.unwrap();
+    told
+}
+
+/// Until a server says that it is ready, or that it is not.
+async fn until_ready(server: &Running, code: &str) -> String {
+    let looked = async {
+        loop {
+            let told = http(server, "/health/ready").await;
+            if told.starts_with(&format!("HTTP/1.1 {code}")) {
+                return told;
+            }
+            sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, looked).await.expect(code)
+}
+
+async fn ends(mut client: Client) {
+    let ping = crate::client::request(9, "", RequestBody::Server(ops::server::Request::Ping));
+    assert_eq!(client.next(ping.asked()).await, None);
+}
+
+#[tokio::test]
+async fn a_server_without_users_does_not_start_beside_one_with_users() {
+    let first = Running::secured("weaker-start", users()).await;
+    let refused = Running::refused("weaker-start", Server::builder()).await;
+    assert!(matches!(refused, ServerError::WeakerAuthentication), "{refused}");
+    until_ready(&first, "200").await;
+}
+
+#[tokio::test]
+async fn a_server_without_users_refuses_clients_while_another_one_has_users() {
+    let weaker = Running::secured("weaker-later", Server::builder()).await;
+    let mut client = weaker.client().await;
+    client.create("c").await;
+    assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
+    let stronger = Running::joining("weaker-later", users()).await;
+    // A connection that was there ends, whatever it hears of.
+    ends(client).await;
+    let not_ready = until_ready(&weaker, "503").await;
+    assert!(not_ready.contains("other servers of its cluster require authentication"), "{not_ready}");
+    assert!(http(&weaker, "/metrics").await.starts_with("HTTP/1.1 403"));
+    for body in crate::roles::every_operation() {
+        let refused = weaker.client().await.ask("c", body).await;
+        assert_eq!(refused.status, Status::ServerError);
+        assert!(
+            error(&refused).contains("other servers of its cluster require authentication"),
+            "{refused:?}"
+        );
+    }
+    stronger.end.send(()).unwrap();
+    stronger.serving.await.unwrap();
+    until_ready(&weaker, "200").await;
+    assert_eq!(weaker.client().await.ask("c", get("k")).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn a_server_that_is_allowed_to_require_less_serves_everyone() {
+    let _stronger = Running::secured("weaker-allowed", users()).await;
+    let weaker = Running::joining("weaker-allowed", Server::builder().allow_weaker_authentication()).await;
+    let mut client = weaker.client().await;
+    client.create("c").await;
+    assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
+    until_ready(&weaker, "200").await;
+}
