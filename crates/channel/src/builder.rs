@@ -30,6 +30,13 @@ pub struct ChannelBuilder {
     handlers: UpHandlers,
     inserted: Vec<(String, Box<dyn Protocol>)>,
     policy: Option<Arc<dyn MembershipPolicy>>,
+    guard: Option<Guard>,
+}
+
+/// How diagnostics are guarded ([`ChannelBuilder::guarded_diagnostics`]).
+struct Guard {
+    is_enabled: bool,
+    passcode: Option<String>,
 }
 
 impl Channel {
@@ -69,6 +76,7 @@ impl Channel {
             handlers: UpHandlers::default(),
             inserted: Vec::new(),
             policy: None,
+            guard: None,
         }
     }
 }
@@ -120,6 +128,15 @@ impl ChannelBuilder {
         self
     }
 
+    /// Guards what probe can do with this member. It listens on the address of the transport unless `diag.bind_addr` says
+    /// otherwise, and nothing is changed without a passcode, which is this one or else `diag.passcode`. Probe is on if
+    /// `is_enabled` or the transport's `diag.enabled` says so.
+    #[must_use]
+    pub fn guarded_diagnostics(mut self, is_enabled: bool, passcode: Option<String>) -> Self {
+        self.guard = Some(Guard { is_enabled, passcode });
+        self
+    }
+
     pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
         std::mem::replace(&mut self.receiver, Arc::new(Silent))
     }
@@ -137,7 +154,8 @@ impl ChannelBuilder {
         }
         // Host names may have to be looked up, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
-        let Made { edge, version, diag, mut layers, policy } = made.map_err(|_| ConnectError::Closed)??;
+        let Made { edge, version, mut diag, mut layers, policy } =
+            made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
                 return Err(ConnectError::NoSuchLayer(above));
@@ -168,7 +186,13 @@ impl ChannelBuilder {
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
         let answerer = Answerer { handlers: for_probe };
-        let probe = crate::probe::start(diag, phys, answerer, driver.submitter());
+        let is_guarded = self.guard.is_some();
+        if let Some(guard) = self.guard {
+            diag.enabled |= guard.is_enabled;
+            diag.enable_tcp |= guard.is_enabled;
+            diag.passcode = guard.passcode.or(diag.passcode).filter(|passcode| !passcode.is_empty());
+        }
+        let probe = crate::probe::start(diag, phys, answerer, driver.submitter(), is_guarded);
         let channel = Channel::new(shared, driver.clone(), probe);
         // A driver that has ended already tells nobody again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Cluster, Inbox, ask, one_view};
+use consort_channel::probe::passcode_prefix;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use consort_channel::{Channel, Message, Payload, Silent};
 
 /// S000-58: a member's calls and round trips, read and switched through probe.
@@ -105,6 +108,61 @@ async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
         assert_eq!(said.contains("without diag.passcode"), is_told, "{attributes}: {said}");
         assert!(!is_told || said.contains(&format!("TCP 0.0.0.0:{port}")), "{said}");
     }
+}
+
+/// As `consort server` has it.
+#[tokio::test]
+async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_passcode_only() {
+    let port = 35_000 + (std::process::id() % 1_000) as u16;
+    let secret = || Some("secret".to_owned());
+    let change = "jmx=UFC.max_credits=3000000";
+    for (passcode, asked) in [(None, change.into()), (secret(), with_passcode("secret", change))] {
+        let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
+        let cluster = Cluster::new("tcp.xml").transport("TCP", &format!("diag.port=\"{port}\""));
+        let builder = cluster.builder("A").guarded_diagnostics(true, passcode.clone());
+        let a = cluster::join(&cluster.name, builder).await;
+        let reads = ask(port, "jmx=UFC.max_credits").await;
+        // With a passcode nothing is told without it.
+        assert_eq!(reads.contains("max_credits="), passcode.is_none(), "{reads}");
+        let without = ask(port, change).await;
+        assert_eq!(without.starts_with("refused: "), passcode.is_none(), "{without}");
+        let with = ask_bytes(port, &asked).await;
+        assert_eq!(with.contains("\nUFC.max_credits=3000000"), passcode.is_some(), "{with}");
+        let said = log.take();
+        let told = if passcode.is_some() {
+            "probe changes this member"
+        } else {
+            "probe does not change this member"
+        };
+        assert!(said.contains(told) && said.contains("127.0.0.1:") && said.contains(change), "{said}");
+        assert!(!said.contains("without diag.passcode"), "{said}");
+        a.close().await;
+    }
+    // What the stack has on is guarded, too, and what nobody has on is off.
+    for (attributes, is_on) in [(diag(port, ""), true), (format!("diag.port=\"{port}\""), false)] {
+        let cluster = Cluster::new("tcp.xml").transport("TCP", &attributes);
+        let builder = cluster.builder("A").guarded_diagnostics(false, None);
+        let a = cluster::join(&cluster.name, builder).await;
+        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        assert_eq!(connected.is_ok(), is_on, "{attributes}");
+        if is_on {
+            assert!(ask(port, change).await.starts_with("refused: "));
+        }
+        a.close().await;
+    }
+}
+
+/// A request with a passcode.
+fn with_passcode(passcode: &str, request: &str) -> Vec<u8> {
+    [&passcode_prefix(passcode, 1_700_000_000_000, 0.5)[..], request.as_bytes()].concat()
+}
+
+async fn ask_bytes(port: u16, request: &[u8]) -> String {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("a responder");
+    stream.write_all(&[request, b"\n"].concat()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 /// Off unless the stack says otherwise.

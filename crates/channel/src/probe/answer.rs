@@ -57,6 +57,11 @@ impl Answerer {
         Some(text)
     }
 
+    /// The keys of a request that change the member: all but those that are known to only read.
+    pub fn changes(request: &str) -> Vec<&str> {
+        request.split_whitespace().filter(|key| is_change(key)).collect()
+    }
+
     fn values(&self, stack: &mut Stack, now: Time, key: &str) -> Vec<(String, String)> {
         let one = |value: String| vec![(key.to_owned(), value)];
         if let Some(value) = self.handlers.probe(key) {
@@ -108,6 +113,19 @@ impl Answerer {
             _ if word.contains('[') => one(operation(stack, now, key)),
             _ => attribute_request(stack, key),
         }
+    }
+}
+
+/// Whether a key may change something. What is not known to only read may.
+fn is_change(key: &str) -> bool {
+    let (word, rest) = key.split_once('=').unwrap_or((key, ""));
+    match word {
+        "cluster" | "keys" | "member-addrs" | "uuids" | "print-protocols" | "pp" | "props" | "ops"
+        | "metrics" | "threads" | "dump-digest" | "drops" | "rpcs" | "rpcs-details" | "rtt" | "stats"
+        | "requests" | "reqtable-info" => false,
+        "jmx" => rest.contains(['=', '[']),
+        // An attribute of a layer, by its name alone; keys of handlers have small letters.
+        word => key.contains(['=', '[']) || !word.starts_with(|first: char| first.is_ascii_uppercase()),
     }
 }
 
@@ -224,6 +242,18 @@ mod tests {
             told.contains("\ndrops") && !told.contains("\nrpcs-details"),
             "only what is answered: {told}"
         );
+    }
+
+    #[test]
+    fn keys_that_may_change_something_are_told_apart() {
+        let reads = "keys member-addrs uuids pp print-protocols props props=UFC jmx jmx=UFC jmx=UFC.max_credits UFC \
+                     UFC.max_credits,min_credits ops ops=GMS metrics threads dump-digest drops rpcs rpcs-details \
+                     cluster=a.*";
+        assert_eq!(Answerer::changes(reads), [""; 0]);
+        let changes = "jmx=UFC.max_credits=1 UFC.max_credits=1 op=GMS.suspect[\"A\"] invoke=GMS.suspect GMS.suspect[A] \
+                       jmx=GMS.suspect[A] reset-stats insert-protocol=RED=above=GMS remove-protocol=RED rpcs-reset \
+                       rpcs-enable-details rpcs-disable-details anything-new";
+        assert_eq!(Answerer::changes(changes), changes.split_whitespace().collect::<Vec<_>>());
     }
 
     #[test]

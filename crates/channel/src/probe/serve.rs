@@ -52,12 +52,13 @@ pub(crate) fn start(
     own: PhysAddr,
     answerer: Answerer,
     driver: Submitter,
+    is_guarded: bool,
 ) -> Option<Responder> {
     if !config.enabled {
         return None;
     }
-    let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from) };
-    let chosen = match chosen(&config, own) {
+    let asked = Asked { answerer, driver, passcode: config.passcode.clone().map(Arc::from), is_guarded };
+    let chosen = match chosen(&config, own, is_guarded) {
         Ok(chosen) => chosen,
         Err(why) => {
             tracing::warn!("probe is off: diag.bind_addr: {why}");
@@ -73,6 +74,7 @@ pub(crate) fn start(
     }
     let is_udp_open = udp.is_some() && !chosen.is_some_and(|ip| ip.is_loopback());
     if config.passcode.is_none()
+        && !is_guarded
         && let Some(open) = open_to_others(&config, is_udp_open, tcp.as_ref())
     {
         tracing::warn!(
@@ -90,9 +92,11 @@ fn complain<S>(what: &str, socket: io::Result<S>) -> Option<S> {
 }
 
 /// The one address that `diag.bind_addr` finds, of our own family; `None`: all. Who is reached on the loopback only is
-/// not for the network to ask either.
-fn chosen(config: &DiagConfig, own: PhysAddr) -> Result<Option<IpAddr>, String> {
-    let Some(selectors) = &config.bind_addr else { return Ok(own.ip.filter(IpAddr::is_loopback)) };
+/// not for the network to ask either. A guarded member listens where it is bound itself.
+fn chosen(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
+    let Some(selectors) = &config.bind_addr else {
+        return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));
+    };
     let version = if own.ip.is_some_and(|ip| ip.is_ipv6()) { IpVersion::V6 } else { IpVersion::V4 };
     let found = selectors.choose_of_host(version).map_err(|error| error.to_string())?;
     Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
@@ -168,12 +172,24 @@ struct Asked {
     answerer: Answerer,
     driver: Submitter,
     passcode: Option<Arc<str>>,
+    is_guarded: bool,
 }
 
 impl Asked {
-    async fn answer(&self, request: &[u8]) -> Option<String> {
+    async fn answer(&self, request: &[u8], from: SocketAddr) -> Option<String> {
         let text = checked(request, self.passcode.as_deref())?;
         let text = String::from_utf8_lossy(text).into_owned();
+        let changes = Answerer::changes(&text);
+        if self.is_guarded && self.passcode.is_none() && !changes.is_empty() {
+            let changes = changes.join(" ");
+            tracing::warn!(%from, request = %changes, "probe does not change this member: it has no passcode");
+            return Some(format!(
+                "refused: {changes}: this member is changed with a passcode only, and has none\n"
+            ));
+        }
+        if !changes.is_empty() {
+            tracing::warn!(%from, request = %changes.join(" "), "probe changes this member");
+        }
         let (done, wait) = oneshot::channel();
         let answerer = self.answerer.clone();
         let call = Command::Call(Box::new(move |stack, now| {
@@ -190,7 +206,7 @@ async fn serve_udp(socket: Option<UdpSocket>, asked: Asked) {
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, from)) => {
-                if let Some(mut answer) = asked.answer(&buffer[..length]).await {
+                if let Some(mut answer) = asked.answer(&buffer[..length], from).await {
                     answer.truncate(answer.floor_char_boundary(DATAGRAM_MAX));
                     // The group's address must not be the answer's source.
                     if let Err(error) = answer_from_elsewhere(from, &answer).await {
@@ -216,10 +232,10 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         while clients.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 let asked = asked.clone();
                 clients.spawn(async move {
-                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, asked)).await;
+                    let _ = tokio::time::timeout(REQUEST_TIME, serve_client(stream, from, asked)).await;
                     drop(place);
                 });
             }
@@ -232,7 +248,7 @@ async fn serve_tcp(listener: Option<TcpListener>, asked: Asked) {
     }
 }
 
-async fn serve_client(mut stream: TcpStream, asked: Asked) -> io::Result<()> {
+async fn serve_client(mut stream: TcpStream, from: SocketAddr, asked: Asked) -> io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1_024];
     while request.len() < REQUEST_MAX && !request.contains(&b'\n') {
@@ -241,8 +257,27 @@ async fn serve_client(mut stream: TcpStream, asked: Asked) -> io::Result<()> {
             length => request.extend_from_slice(&buffer[..length]),
         }
     }
-    if let Some(answer) = asked.answer(&request).await {
+    if let Some(answer) = asked.answer(&request, from).await {
         stream.write_all(answer.as_bytes()).await?;
     }
     stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guarded_member_listens_on_the_address_of_its_transport() {
+        let own = |ip: [u8; 4]| PhysAddr::new(ip.into(), 7_800);
+        let config = DiagConfig::default();
+        let outside = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(chosen(&config, own([10, 0, 0, 1]), true), Ok(Some(outside)));
+        assert_eq!(chosen(&config, own([10, 0, 0, 1]), false), Ok(None), "all addresses, as in JGroups");
+        for is_guarded in [true, false] {
+            let loopback = chosen(&config, own([127, 0, 0, 1]), is_guarded);
+            assert_eq!(loopback, Ok(Some([127, 0, 0, 1].into())));
+            assert_eq!(chosen(&config, own([0, 0, 0, 0]), is_guarded), Ok(None));
+        }
+    }
 }
