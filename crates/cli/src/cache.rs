@@ -1,6 +1,6 @@
 //! `consort cache`: caches of servers, from the command line.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
+use crate::password::Login;
 use crate::reader::complain;
+use crate::terminal::{Escaped, shown};
 
 #[derive(Args)]
 #[command(after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\n\
@@ -18,16 +20,19 @@ use crate::reader::complain;
     consort cache get shop apples\n  \
     consort cache put shop photo - < photo.jpg\n  \
     consort cache --at 10.0.0.1 ls\n  \
+    consort cache --at hotrods://shop.example --user alice ls\n  \
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
     consort cache alias stock shop-2027   stock means shop-2027\n  \
     consort cache make-available          servers have crashed for good")]
 pub(crate) struct Cache {
-    /// One of the servers. With a user, or TLS, hotrods://USER:PASSWORD@HOST:PORT, where what is no letter or digit of
-    /// user and password is percent-encoded.
+    /// One of the servers. With TLS, hotrods://HOST:PORT. A password in it, as in hotrods://USER:PASSWORD@HOST, is shown to all
+    /// programs of this host: use --user.
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
     at: String,
+    #[command(flatten)]
+    login: Login,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -168,7 +173,7 @@ impl Cache {
     }
 
     async fn ask(self) -> anyhow::Result<ExitCode> {
-        let client = Client::connect(&self.at).await?;
+        let client = self.login.client(&self.at)?.connect().await?;
         let done = Self::carry_out(&client, self.verb).await;
         client.close().await;
         done
@@ -181,8 +186,9 @@ impl Cache {
                 let value = client.raw(&cache).get(key.as_bytes()).await?;
                 let Some(value) = value else { return Ok(ExitCode::FAILURE) };
                 let mut out = std::io::stdout().lock();
-                out.write_all(&value)?;
-                if value.last().is_some_and(|last| *last != b'\n') && std::io::IsTerminal::is_terminal(&out) {
+                let is_terminal = out.is_terminal();
+                out.write_all(&shown(&value, is_terminal))?;
+                if is_terminal && value.last().is_some_and(|last| *last != b'\n') {
                     out.write_all(b"\n")?;
                 }
                 // What ends without a line's end is held back until then, and its errors are lost with the process.
@@ -201,7 +207,7 @@ impl Cache {
                 cache.put(key.as_bytes(), &value[..]).await?;
             }
             Verb::Rm { cache, key } => return Ok(code(client.raw(&cache).remove(key.as_bytes()).await?)),
-            Verb::Ls { cache: None, .. } => admin.names().await?.iter().for_each(|name| println!("{name}")),
+            Verb::Ls { cache: None, .. } => print_names(&admin.names().await?),
             Verb::Ls { cache: Some(cache), prefix, values, limit } => {
                 list(&client.raw(&cache), prefix, values, limit.unwrap_or(usize::MAX)).await?;
             }
@@ -228,23 +234,31 @@ impl Cache {
             }
             Verb::Alias { alias, cache } => admin.assign_alias(&alias, &cache).await?,
             Verb::MakeAvailable { cache } => {
-                admin.make_available(cache.as_deref()).await?.iter().for_each(|name| println!("{name}"));
+                print_names(&admin.make_available(cache.as_deref()).await?);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// A line each, whatever clients have called their caches.
+fn print_names(names: &[String]) {
+    names.iter().for_each(|name| println!("{}", Escaped(name)));
+}
+
 /// Writes keys as they are found, with their values or without.
 async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usize) -> anyhow::Result<()> {
     let filter = prefix.map(Filter::key_prefix);
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let out = std::io::stdout().lock();
+    let is_terminal = out.is_terminal();
+    let mut out = std::io::BufWriter::new(out);
     if values {
         let walk = cache.entries();
         let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
         for _ in 0..limit {
             let Some(entry) = walk.next().await else { break };
             let (key, value) = entry?;
+            let (key, value) = (shown(&key, is_terminal), shown(&value, is_terminal));
             out.write_all(&[&key[..], b"\t", &value, b"\n"].concat())?;
         }
     } else {
@@ -252,7 +266,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
         let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
         for _ in 0..limit {
             let Some(key) = walk.next().await else { break };
-            out.write_all(&[&key?[..], b"\n"].concat())?;
+            out.write_all(&[&shown(&key?, is_terminal)[..], b"\n"].concat())?;
         }
     }
     Ok(out.flush()?)
@@ -287,7 +301,8 @@ async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usiz
             _ => continue,
         };
         let mut out = std::io::stdout().lock();
-        out.write_all(&line)?;
+        let is_terminal = out.is_terminal();
+        out.write_all(&shown(&line, is_terminal))?;
         out.write_all(b"\n")?;
         out.flush()?;
     }

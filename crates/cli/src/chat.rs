@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::ending::Signals;
 use crate::join::{Join, introduction};
+use crate::terminal::Escaped;
 
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
@@ -41,12 +42,12 @@ impl Receiver for Printer {
             (Some(src), Some(channel)) => channel.name_of(src),
             _ => "?".to_owned(),
         };
-        println!("{from}: {text}");
+        println!("{}: {}", Escaped(from), Escaped(text));
     }
 
     fn view_accepted(&self, view: &View) {
         match self.channel.get() {
-            Some(channel) => println!("** view: {}", channel.view_text()),
+            Some(channel) => println!("** view: {}", Escaped(channel.view_text())),
             None => println!("** {} members", view.len()),
         }
     }

@@ -7,9 +7,11 @@ use consort_channel::{Channel, ChannelBuilder};
 use consort_conf::Variables;
 use consort_group::config::ProtocolConfig;
 
+use crate::terminal::Escaped;
+
 /// A member's name and view, for people.
 pub(crate) fn introduction(channel: &Channel) -> String {
-    format!("-- local: {} ({})\n-- view: {}", channel.name(), channel.address(), channel.view_text())
+    format!("-- local: {} ({})\n-- view: {}", channel.name(), channel.address(), Escaped(channel.view_text()))
 }
 
 /// Which cluster to join, and how.

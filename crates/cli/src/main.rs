@@ -1,5 +1,8 @@
 //! The `consort` command.
 
+#[macro_use]
+mod terminal;
+
 mod allocator;
 mod cache;
 mod chat;
@@ -11,7 +14,9 @@ mod ending;
 mod join;
 mod listed;
 mod live;
+mod log;
 mod parse;
+mod password;
 mod perf;
 mod probe;
 mod reader;
@@ -22,7 +27,6 @@ mod sim;
 mod table;
 mod user;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -103,11 +107,7 @@ fn main() -> ExitCode {
     // Layers have switches of their own for what they trace, to be used while the program runs.
     let switched = Directive::from_str(&format!("{}=trace", consort_group::trace::TARGET));
     let filter = EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter.add_directive(switched.expect("a directive")))
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    log::begin(filter.add_directive(switched.expect("a directive")));
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Live(live) => on_one_thread(live.run()),

@@ -24,7 +24,8 @@ const PORT: u16 = 7500;
     consort probe 'op=TCP.bundler[\"nb\"]'      an operation\n  \
     consort probe rpcs rpcs-details           calls and round trips\n  \
     consort probe jmx=NAKACK2.level=trace     traces a layer while it runs\n\n\
-    Members answer whose transport has diag.enabled, as in the stock stacks. The\n\
+    Members answer whose transport has diag.enabled, as in the stock stacks; consort\n\
+    server answers with --diagnostics, and changes nothing without a passcode. The\n\
     exit code is 1 if nobody answers.")]
 pub(crate) struct Probe {
     /// Asks this member over TCP, then all that it names; no multicast.
@@ -45,9 +46,12 @@ pub(crate) struct Probe {
     /// Asks only members of clusters that this pattern matches.
     #[arg(long, value_name = "PATTERN")]
     cluster: Option<String>,
-    /// The passcode, where members want one.
-    #[arg(long, value_name = "PASSCODE")]
+    /// The passcode, where members want one. In an argument other programs of this host can read it.
+    #[arg(long, value_name = "PASSCODE", conflicts_with = "passcode_file")]
     passcode: Option<String>,
+    /// The first line of this file is the passcode.
+    #[arg(long, value_name = "FILE")]
+    passcode_file: Option<std::path::PathBuf>,
     /// What to ask for; nothing asks for the view. `keys` lists what there is.
     keys: Vec<String>,
 }
@@ -63,6 +67,7 @@ impl Probe {
             matching: None,
             cluster: None,
             passcode: None,
+            passcode_file: None,
             keys: Vec::new(),
         }
     }
@@ -72,7 +77,10 @@ impl Probe {
         self.port
     }
 
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(mut self) -> anyhow::Result<ExitCode> {
+        if let Some(file) = &self.passcode_file {
+            self.passcode = Some(crate::password::of_file(file)?);
+        }
         let mut text = self.keys.join(" ");
         if let Some(cluster) = &self.cluster {
             text = format!("cluster={cluster} {text}");

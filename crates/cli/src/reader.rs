@@ -30,8 +30,14 @@ pub(crate) fn complain(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     if is_gone(error) {
         return ExitCode::from(GONE as u8);
     }
-    eprintln!("consort: {error:#}");
+    eprintln!("consort: {}", indented(error));
     code
+}
+
+/// An error of several lines, such as one about a configuration, keeps them, indented: servers' words are in errors, too, and no
+/// line of theirs reads as one of this command's.
+fn indented(error: &anyhow::Error) -> String {
+    format!("{error:#}").replace('\n', "\n  ")
 }
 
 /// Whether output could not be written because its reader has gone. What fails on the way to a peer is an error of channel or
@@ -43,6 +49,12 @@ fn is_gone(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_within_an_error_are_indented() {
+        let error = anyhow::anyhow!("no cache 'a\nconsort: done'");
+        assert_eq!(indented(&error), "no cache 'a\n  consort: done'");
+    }
 
     #[test]
     fn only_a_reader_that_has_gone_ends_a_command_quietly() {

@@ -9,6 +9,7 @@ use clap::Args;
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Users};
+use tokio::net::lookup_host;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator::Reserve;
@@ -16,6 +17,7 @@ use crate::descriptors;
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
 use crate::listed;
+use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 
 /// The stack of a server that is alone: nothing leaves the process.
@@ -28,6 +30,9 @@ const SUSPECT_AFTER: &str = "10s";
 
 /// How often a member of a stock stack says that it is there.
 const HEARTBEAT_INTERVAL: &str = "1250ms";
+
+/// The variable by which the stock stacks have probe on or off.
+const DIAGNOSTICS: &str = "jgroups.diag.enabled";
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -46,10 +51,11 @@ const HEARTBEAT_INTERVAL: &str = "1250ms";
     With --caches a server does not serve before it has the caches of the file. They\n\
     are made on all servers, and stay when they are no more in the file. If one is\n\
     there and is different, the server does not start and says which.\n\n\
-    Without --users who can connect can do everything. With it only these users are\n\
+    Without --users who can connect can do everything. So another --host than one\n\
+    of the loopback needs --users, or --no-auth. With --users only these are\n\
     served, each with what its roles permit; consort user --help tells what the file\n\
-    is like. Users show who they are by SCRAM-SHA-512 or SCRAM-SHA-256; with TLS\n\
-    also by PLAIN, with --tls-client-ca by a certificate whose common name is the\n\
+    is like. Users show who they are by SCRAM-SHA-512, -384 or -256; with TLS also\n\
+    by PLAIN, with --tls-client-ca by a certificate whose common name is the\n\
     user's (EXTERNAL), and with --token-key by a JSON Web Token whose sub is the\n\
     user's name (OAUTHBEARER). Without TLS, passwords and tokens as they are are\n\
     refused unless --allow-cleartext says that nobody can read along.\n\n\
@@ -106,6 +112,13 @@ pub(crate) struct Server {
     /// finds this member by it then.
     #[arg(long, value_name = "HOST", requires = "bind")]
     listed_at: Option<String>,
+    /// Answers probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it probe is off, unless a stack of
+    /// one's own has diag.enabled="true". Nothing is changed by probe without a passcode.
+    #[arg(long, requires = "cluster")]
+    diagnostics: bool,
+    /// The first line of this file is the passcode without which probe is not answered, and with which it can change layers.
+    #[arg(long, value_name = "FILE", requires = "diagnostics")]
+    diagnostics_passcode: Option<PathBuf>,
     /// The data centre or zone where this server is: owners of a key are in different ones where that is possible.
     #[arg(long, value_name = "NAME", requires = "cluster")]
     site: Option<String>,
@@ -130,8 +143,15 @@ pub(crate) struct Server {
     /// The users, and what they may do.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// How users may show who they are: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-256, OAUTHBEARER, PLAIN. All that is safe unless
-    /// it is said.
+    /// Serves everyone who can connect, also from other hosts: without it a server with --host needs --users.
+    #[arg(long, conflicts_with = "users")]
+    no_auth: bool,
+    /// Serves everyone although other servers of the cluster have users. Without it such a server does not start, and refuses its
+    /// clients when a server with users joins later.
+    #[arg(long, requires = "cluster", conflicts_with = "users")]
+    allow_weaker_authentication: bool,
+    /// How users may show who they are: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256, OAUTHBEARER, PLAIN. All that is
+    /// safe unless it is said.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
     mechanisms: Option<Vec<Mechanism>>,
     /// Passwords and tokens may be sent as they are also without TLS.
@@ -179,9 +199,19 @@ fn advised(error: ServerError) -> anyhow::Error {
         ServerError::Listen { error, .. } if error.kind() == ErrorKind::PermissionDenied => {
             "ports below 1024 are for root, as a rule: name another one with --port"
         }
+        ServerError::WeakerAuthentication => {
+            "name the cluster's users with --users, or serve everyone with --allow-weaker-authentication"
+        }
         _ => return error.into(),
     };
     anyhow::anyhow!("{error}; {advice}")
+}
+
+/// Whether all addresses of a host are of the loopback. One that is not found is told when the server listens.
+async fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let Ok(mut found) = lookup_host((host, 0)).await else { return true };
+    found.all(|address| address.ip().to_canonical().is_loopback())
 }
 
 fn mechanism(name: &str) -> Result<Mechanism, String> {
@@ -191,6 +221,7 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
 
 impl Server {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        self.check_authentication().await?;
         descriptors::raise_limit();
         // What is wrong with its files is told before it joins anybody.
         let mut builder = self.of_files()?.host(&self.host).port(self.port);
@@ -235,7 +266,7 @@ impl Server {
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         if self.users.is_none() && !server.address().ip().is_loopback() {
-            tracing::warn!("there are no users (--users): everybody who can connect can do everything");
+            tracing::warn!("there are no users (--no-auth): everyone who can connect can do everything");
         }
         let at = server.address();
         let serving = match &self.cluster {
@@ -279,6 +310,18 @@ impl Server {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// A server that other hosts reach serves everyone only if its owner says so.
+    async fn check_authentication(&self) -> anyhow::Result<()> {
+        if self.users.is_some() || self.no_auth || is_loopback(&self.host).await {
+            return Ok(());
+        }
+        anyhow::bail!(
+            "--host {}: other hosts can connect to this server, and it has no users: name a file with --users, or serve \
+             everyone with --no-auth",
+            self.host
+        )
+    }
+
     fn of_files(&self) -> anyhow::Result<ServerBuilder> {
         let mut builder = consort_server::Server::builder();
         if let Some(caches) = &self.caches {
@@ -292,6 +335,9 @@ impl Server {
         }
         if self.allow_cleartext {
             builder = builder.allow_secrets_in_the_open();
+        }
+        if self.allow_weaker_authentication {
+            builder = builder.allow_weaker_authentication();
         }
         if self.open_metrics {
             builder = builder.open_metrics();
@@ -317,11 +363,6 @@ impl Server {
         Some(TlsFiles { certificate, key, client_ca, needs_clients })
     }
 
-    fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
-        let join = self.join(cluster);
-        Ok(CacheManager::from_channel(join.builder()?).location(self.location()))
-    }
-
     /// How it joins its cluster.
     fn join(&self, cluster: &str) -> Join {
         let mut join = Join {
@@ -333,7 +374,16 @@ impl Server {
         };
         join.default("consort.suspect_after", SUSPECT_AFTER.to_owned());
         join.default("consort.heartbeat_interval", HEARTBEAT_INTERVAL.to_owned());
+        // The stock stacks have probe on, as JGroups' have.
+        join.default(DIAGNOSTICS, self.diagnostics.to_string());
         join
+    }
+
+    fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
+        let join = self.join(cluster);
+        let passcode = self.diagnostics_passcode.as_deref().map(password::of_file).transpose()?;
+        let builder = join.builder()?.guarded_diagnostics(self.diagnostics, passcode);
+        Ok(CacheManager::from_channel(builder).location(self.location()))
     }
 
     /// Variables that stand for places may be empty where nobody has said them.
@@ -356,14 +406,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Command {
+    struct Arguments {
         #[command(flatten)]
         server: Server,
     }
 
     /// How long members may be silent, and how often they say that they are there, by these arguments.
     fn detection(arguments: &[&str]) -> (String, String) {
-        let server = Command::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
+        let server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
         let stack = load_stack(&server.config, &server.join("a").variables().unwrap()).unwrap();
         let layer = stack.config.protocols.iter().find(|layer| layer.short_name() == "FD_ALL3").unwrap();
         let of = |name| layer.get(name).unwrap().to_owned();
@@ -378,5 +428,46 @@ mod tests {
         }
         let jgroups = ["-Dconsort.suspect_after=40s", "-Dconsort.heartbeat_interval=5s"];
         assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
+    }
+
+    /// Whether the transport of a server with these arguments has probe on.
+    fn has_probe(arguments: &[&str]) -> bool {
+        let arguments = [&["consort", "--cluster", "shop"], arguments].concat();
+        let join = Arguments::parse_from(arguments).server.join("shop");
+        let stack = load_stack(&join.config, &join.variables().unwrap()).unwrap().config;
+        stack.protocols[0].get("diag.enabled") == Some("true")
+    }
+
+    #[test]
+    fn probe_is_off_unless_it_is_enabled() {
+        for stock in ["tcp.xml", "udp.xml", "tcp-nio.xml"] {
+            assert!(!has_probe(&["--config", stock]), "{stock}");
+            assert!(has_probe(&["--config", stock, "--diagnostics"]), "{stock}");
+            assert!(has_probe(&["--config", stock, "-Djgroups.diag.enabled=true"]), "{stock}");
+        }
+        let own = std::env::temp_dir().join(format!("consort-{}-diag.xml", std::process::id()));
+        std::fs::write(&own, r#"<config><TCP diag.enabled="true"/></config>"#).unwrap();
+        assert!(has_probe(&["--config", own.to_str().unwrap()]), "the stack's own attribute counts");
+        std::fs::remove_file(&own).unwrap();
+    }
+
+    async fn refusal(arguments: &[&str]) -> Option<String> {
+        let server = Arguments::parse_from([&["consort"], arguments].concat()).server;
+        server.check_authentication().await.err().map(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_server_that_other_hosts_reach_needs_users_or_no_auth() {
+        for host in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"] {
+            let refused = refusal(&["--host", host]).await.expect(host);
+            assert!(refused.contains("--users") && refused.contains("--no-auth"), "{refused}");
+            assert_eq!(refusal(&["--host", host, "--no-auth"]).await, None);
+            assert_eq!(refusal(&["--host", host, "--users", "users"]).await, None);
+        }
+        for host in ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"] {
+            assert_eq!(refusal(&["--host", host]).await, None, "{host}");
+        }
+        assert_eq!(refusal(&[]).await, None);
+        assert!(Arguments::try_parse_from(["consort", "--no-auth", "--users", "users"]).is_err());
     }
 }

@@ -1,14 +1,19 @@
 //! Tables for people.
 
-/// Rows of cells, the first left-aligned, the others right-aligned.
+use crate::terminal::Escaped;
+
+/// Rows of cells, the first left-aligned, the others right-aligned. Names of members and groups come from outside: a cell is
+/// one line.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
@@ -32,5 +37,6 @@ mod tests {
     fn tables_align() {
         let rows = [vec!["member".to_owned(), "req/s".to_owned()], vec!["A".to_owned(), "12".to_owned()]];
         assert_eq!(table(&rows), "member  req/s\nA          12\n");
+        assert_eq!(table(&[vec!["A\nB\u{1b}[0m".to_owned(), "1".to_owned()]]), "A\\nB\\u001b[0m  1\n");
     }
 }

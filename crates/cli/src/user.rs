@@ -1,18 +1,17 @@
 //! `consort user`: lines for the file with a server's users.
 
-use std::io::{BufRead, IsTerminal};
-use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use clap::Args;
 use consort_server::{Role, line_for};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::password;
 
 #[derive(Args)]
 #[command(after_help = "The password is the first line of standard input. Of it the line has salted\n\
-    verifiers only, for SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5803): who has the line\n\
-    can try passwords, but does not have this one.\n\n\
+    verifiers only, for SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5803):\n\
+    who has the line can try passwords, but does not have this one.\n\n\
     Lines of that file are NAME ROLE[,ROLE...] [SECRET...]. Roles are admin,\n\
     deployer, application, observer and monitor. A secret is a verifier as this\n\
     command makes them, or password:TEXT, for trying things out. A user without a\n\
@@ -37,31 +36,6 @@ fn role(name: &str) -> Result<Role, String> {
     Role::from_name(name).ok_or_else(told)
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
-struct Unseen {
-    terminal: OwnedFd,
-    before: Termios,
-}
-
-impl Unseen {
-    fn on(terminal: &impl AsFd) -> std::io::Result<Self> {
-        let terminal = terminal.as_fd().try_clone_to_owned()?;
-        let before = tcgetattr(&terminal)?;
-        let mut unseen = before.clone();
-        unseen.local_modes.remove(LocalModes::ECHO);
-        // The line's end is still shown.
-        unseen.local_modes.insert(LocalModes::ECHONL);
-        tcsetattr(&terminal, OptionalActions::Flush, &unseen)?;
-        Ok(Self { terminal, before })
-    }
-}
-
-impl Drop for Unseen {
-    fn drop(&mut self) {
-        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
-    }
-}
-
 impl User {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let password = if self.no_password { None } else { Some(Self::password()?) };
@@ -71,18 +45,6 @@ impl User {
     }
 
     fn password() -> anyhow::Result<String> {
-        let mut input = std::io::stdin().lock();
-        let mut line = String::new();
-        let read = if input.is_terminal() {
-            eprint!("Password: ");
-            let _unseen = Unseen::on(&input)?;
-            input.read_line(&mut line)?
-        } else {
-            input.read_line(&mut line)?
-        };
-        if read == 0 {
-            bail!("there is no password on standard input");
-        }
-        Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+        password::of_input("Password: ")?.ok_or_else(|| anyhow!("there is no password on standard input"))
     }
 }

@@ -94,8 +94,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows every server that the client is this user, in the strongest way that both can: SCRAM-SHA-512, SCRAM-SHA-256, and
-    /// within TLS also PLAIN.
+    /// Shows every server that the client is this user, in the strongest way that both can: SCRAM-SHA-512, SCRAM-SHA-384,
+    /// SCRAM-SHA-256, and within TLS also PLAIN.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.credentials = self.credentials.with_user(name, password);
@@ -195,7 +195,8 @@ impl Client {
     /// called `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`, `auth_token`,
     /// `trust_store_file_name`, `key_store_file_name` (a certificate and its key), `sni_host_name` ([`Tls::server_name`]), and
     /// `cluster.NAME` for another cluster to go on with ([`ClientBuilder::cluster`]), as `host[:port][;host[:port]…]`. The
-    /// files are PEM files; without a trust store the system's is used.
+    /// files are PEM files; without a trust store the system's is used. Only Consort's client has `auth_password_file`: the
+    /// first line of that file is the password.
     ///
     /// # Errors
     ///

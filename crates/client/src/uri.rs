@@ -92,11 +92,27 @@ struct Found {
     server_name: Option<String>,
 }
 
+/// The password in the first line of a file.
+fn password_of(file: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    match text.lines().next() {
+        Some(password) if !password.is_empty() => Ok(password.to_owned()),
+        _ => Err(format!("{file}: its first line is no password")),
+    }
+}
+
 impl Found {
     fn note(&mut self, name: &str, value: String) -> Result<(), String> {
         let place = match name {
             "auth_username" => &mut self.name,
             "auth_password" => &mut self.password,
+            "auth_password_file" => {
+                let password = password_of(&value)?;
+                if self.password.replace(password).is_some() {
+                    return Err(format!("{name} is a second password"));
+                }
+                return Ok(());
+            }
             "trust_store_file_name" => &mut self.trusted,
             "key_store_file_name" => &mut self.shown,
             "sni_host_name" => &mut self.server_name,
@@ -214,6 +230,21 @@ mod tests {
         assert_eq!(builder.credentials.user(), Some(("a b", "c")));
         assert_eq!(read("hotrod://h?auth_token=a.b.c").unwrap().credentials.token(), Some("a.b.c"));
         assert!(!format!("{builder:?}").contains("\"c\""), "passwords are not told");
+    }
+
+    #[test]
+    fn a_password_is_read_from_the_first_line_of_a_file() {
+        let file = std::env::temp_dir().join(format!("consort-uri-password-{}", std::process::id()));
+        std::fs::write(&file, "p@ss w:rd\nmore\n").unwrap();
+        let file = file.to_str().unwrap();
+        let builder = read(&format!("hotrod://h?auth_username=a&auth_password_file={file}")).unwrap();
+        assert_eq!(builder.credentials.user(), Some(("a", "p@ss w:rd")));
+        let twice = read(&format!("hotrod://a:b@h?auth_password_file={file}")).unwrap_err();
+        assert!(twice.contains("auth_password_file is a second password"), "{twice}");
+        std::fs::write(file, "\n").unwrap();
+        let empty = read(&format!("hotrod://h?auth_username=a&auth_password_file={file}")).unwrap_err();
+        assert!(empty.contains("its first line is no password"), "{empty}");
+        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn a_member_that_would_find_others_is_well() {
         let alone = "nobody answers: a member that starts now is alone";
         let nobody = "BAD     hosts to ask (TCPPING): nobody listens at any of localhost[7800]";
         finds(&member("shop", &[]), 1, &[nobody, alone, "port to bind to: 7800 is free"]);
-        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A"]);
+        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
             "ok      stack tcp.xml: TCP, TCPPING",
             "warning address to bind to: 127.0.0.1 of lo, packets of 65536 bytes",
@@ -172,7 +172,7 @@ fn a_member_that_would_find_others_is_well() {
 #[test]
 fn another_clusters_name_and_wrong_hosts_are_told() {
     in_own_network("another_clusters_name_and_wrong_hosts_are_told", async {
-        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A"]);
+        let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
             "BAD     members of cluster stop: none answers; those that answer (A at 127.0.0.1:7800) are of cluster shop",
             "-> members find only those with the same name: --cluster shop",
@@ -193,6 +193,7 @@ fn another_clusters_name_and_wrong_hosts_are_told() {
             "--cluster=shop",
             "--bind=127.0.0.1",
             "--name=B",
+            "--diagnostics",
             "-Djgroups.bind_port=7860",
             "-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]",
         ]);

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::terminal::Escaped;
+
 /// How something is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,9 +93,9 @@ impl Finding {
             Verdict::Warning => "warning",
             Verdict::Bad => "BAD",
         };
-        let mut text = format!("{verdict:<8}{}: {}\n", self.checked, self.found);
+        let mut text = format!("{verdict:<8}{}: {}\n", Escaped(&self.checked), Escaped(&self.found));
         if let Some(advice) = &self.advice {
-            text += &format!("        -> {advice}\n");
+            text += &format!("        -> {}\n", Escaped(advice));
         }
         text
     }
@@ -111,6 +113,8 @@ mod tests {
         assert_eq!(findings.findings[1].text(), "warning buffers: small\n        -> enlarge them\n");
         assert_eq!(findings.findings[0].text(), "ok      name: a is 10.0.0.1\n");
         assert_eq!(findings.count(Verdict::Bad), 0);
+        findings.good("a\nok      b", "\u{1b}[2K");
+        assert_eq!(findings.findings[2].text(), "ok      a\\nok      b: \\u001b[2K\n");
         let json: serde_json::Value = serde_json::from_str(&findings.json().unwrap()).unwrap();
         let good = serde_json::json!({"checked": "name", "verdict": "good", "found": "a is 10.0.0.1"});
         assert_eq!((&json["is_well"], &json["findings"][0]), (&true.into(), &good));

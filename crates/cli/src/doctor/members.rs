@@ -102,7 +102,8 @@ pub(super) fn judge(
             findings.warning(
                 checked,
                 "nobody answers probe, although somebody listens",
-                "their transports may have diag.enabled=\"false\", or what listens there is no member",
+                "servers answer with --diagnostics only; other transports may have diag.enabled=\"false\", or what listens there is \
+                 no member",
             );
         } else {
             findings.bad(

@@ -17,6 +17,7 @@ use clap::Args;
 use self::findings::{Findings, Verdict};
 use self::host::Clocks;
 use crate::join::Join;
+use crate::password::Login;
 use crate::reader::complain;
 
 /// Looks why a member is alone or a client cannot connect, and says what to do about it.
@@ -27,18 +28,21 @@ use crate::reader::complain;
     consort doctor                                      the server of this host\n  \
     consort doctor shop.example:11222                   why can I not connect?\n  \
     consort doctor \\\n    \
-    'hotrods://alice:PASSWORD@shop.example?trust_store_file_name=ca.pem'\n  \
+    'hotrods://shop.example?trust_store_file_name=ca.pem' --user alice\n  \
     consort doctor --config tcp.xml --cluster shop \\\n    \
     -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the\n\
     next one says what to do. Members answer whose transport has diag.enabled, as in\n\
-    the stock stacks: they are asked as consort probe asks. The exit code is 1 if\n\
+    the stock stacks, and servers with --diagnostics: they are asked as consort\n\
+    probe asks. The exit code is 1 if\n\
     something is bad, and 2 for errors.")]
 pub(crate) struct Doctor {
     /// A server, as clients connect to it: a host and perhaps a port, or a URI with hotrod:// or hotrods://. Without it and
     /// --config, 127.0.0.1:11222.
     #[arg(value_name = "SERVER")]
     at: Option<String>,
+    #[command(flatten)]
+    login: Login,
     #[command(flatten)]
     stack: Stack,
     /// How long anything may take to answer, in seconds.
@@ -81,7 +85,7 @@ impl Doctor {
             (at, _) => at.as_deref(),
         };
         if let Some(at) = at {
-            server::look(at, patience, &mut findings).await?;
+            server::look(self.login.client(at)?, patience, &mut findings).await?;
         }
         if let Some(config) = self.stack.config {
             let join = Join {

@@ -20,8 +20,11 @@ const SKEW_MAX: Duration = Duration::from_secs(3);
 const ADDRESSES_MAX: usize = 8;
 
 /// Looks at the servers that a client is given, and at those that these name.
-pub(super) async fn look(at: &str, patience: Duration, findings: &mut Findings) -> anyhow::Result<()> {
-    let builder = ClientBuilder::from_uri(at)?;
+pub(super) async fn look(
+    builder: ClientBuilder,
+    patience: Duration,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let mut can_connect = false;
     for server in builder.servers().to_vec() {
         let Some(address) = reach(&server, patience, findings).await else { continue };

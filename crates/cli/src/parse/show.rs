@@ -5,6 +5,8 @@ use consort_capture::Kind;
 use consort_group::wire::{self, Packet};
 use consort_group::{AddressBook, HeaderBody, Message};
 
+use crate::terminal::Escaped;
+
 /// Prints payloads, and learns the members' names from them.
 #[derive(Default)]
 pub(super) struct Shown {
@@ -50,7 +52,7 @@ impl Shown {
                 format!("{id}: {:?}", header.body)
             })
             .collect();
-        println!(
+        let line = format!(
             "{who}  {} -> {}{}{}  {} bytes  {:?}  {}",
             name(message.src.as_ref()),
             name(message.dest.as_ref()),
@@ -60,6 +62,7 @@ impl Shown {
             message.flags,
             headers.join(", ")
         );
+        println!("{}", Escaped(line));
     }
 
     fn learn(&mut self, message: &Message) {

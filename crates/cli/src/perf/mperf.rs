@@ -19,6 +19,7 @@ use super::cluster::Answer;
 use super::extent::Extent;
 use super::member::{Request, Work};
 use super::{Cluster, Common, range};
+use crate::terminal::Escaped;
 
 /// Measures multicasts: every member sends to all, itself included, and counts what it receives.
 ///
@@ -337,7 +338,12 @@ impl Mperf {
         let members = cluster.members() as u64;
         let test = Test { threads: common.threads, size: common.size, extent, members };
         let text = extent.text(common, "messages");
-        eprintln!("{}: {} senders each, {} bytes, {text}", cluster.view_text(), test.threads, test.size);
+        eprintln!(
+            "{}: {} senders each, {} bytes, {text}",
+            Escaped(cluster.view_text()),
+            test.threads,
+            test.size
+        );
         let sent = cluster.start::<Sent>(&test, extent.limit(common)).await?;
         let counts = sent.iter().map(|sent| (sent.member.to_string(), sent.content.per_sender.clone()));
         let question = Question { sent: counts.collect(), wait_ms: 30_000 };

@@ -21,6 +21,7 @@ use super::extent::Extent;
 use super::member::{Request, Work};
 use super::report::{Counts, Percentiles, histogram};
 use super::{Cluster, Common, menu, range};
+use crate::terminal::Escaped;
 
 /// Measures remote procedure calls between all members of a cluster.
 ///
@@ -282,7 +283,7 @@ impl Uperf {
         };
         eprintln!(
             "{}: {} senders each, {:.0} % reads of {} bytes, {}{}",
-            cluster.view_text(),
+            Escaped(cluster.view_text()),
             test.threads,
             test.read * 100.0,
             test.size,

@@ -278,9 +278,34 @@ fn values_that_mean_nothing_are_refused() {
         (r#"persistence={"size": 5}"#, "size"),
         (r#"tls={"clients": {"secretName": "c"}}"#, "tls.clients.secretName needs tls.secretName"),
         (r#"tls={"secretName": "t", "clients": {"required": true}}"#, "tls.clients.required needs"),
+        (r#"users={"noAuth": false}"#, "users.secretName is empty"),
+        (r#"users={"secretName": "grid-users", "noAuth": true}"#, "one of them has to go"),
     ] {
         let made = helm(&["template", "grid"], &[value]);
         let complaint = text(&made.stderr);
         assert!(!made.status.success() && complaint.contains(told), "{value}: {complaint}");
+    }
+}
+
+#[test]
+fn a_member_serves_everyone_only_if_that_is_said() {
+    let without = Chart::of(&[r#"users={"noAuth": true}"#]);
+    assert!(without.arguments().contains(&"--no-auth"));
+    let with = Chart::of(&[r#"users={"secretName": "grid-users"}"#]);
+    assert!(!with.arguments().contains(&"--no-auth"));
+    let image = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
+    assert!(!image.contains("\"--no-auth\""), "the image serves nobody without users");
+}
+
+#[test]
+fn the_images_below_are_named_by_digest() {
+    let image = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
+    let bases: Vec<&str> = image.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(bases.len(), 2);
+    for base in bases {
+        let (_, digest) = base.split(' ').next().unwrap().split_once('@').expect("a digest");
+        let argument =
+            digest.strip_prefix("${").and_then(|name| name.strip_suffix('}')).expect("an argument");
+        assert!(image.lines().any(|line| line == format!("ARG {argument}")), "{argument} has no default");
     }
 }

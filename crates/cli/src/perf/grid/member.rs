@@ -20,6 +20,7 @@ use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
 use super::settings::Settings;
 use crate::ending::{Signals, hand_over};
 use crate::join::Join;
+use crate::terminal::Escaped;
 
 /// The cache of the test.
 const CACHE: &str = "perf";
@@ -285,7 +286,7 @@ async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
     for member in view.members().iter().filter(|member| *member != channel.address()) {
         let told = control::order_one(dispatcher, member, &Order::Tell, ORDER_TIME_MAX).await;
         if let Ok(Some(settings)) = told {
-            println!("-- settings are those of {}", channel.name_of(member));
+            println!("-- settings are those of {}", Escaped(channel.name_of(member)));
             return Some(settings);
         }
     }
@@ -296,7 +297,7 @@ async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
 async fn tell_views(manager: CacheManager) {
     let mut views = manager.watch_view();
     while views.wait_for(Option::is_some).await.is_ok() {
-        println!("** view: {}", manager.view_text());
+        println!("** view: {}", Escaped(manager.view_text()));
         if views.changed().await.is_err() {
             return;
         }

@@ -18,6 +18,7 @@ use super::figures::{Figures, Total};
 use super::load::{self, Test};
 use super::member::{End, Member};
 use super::settings::{Setting, Settings, bytes};
+use crate::terminal::Escaped;
 
 /// What members may take beyond the time of the test.
 pub(crate) const OVERTIME_MAX: Duration = Duration::from_secs(60);
@@ -94,7 +95,7 @@ impl Menu {
             "1" => self.start().await,
             "2" => {
                 let manager = &self.member.manager;
-                println!("-- local: {}\n-- view: {}", manager.name(), manager.view_text());
+                println!("-- local: {}\n-- view: {}", manager.name(), Escaped(manager.view_text()));
                 Ok(())
             }
             "3" => self.size().await,
@@ -151,7 +152,7 @@ impl Menu {
                     figures.push(own);
                 }
                 Err(error) => {
-                    println!("{}: {error:#}", self.dispatcher.channel().name_of(&member));
+                    println!("{}: {error:#}", Escaped(self.dispatcher.channel().name_of(&member)));
                     self.is_good = false;
                 }
             }

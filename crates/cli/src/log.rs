@@ -1,0 +1,167 @@
+//! The log on standard error. An event is one line, whatever it tells of: what peers and clients have sent is in the fields of
+//! events, and every field is written without control characters, here and nowhere else.
+
+use std::fmt::{self, Write};
+use std::io::IsTerminal;
+
+use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
+
+use crate::terminal::Escaping;
+
+/// Begins to log what passes the filter.
+pub(crate) fn begin(filter: EnvFilter) {
+    let is_terminal = std::io::stderr().is_terminal();
+    let subscriber = subscriber(filter, is_terminal, std::io::stderr);
+    // Nothing else of this process logs.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+fn subscriber<W>(filter: EnvFilter, is_terminal: bool, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .fmt_fields(EscapedFields)
+        .with_env_filter(filter)
+        .with_ansi(is_terminal)
+        .with_writer(writer)
+        .finish()
+}
+
+/// Writes fields as `tracing_subscriber` does, with control characters escaped.
+struct EscapedFields;
+
+impl<'writer> FormatFields<'writer> for EscapedFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut told = Told { writer, is_empty: true, result: Ok(()) };
+        fields.record(&mut told);
+        told.result
+    }
+}
+
+struct Told<'writer> {
+    writer: Writer<'writer>,
+    is_empty: bool,
+    result: fmt::Result,
+}
+
+impl Told<'_> {
+    fn write(&mut self, name: &str, value: fmt::Arguments<'_>) -> fmt::Result {
+        if !std::mem::take(&mut self.is_empty) {
+            self.writer.write_char(' ')?;
+        }
+        if name != "message" {
+            let name = name.strip_prefix("r#").unwrap_or(name);
+            let [italic, dimmed, plain] =
+                if self.writer.has_ansi_escapes() { ["\x1b[3m", "\x1b[2m", "\x1b[0m"] } else { [""; 3] };
+            write!(self.writer, "{italic}{name}{plain}{dimmed}={plain}")?;
+        }
+        Escaping { to: &mut self.writer, kept: "" }.write_fmt(value)
+    }
+}
+
+impl Visit for Told<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+        let mut source = value.source();
+        while let Some(cause) = source {
+            if self.result.is_ok() {
+                self.result =
+                    Escaping { to: &mut self.writer, kept: "" }.write_fmt(format_args!(": {cause}"));
+            }
+            source = cause.source();
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), format_args!("{value:?}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(is_terminal: bool, log: impl FnOnce()) -> String {
+        let written = Written::default();
+        let to = written.clone();
+        let subscriber = subscriber(EnvFilter::new("trace"), is_terminal, move || to.clone());
+        tracing::subscriber::with_default(subscriber, log);
+        let bytes = std::mem::take(&mut *written.0.lock().unwrap());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    const HOSTILE: &str = "x\n2026-01-01T00:00:00Z ERROR forged: \r\u{1b}[31m\u{202e}\u{85}\u{7}";
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer\n\u{1b}[31m")]
+    struct Outer(#[source] std::io::Error);
+
+    /// Whatever way a value takes into the log: the class of all log sites, not one of them.
+    #[test]
+    fn no_value_from_outside_ends_a_line_or_acts_on_a_terminal() {
+        for is_terminal in [false, true] {
+            let log = written(is_terminal, || {
+                let span = tracing::info_span!("request", cache = %HOSTILE, key = HOSTILE);
+                let _entered = span.enter();
+                span.record("cache", HOSTILE);
+                let error = Outer(std::io::Error::other(HOSTILE));
+                tracing::warn!(cache = %HOSTILE, "plain");
+                tracing::warn!(cache = HOSTILE, "a string");
+                tracing::warn!(cache = ?HOSTILE, "debug");
+                tracing::warn!(debug = ?format_args!("{HOSTILE}"), "debug that is not quoted");
+                tracing::warn!(%error, "shown");
+                tracing::warn!(error = &error as &(dyn std::error::Error + 'static), "as an error");
+                tracing::warn!("in the message: {HOSTILE}");
+            });
+            assert_eq!(log.lines().count(), 7, "{log}");
+            assert!(log.ends_with('\n'));
+            // What the formatter itself writes for a terminal begins with ESC [ and ends with m.
+            let own = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[3m", "\x1b[33m"];
+            let rest = own.iter().fold(log.replace('\n', ""), |text, code| text.replace(code, ""));
+            assert!(!rest.contains(|c: char| c.is_control() || c == '\u{202e}'), "{rest:?}");
+            assert!(
+                rest.contains("in the message: x\\n2026-01-01T00:00:00Z ERROR forged: \\r\\u001b[31m\\u202e")
+            );
+        }
+    }
+
+    #[test]
+    fn events_read_as_the_subscribers_own() {
+        let log = written(false, || tracing::warn!(cache = %"shop", nodes = 3, name = "a b", "is slow"));
+        assert!(
+            log.ends_with(" WARN consort::log::tests: is slow cache=shop nodes=3 name=\"a b\"\n"),
+            "{log}"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Passwords that are in no argument, where every program of the host could read them: from a file, the environment, or a
+//! terminal that does not show what is typed.
+
+use std::io::{BufRead, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use consort_client::ClientBuilder;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// The variable of the environment that has a password.
+const VARIABLE: &str = "CONSORT_PASSWORD";
+
+/// The user that a client shows to be.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Login {
+    /// The user. The password is that of --password-file, or of CONSORT_PASSWORD in the environment, or is asked for on the
+    /// terminal.
+    #[arg(long, value_name = "NAME", global = true)]
+    user: Option<String>,
+    /// The first line of this file is the user's password.
+    #[arg(long, value_name = "FILE", global = true, requires = "user")]
+    password_file: Option<PathBuf>,
+}
+
+impl Login {
+    /// A client of these servers, as this user if one is named.
+    pub(crate) fn client(&self, at: &str) -> anyhow::Result<ClientBuilder> {
+        let builder = ClientBuilder::from_uri(at)?;
+        Ok(match &self.user {
+            Some(user) => builder.user(user, &self.password(user)?),
+            None => builder,
+        })
+    }
+
+    fn password(&self, user: &str) -> anyhow::Result<String> {
+        match (&self.password_file, std::env::var(VARIABLE)) {
+            (Some(file), _) => of_file(file),
+            (None, Ok(password)) => Ok(password),
+            (None, Err(std::env::VarError::NotUnicode(_))) => bail!("{VARIABLE} is not UTF-8"),
+            (None, Err(std::env::VarError::NotPresent)) => asked_for(
+                &format!("Password of {user}: "),
+                &mut std::io::stdin().lock(),
+            )?
+            .with_context(|| {
+                format!("there is no password of {user}: --password-file, {VARIABLE} or a terminal has it")
+            }),
+        }
+    }
+}
+
+/// The password in the first line of a file. A file that others can read is warned of.
+pub(crate) fn of_file(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("password in {}", file.display()))?;
+    consort_tls::secrets::warn_if_open(file, "this password");
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        bail!("password in {}: its first line is empty", file.display());
+    }
+    Ok(password.to_owned())
+}
+
+/// The password that is typed on a terminal, which does not show it; nothing if the input is no terminal.
+fn asked_for(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
+    if !input.is_terminal() {
+        return Ok(None);
+    }
+    typed(prompt, input)
+}
+
+/// The first line of the input: what is typed on a terminal, which does not show it, or what another program writes. Nothing
+/// if there is none.
+pub(crate) fn of_input(prompt: &str) -> anyhow::Result<Option<String>> {
+    let mut input = std::io::stdin().lock();
+    if input.is_terminal() { typed(prompt, &mut input) } else { line(&mut input) }
+}
+
+fn typed(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
+    eprint!("{prompt}");
+    let _unseen = Unseen::on(input)?;
+    line(input)
+}
+
+fn line(input: &mut impl BufRead) -> anyhow::Result<Option<String>> {
+    let mut line = String::new();
+    let read = input.read_line(&mut line)?;
+    Ok((read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+/// A terminal that does not show what is typed, until this is dropped.
+struct Unseen {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+impl Unseen {
+    fn on(terminal: &impl AsFd) -> std::io::Result<Self> {
+        let terminal = terminal.as_fd().try_clone_to_owned()?;
+        let before = tcgetattr(&terminal)?;
+        let mut unseen = before.clone();
+        unseen.local_modes.remove(LocalModes::ECHO);
+        // The line's end is still shown.
+        unseen.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(&terminal, OptionalActions::Flush, &unseen)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_of_its_file() {
+        let file = std::env::temp_dir().join(format!("consort-password-{}", std::process::id()));
+        std::fs::write(&file, "p@ss w:rd \nmore\n").unwrap();
+        let login = Login { user: Some("alice".to_owned()), password_file: Some(file.clone()) };
+        assert_eq!(login.password("alice").unwrap(), "p@ss w:rd ");
+        std::fs::write(&file, "\n").unwrap();
+        let empty = of_file(&file).unwrap_err().to_string();
+        assert!(empty.ends_with("its first line is empty"), "{empty}");
+        std::fs::remove_file(&file).unwrap();
+        let missing = format!("{:#}", of_file(&file).unwrap_err());
+        assert!(missing.contains(&*file.to_string_lossy()), "{missing}");
+    }
+}
