@@ -64,6 +64,8 @@ pub(crate) enum AdminError {
     NoData,
     #[error("cache configuration: persistence: the definition of a volatile cache ends with the last server")]
     VolatileStore,
+    #[error("cache '{cache}' is defined and could not be opened on this server: {error}")]
+    NotOpened { cache: String, error: String },
     #[error("cache '{0}' is there and is different; it is removed and made again")]
     Different(String),
     /// As Infinispan says it.

@@ -187,6 +187,13 @@ pub const DEFINITION_COST: usize = 64;
 /// of others.
 pub const DEFINITION_HERE_MAX: usize = 16 * 1024;
 
+/// How long a defined cache that could not be opened waits before the server tries again. Opening a store reads all of its
+/// files.
+pub const FAILED_TRIED_EVERY: Duration = Duration::from_secs(10);
+
+/// How often the log says again that a defined cache could not be opened.
+pub const FAILED_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
 /// Other names of one cache.
 pub const ALIASES_MAX: usize = 64;
 

@@ -4,6 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -22,11 +23,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::admin_error::AdminError;
 use crate::aliases::Aliases;
-use crate::bounds::{AVAILABLE_WITHIN, CACHE_NAME_MAX, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
+use crate::bounds::{
+    AVAILABLE_WITHIN, CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX,
+};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
 use crate::departure::{self, BeingRemoved};
+use crate::failed_caches::FailedCaches;
 use crate::listeners::Everywhere;
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
@@ -91,6 +95,8 @@ pub(crate) struct Caches {
     /// What servers share of transactions, as soon as a cache has any.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<Served>>>,
+    /// Those that are defined and could not be opened here.
+    pub(crate) failed: FailedCaches,
     /// Where clients reach the members, and how often that has changed.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
     /// This server is about to end, and clients are not sent to it any more.
@@ -169,6 +175,7 @@ impl Caches {
             listeners: Everywhere::default(),
             transactions: OnceCell::new(),
             open: RwLock::default(),
+            failed: FailedCaches::default(),
             endpoints: RwLock::new((0, Arc::default())),
             is_leaving: AtomicBool::new(false),
         };
@@ -180,10 +187,34 @@ impl Caches {
             sleep(LOOK_AGAIN_AFTER).await;
         }
         if let Some(data) = data {
-            let known = caches.all().into_iter().filter_map(|(_, served)| served.directory.clone());
-            places::tell_of_others(data, known.collect::<BTreeSet<_>>()).await;
+            caches.log_files_of_no_cache(data).await;
         }
         Ok(caches)
+    }
+
+    /// Logs the directories that belong to none of the defined caches, whether those could be opened or not. While a
+    /// definition cannot be read it is not known which directory is its cache's, and nothing is logged.
+    async fn log_files_of_no_cache(&self, data: &Data) {
+        let mut known = BTreeSet::new();
+        let Ok(defined) = self.definitions.entries().await else { return };
+        for (name, text) in defined {
+            let name = String::from_utf8_lossy(&name);
+            if is_ours(&name) {
+                continue;
+            }
+            match self.directory(&name, &text) {
+                Ok(directory) => known.extend(directory),
+                Err(_) => return,
+            }
+        }
+        places::log_others(data, known).await;
+    }
+
+    /// Where the files of a cache with this definition are, if it has a store and this server has a directory for data.
+    fn directory(&self, name: &str, text: &Bytes) -> Result<Option<PathBuf>, DefinitionError> {
+        let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
+        let place = place.filter(|_| definition.store.is_some());
+        Ok(place.zip(self.data.as_ref()).map(|(place, data)| places::directory(data, name, &place)))
     }
 
     /// Where clients reach this member.
@@ -281,7 +312,17 @@ impl Caches {
     /// Serves a cache that was defined a moment ago, unless it is defined no more: who removes it meanwhile closes what is
     /// open before this has opened it.
     async fn serve_defined(&self, name: &str, definition: &Bytes) -> Result<Option<Arc<Served>>, AdminError> {
-        let served = self.serve(name, definition).await?;
+        if let Some(error) = self.failed.recent(name, definition) {
+            return Err(AdminError::NotOpened { cache: name.to_owned(), error });
+        }
+        let served = match self.serve(name, definition).await {
+            Ok(served) => served,
+            Err(error) => {
+                let (directory, error) = (self.directory(name, definition), error.to_string());
+                self.failed.note(name, definition, directory.ok().flatten().as_deref(), &error);
+                return Err(AdminError::NotOpened { cache: name.to_owned(), error });
+            }
+        };
         if self.definitions.get(name.as_bytes()).await?.is_none() {
             self.close(name).await?;
             return Ok(None);
@@ -307,7 +348,10 @@ impl Caches {
         let served = Served::of(&self.manager, cache, definition.encoding);
         let served = Served { transactions, definition: RwLock::new(text.clone()), directory, ..served };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone())
+        let served = open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone();
+        drop(open);
+        self.failed.forget(name, "is open now");
+        Ok(served)
     }
 
     /// What servers share of transactions.
@@ -602,6 +646,7 @@ impl Caches {
             let looked = self.look().await;
             let changed = poll_fn(&mut has_changed);
             let goes_on = match looked {
+                Ok(()) if self.failed.len() > 0 => timeout(FAILED_TRIED_EVERY, changed).await.unwrap_or(true),
                 Ok(()) => changed.await,
                 Err(error) => {
                     tracing::debug!(%error, "what other servers have is not known");
@@ -665,10 +710,13 @@ impl Caches {
         }
         let is_open = |name: &String| self.opened(name).is_some();
         for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
-            if let Err(error) = self.serve_defined(name, text).await {
-                tracing::warn!(cache = %name, %error, "a cache that others have is not served here");
+            match self.serve_defined(name, text).await {
+                // It has been logged, and the health names it.
+                Ok(_) | Err(AdminError::NotOpened { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
+        self.failed.retain(|name| defined.contains_key(name));
         Ok(())
     }
 

@@ -47,6 +47,7 @@ mod definition;
 mod departure;
 mod descriptors;
 mod door;
+mod failed_caches;
 mod filter;
 #[doc(hidden)]
 pub mod foreign;

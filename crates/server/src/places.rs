@@ -40,14 +40,18 @@ pub(crate) async fn remove(directory: PathBuf) {
     }
 }
 
-/// Tells of directories that no cache has any more, because it was removed while this server was away. Nobody but people
-/// removes them: they may know better what has become of the cache.
-pub(crate) async fn tell_of_others(data: &Data, known: BTreeSet<PathBuf>) {
+/// Logs the directories that belong to no defined cache. Their cache was removed while this server was away, or its
+/// definition was lost: which of both it is this server cannot know, and so it keeps the files.
+pub(crate) async fn log_others(data: &Data, known: BTreeSet<PathBuf>) {
     let parent = data.directory.join(CACHES);
     let left = tokio::task::spawn_blocking(move || others(&parent, &known)).await.unwrap_or_default();
     for directory in left {
         let directory = directory.display();
-        tracing::warn!(%directory, "the cache of these files was removed while this server was away: they can be deleted");
+        tracing::warn!(
+            %directory,
+            "no defined cache has these files, and this server keeps them: their cache was removed while this server was \
+             away, or its definition was lost and they are the last copy of its entries"
+        );
     }
 }
 

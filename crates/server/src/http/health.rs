@@ -17,8 +17,10 @@ pub(crate) enum Health {
     Rebalancing,
     /// Nothing can be said of it yet.
     Initializing,
-    /// Too many owners are away: some of it cannot be used.
+    /// Too many owners are away, or a defined cache could not be opened here: some of it cannot be used.
     Degraded,
+    /// The cache is defined and could not be opened here. A server is not, it is degraded then.
+    Failed,
 }
 
 impl Health {
@@ -29,6 +31,7 @@ impl Health {
             Self::Rebalancing => "HEALTHY_REBALANCING",
             Self::Initializing => "INITIALIZING",
             Self::Degraded => "DEGRADED",
+            Self::Failed => "FAILED",
         }
     }
 
@@ -56,7 +59,8 @@ impl Health {
     pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of(served)).max();
-        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served))
+        let failed = if caches.failed.len() > 0 { Self::Degraded } else { Self::Healthy };
+        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served)).max(failed)
     }
 }
 
@@ -67,7 +71,9 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
     let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
     let silent: Vec<String> = manager.silent().iter().map(|member| manager.name_of(member)).collect();
     let of = |(name, served): &(String, Arc<Served>)| json!({"status": Health::of(served).name(), "cache_name": name});
-    let each: Vec<serde_json::Value> = caches.all().iter().map(of).collect();
+    let failed = |(name, error): (String, String)| json!({"status": Health::Failed.name(), "cache_name": name, "error": error});
+    let failed = caches.failed.all().into_iter().map(failed);
+    let each: Vec<serde_json::Value> = caches.all().iter().map(of).chain(failed).collect();
     json!({
         "cluster_health": {
             "cluster_name": manager.cluster(),

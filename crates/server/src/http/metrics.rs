@@ -99,6 +99,14 @@ pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'sta
             }
         }
     }
+    let help = "Whether the cache is defined and could not be opened on this server.";
+    told.family(Kind::Gauge, "consort_cache_failed", help);
+    for (cache, _) in &all {
+        told.value(&[("cache", cache)], 0);
+    }
+    for (cache, _) in caches.failed.all() {
+        told.value(&[("cache", &cache)], 1);
+    }
     process::tell(&mut told);
     (content_type, told.finish())
 }

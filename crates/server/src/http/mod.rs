@@ -195,6 +195,15 @@ impl Visitor<'_> {
                 Reply::text(Code::Unavailable, Requirement::REFUSAL)
             }
             Resource::Ready => match Health::of_caches(caches) {
+                health if caches.failed.len() > 0 => {
+                    let text = format!(
+                        "{}: {} defined caches could not be opened on this server; the log and /rest/v2/container/health name \
+                         them",
+                        health.name(),
+                        caches.failed.len()
+                    );
+                    Reply::text(Code::Unavailable, text)
+                }
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
             },

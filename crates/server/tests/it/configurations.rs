@@ -12,16 +12,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::client::{Client, PATIENCE, Running, error, exec, get, member, put};
 
 /// A directory for what a server keeps, gone with this.
-struct Directory(std::path::PathBuf);
+pub(crate) struct Directory(pub(crate) std::path::PathBuf);
 
 impl Directory {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("consort-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
 
-    async fn server(&self, cluster: &str) -> Running {
+    pub(crate) async fn server(&self, cluster: &str) -> Running {
         Running::secured(cluster, Server::builder().data(&self.0)).await
     }
 

@@ -17,10 +17,10 @@ use crate::client::{Client, PATIENCE, Running, get, put};
 
 /// An answer.
 #[derive(Debug)]
-struct Told {
-    code: u16,
+pub(crate) struct Told {
+    pub(crate) code: u16,
     fields: BTreeMap<String, String>,
-    content: String,
+    pub(crate) content: String,
 }
 
 /// A client that speaks HTTP.
@@ -71,7 +71,7 @@ impl Browser {
 }
 
 /// One request on a connection of its own.
-async fn ask(server: &Running, path: &str, fields: &str) -> Told {
+pub(crate) async fn ask(server: &Running, path: &str, fields: &str) -> Told {
     Browser::at(server).await.get(path, fields).await
 }
 

@@ -8,6 +8,7 @@ mod client;
 mod configurations;
 mod connections;
 mod counters;
+mod failed_caches;
 mod http;
 mod internal;
 mod iteration;

@@ -1,0 +1,115 @@
+//! Caches that are defined and that this server could not open: their names, and why.
+//!
+//! Such a cache is not served here, and its files stay as they are. The log, the health and the metrics name it, and the
+//! server is not ready, so that a rolling update stops before the next server is restarted. The server tries again to open
+//! it, because the cause (no free descriptor, a disk that is not mounted, a permission) can go away while it runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::bounds::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
+
+/// One of them.
+struct FailedCache {
+    /// The definition with which it was tried last.
+    definition: Bytes,
+    error: String,
+    tried_at: Instant,
+    logged_at: Instant,
+}
+
+/// All of them, by their names.
+#[derive(Default)]
+pub(crate) struct FailedCaches(Mutex<BTreeMap<String, FailedCache>>);
+
+impl FailedCaches {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, FailedCache>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cache could not be opened. It is logged when its error is new, and from then on once a minute.
+    pub(crate) fn note(&self, name: &str, definition: &Bytes, directory: Option<&Path>, error: &str) {
+        let now = Instant::now();
+        let mut caches = self.lock();
+        let before = caches.get(name).filter(|before| before.error == error);
+        let logged_before = before.map(|before| before.logged_at);
+        let is_logged = logged_before.is_none_or(|at| now.duration_since(at) >= FAILED_LOGGED_EVERY);
+        let failed = FailedCache {
+            definition: definition.clone(),
+            error: error.to_owned(),
+            tried_at: now,
+            logged_at: logged_before.filter(|_| !is_logged).unwrap_or(now),
+        };
+        caches.insert(name.to_owned(), failed);
+        drop(caches);
+        if is_logged {
+            let path = directory.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+            tracing::error!(
+                cache = name, path, error,
+                "a defined cache could not be opened and is not served here. Keep its files: they may be the last copy of its \
+                 entries. This server is not ready until the cache is open; remove the cause that the error names, and the \
+                 server opens the cache within seconds"
+            );
+        }
+    }
+
+    /// Why a cache with this definition could not be opened a moment ago: then it is not tried again yet, as opening a store
+    /// may read all of its files.
+    pub(crate) fn recent(&self, name: &str, definition: &Bytes) -> Option<String> {
+        let caches = self.lock();
+        let failed = caches.get(name)?;
+        let is_recent = failed.tried_at.elapsed() < FAILED_TRIED_EVERY && failed.definition == *definition;
+        is_recent.then(|| failed.error.clone())
+    }
+
+    /// A cache is open, or is no longer defined.
+    pub(crate) fn forget(&self, name: &str, why: &'static str) {
+        if self.lock().remove(name).is_some() {
+            tracing::info!(cache = name, "a cache that could not be opened before {why}");
+        }
+    }
+
+    /// Forgets those that are no longer defined.
+    pub(crate) fn retain(&self, is_defined: impl Fn(&str) -> bool) {
+        let gone: Vec<String> = self.lock().keys().filter(|name| !is_defined(name)).cloned().collect();
+        for name in gone {
+            self.forget(&name, "is no longer defined; its files are kept on this server");
+        }
+    }
+
+    /// Their names and errors.
+    pub(crate) fn all(&self) -> Vec<(String, String)> {
+        self.lock().iter().map(|(name, failed)| (name.clone(), failed.error.clone())).collect()
+    }
+
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_cache_is_tried_again_after_a_while_or_with_another_definition() {
+        let failed = FailedCaches::default();
+        let (one, other) = (Bytes::from_static(b"one"), Bytes::from_static(b"other"));
+        failed.note("orders", &one, None, "no descriptor");
+        assert_eq!(failed.recent("orders", &one).as_deref(), Some("no descriptor"));
+        assert_eq!(failed.recent("orders", &other), None, "another definition");
+        assert_eq!(failed.recent("stock", &one), None, "another cache");
+        tokio::time::advance(FAILED_TRIED_EVERY + Duration::from_millis(1)).await;
+        assert_eq!(failed.recent("orders", &one), None);
+        assert_eq!(failed.all(), [("orders".to_owned(), "no descriptor".to_owned())], "it is failed all the same");
+        failed.retain(|name| name != "orders");
+        assert_eq!(failed.len(), 0);
+    }
+}
