@@ -15,6 +15,7 @@ use consort_store::{Change, Done, Mode, Refused, Stats, Store, StoreError, Write
 use tokio::runtime::Handle;
 
 use crate::persistence::{kept, stored, wall_clock};
+use crate::watched_store::{StoreWatch, WatchedStore};
 
 /// How long closing waits for a store that takes nothing.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -73,6 +74,7 @@ enum Task {
 pub(crate) struct Backed {
     cache: CacheId,
     writer: Arc<Writer>,
+    watch: Arc<StoreWatch>,
     is_behind: bool,
     /// What the writer has no room for, and what came after it.
     backlog: VecDeque<Task>,
@@ -90,18 +92,25 @@ impl Backed {
         cache: CacheId,
         name: Arc<str>,
         store: Arc<dyn Store>,
+        watch: Arc<StoreWatch>,
         config: WriterConfig,
         completions: Arc<Completions>,
     ) -> Result<Self, StoreError> {
         let report = move |error: &StoreError| tracing::warn!(cache = %name, %error, "the store");
+        let store = Arc::new(WatchedStore::new(store, watch.clone()));
         let writer = Arc::new(Writer::spawn(store, config, report)?);
         let is_behind = config.mode == Mode::WriteBehind;
         let (backlog, runtime) = (VecDeque::new(), Handle::current());
-        Ok(Self { cache, writer, is_behind, backlog, completions, runtime })
+        Ok(Self { cache, writer, watch, is_behind, backlog, completions, runtime })
     }
 
     pub(crate) fn stats(&self) -> Stats {
         self.writer.store().stats()
+    }
+
+    /// What watches the store, and how much waits for it.
+    pub(crate) fn watch(&self) -> (Arc<StoreWatch>, u64) {
+        (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }
 
     /// Takes a request of the node's. Returns the number of one that is done at once.

@@ -82,6 +82,7 @@ mod persistence;
 mod standing;
 mod waiters;
 mod walks;
+mod watched_store;
 mod workers;
 
 pub use cache::{Cache, Entry, RawCache};
@@ -113,3 +114,4 @@ pub use manager_events::{ManagerEvent, ManagerEvents};
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
 pub use persistence::{Persistence, WriteBehind};
+pub use watched_store::StoreHealth;

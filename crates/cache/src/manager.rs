@@ -29,6 +29,7 @@ use crate::manager_events::ManagerEvents;
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
 use crate::standing::{OpenCache, Standing};
+use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
 /// How long opening a cache waits for its first topology: as long as a cluster takes at worst to get over a coordinator
@@ -357,6 +358,21 @@ impl CacheManager {
         let id = CacheId::of(cache);
         self.member.handler.state().stores.of(id).map(|store| store.stats())
     }
+
+    /// Why the store of a cache cannot write on this member; none if it can. The file system is not asked.
+    pub fn store_failure(&self, cache: &str) -> Option<String> {
+        let (watch, _) =
+            self.member.handler.state().stores.of(CacheId::of(cache)).map(|store| store.watch())?;
+        watch.failure()
+    }
+
+    /// How the store of a cache is on this member; none if it has no store.
+    pub fn store_health(&self, cache: &str) -> Option<StoreHealth> {
+        let id = CacheId::of(cache);
+        // Asking the file system may take long, and the member's lock is not held meanwhile.
+        let (watch, pending) = self.member.handler.state().stores.of(id).map(|store| store.watch())?;
+        Some(watch.health(pending))
+    }
 }
 
 impl Member {
@@ -645,12 +661,13 @@ impl Member {
         container: Arc<Container>,
     ) -> Result<(Backed, Backing), OpenError> {
         let (passivation, writer) = (persistence.is_passivation(), persistence.writer());
+        let watch = Arc::new(StoreWatch::new(config.name.clone(), persistence.directory_of(&config.name)));
         let (now, of) = (self.handler.now(), config.clone());
         let opening = tokio::task::spawn_blocking(move || persistence.open(&of, &container, now));
         // It ends early only if it panics or the runtime is gone.
         let (store, remembered) = opening.await.map_err(|_| OpenError::Closed)??;
         let (id, name) = (config.id(), config.name.clone());
-        let backed = Backed::start(id, name.clone(), store, writer, self.handler.completions.clone());
+        let backed = Backed::start(id, name.clone(), store, watch, writer, self.handler.completions.clone());
         let backed =
             backed.map_err(|error| OpenError::Store { cache: name, error: StoreFault(Arc::new(error)) })?;
         Ok((backed, Backing { passivation, remembered }))

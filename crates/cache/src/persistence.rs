@@ -136,6 +136,15 @@ impl Persistence {
         self
     }
 
+    /// Where the files of a cache are, unless its store was given.
+    pub(crate) fn directory_of(&self, cache: &str) -> Option<PathBuf> {
+        match &self.place {
+            Place::Store(_) => None,
+            Place::Directory(path, _) if self.is_parent => Some(path.join(cache)),
+            Place::Directory(path, _) => Some(path.clone()),
+        }
+    }
+
     pub(crate) fn is_passivation(&self) -> bool {
         self.passivation
     }
@@ -168,11 +177,12 @@ impl Persistence {
             return Err(consort_grid::OpenError::Invalid { cache: cache.clone(), setting, value }.into());
         }
         let segments = config.segments;
+        let directory = self.directory_of(cache);
         let store: Arc<dyn Store> = match self.place {
             Place::Store(store) => store,
             Place::Directory(path, files) => {
+                let path = directory.unwrap_or(path);
                 let files = FileStoreConfig { segments, ..files };
-                let path = if self.is_parent { path.join(&**cache) } else { path };
                 Arc::new(FileStore::open(path, files).map_err(failed)?)
             }
         };

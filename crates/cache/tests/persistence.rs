@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use consort_cache::store::SimDisk;
 use consort_cache::{
-    CacheConfig, CacheManager, Limit, MemoryBound, OpenError, OperationError, Persistence, RawCache,
-    WhenFull, WriteBehind,
+    CacheConfig, CacheManager, FileStore, FileStoreConfig, Limit, MemoryBound, OpenError, OperationError,
+    Persistence, RawCache, WhenFull, WriteBehind,
 };
 use members::{Cluster, close, settled, soon};
 
@@ -183,6 +185,37 @@ async fn values_that_memory_has_no_room_for_are_read_and_walked_through() {
         check(&caches, 400).await;
         close(managers).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_on_a_full_disk_is_failing_until_there_is_space_again() {
+    let cluster = Cluster::loopback("kept-full");
+    let manager = cluster.join("A").await;
+    let disk = SimDisk::new(1);
+    let config = CacheConfig::new("kept");
+    let files = FileStoreConfig { segments: config.segments, ..FileStoreConfig::default() };
+    let store =
+        Persistence::store(Arc::new(FileStore::open_on(Arc::new(disk.clone()), files).expect("a store")));
+    let cache = manager.open(config).persistence(store).raw().await.expect("opened");
+    cache.put(&b"a"[..], &b"value"[..]).await.expect("put");
+    let health = || manager.store_health("kept").expect("a store");
+    assert_eq!((health().failing, health().failures), (None, 0));
+    disk.set_capacity(Some(0));
+    let refused = cache.put(&b"b"[..], &b"value"[..]).await;
+    assert!(format!("{refused:?}").contains("no space left"), "{refused:?}");
+    assert!(health().failing.is_some_and(|error| error.contains("no space left")));
+    assert!(health().failures > 0);
+    // The member tries again by itself.
+    disk.set_capacity(None);
+    let ended = async {
+        while health().failing.is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the store writes again", ended).await;
+    cache.put(&b"b"[..], &b"other"[..]).await.expect("put");
+    assert_eq!(manager.store_health("other"), None, "no such store");
+    close([manager]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

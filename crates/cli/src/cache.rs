@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use consort_client::{Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
+use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
 use crate::password::Login;
 use crate::reader::complain;
@@ -154,11 +154,14 @@ enum Verb {
     ///
     /// Then caches are degraded: what the missing servers own cannot be written, and new servers are not taken in. This goes on
     /// with what is left, of one cache or of all, the servers' own included, and prints their names. What only the missing servers
-    /// had is gone. Do not do it while they are only stopped or cut off: both sides would write, and one side's writes would be
+    /// had is gone: the command prints the number of segments without an owner and asks first. Do not do it while they are only stopped or cut off: both sides would write, and one side's writes would be
     /// lost when they meet. With users, it is for the role admin.
     MakeAvailable {
         /// The cache's name; without it, all caches.
         cache: Option<String>,
+        /// Go on without being asked.
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -233,7 +236,12 @@ impl Cache {
                 admin.set_attribute(&cache, &attribute, &value).await?;
             }
             Verb::Alias { alias, cache } => admin.assign_alias(&alias, &cache).await?,
-            Verb::MakeAvailable { cache } => {
+            Verb::MakeAvailable { cache, yes } => {
+                let losses = admin.losses(cache.as_deref()).await?;
+                print_losses(&losses)?;
+                if !losses.is_empty() && !yes && !is_confirmed()? {
+                    anyhow::bail!("not confirmed: nothing was changed");
+                }
                 print_names(&admin.make_available(cache.as_deref()).await?);
             }
         }
@@ -244,6 +252,31 @@ impl Cache {
 /// A line each, whatever clients have called their caches.
 fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
+}
+
+/// Writes to standard error what is lost with the servers that are away, for each degraded cache.
+fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
+    let mut out = std::io::stderr().lock();
+    for CacheLoss { cache, segments, segments_without_owner: lost, away } in losses {
+        let away = Escaped(&away.join(", ")).to_string();
+        let cache = Escaped(cache);
+        writeln!(
+            out,
+            "{cache}: {lost} of {segments} segments have no owner without {away}; entries in them are lost"
+        )?;
+    }
+    Ok(())
+}
+
+/// Asks on the terminal whether to go on.
+fn is_confirmed() -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        anyhow::bail!("standard input is no terminal to ask on; to go on without these servers, add --yes");
+    }
+    write!(std::io::stderr(), "Go on without these servers, and give up these segments? [y/N] ")?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Writes keys as they are found, with their values or without.

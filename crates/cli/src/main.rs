@@ -15,6 +15,7 @@ mod join;
 mod listed;
 mod live;
 mod log;
+mod log_filter;
 mod parse;
 mod password;
 mod perf;
@@ -31,7 +32,6 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 /// Group communication and a data grid that speak JGroups and Hot Rod: try them, measure them, look into them.
@@ -106,7 +106,11 @@ fn main() -> ExitCode {
     };
     // Layers have switches of their own for what they trace, to be used while the program runs.
     let switched = Directive::from_str(&format!("{}=trace", consort_group::trace::TARGET));
-    let filter = EnvFilter::try_from_env("CONSORT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let set = std::env::var_os(log_filter::VARIABLE).map(|set| set.to_string_lossy().into_owned());
+    let filter = match log_filter::filter(set.as_deref(), level) {
+        Ok(filter) => filter,
+        Err(error) => return reader::complain(&anyhow::anyhow!(error), ExitCode::from(2)),
+    };
     log::begin(filter.add_directive(switched.expect("a directive")));
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),

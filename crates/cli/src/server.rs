@@ -229,6 +229,7 @@ impl Server {
         if let Some(port) = self.health_port {
             builder = builder.health_port(port);
         }
+        self.log_start(&builder);
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, mut again) = (Signals::listen()?, Signals::listen()?);
         // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.
@@ -350,6 +351,23 @@ impl Server {
             builder = builder.tls(identity, clients);
         }
         Ok(builder)
+    }
+
+    /// One line with what an operator wants to know of a server that starts.
+    fn log_start(&self, builder: &ServerBuilder) {
+        let of = |path: &Option<PathBuf>| {
+            path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        };
+        let users = builder
+            .users_count()
+            .map_or_else(|| "none, everybody may do everything".to_owned(), |n| n.to_string());
+        tracing::info!(
+            "consort {} starts: data directory {}, TLS {}, users {users}, cluster {}",
+            env!("CARGO_PKG_VERSION"),
+            of(&self.data),
+            if self.tls_cert.is_some() { "on" } else { "off" },
+            self.cluster.as_deref().unwrap_or("none"),
+        );
     }
 
     fn token_file(&self) -> Option<TokenFile> {

@@ -9,6 +9,19 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::operation::{Answer, Ask};
 
+/// What would be lost if a degraded cache went on without the members that are away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheLoss {
+    /// The cache.
+    pub cache: String,
+    /// The number of its segments.
+    pub segments: u64,
+    /// The number of those of which no owner is there: the entries in them are lost.
+    pub segments_without_owner: u64,
+    /// The names of the members that are away.
+    pub away: Vec<String>,
+}
+
 /// Administration of a cluster's caches.
 #[derive(Debug)]
 pub struct Administration<'a> {
@@ -113,6 +126,17 @@ impl Administration<'_> {
         self.run("@@cache@remove", &[("name", name)]).await.map(drop)
     }
 
+    /// What would be lost by [`make_available`](Self::make_available): of one cache or of all, those of the servers' own
+    /// included, for each that is degraded. Nothing is changed. Consort's servers can do that.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or the server is too old to know it.
+    pub async fn losses(&self, name: Option<&str>) -> Result<Vec<CacheLoss>, ClientError> {
+        let answer = self.run("@@cache@losses", &[("name", name.unwrap_or_default())]).await?;
+        losses(&answer).ok_or_else(|| answer.unexpected())
+    }
+
     /// Goes on with what is left of caches that are degraded because too many owners are away: of one, or of all, those of the
     /// servers' own included. Returns the names of those that were. What only the missing had is gone. It is for servers that have
     /// crashed: where they are only cut off, both sides write, and one side's writes are lost when they meet. Consort's servers
@@ -130,6 +154,25 @@ impl Administration<'_> {
     pub async fn names(&self) -> Result<Vec<String>, ClientError> {
         names(&self.run("@@cache@names", &[]).await?)
     }
+}
+
+/// The losses in a task's result.
+fn losses(answer: &Answer) -> Option<Vec<CacheLoss>> {
+    let ResponseBody::Result(losses) = &answer.body else { return None };
+    let losses: serde_json::Value = serde_json::from_slice(losses).ok()?;
+    let loss = |loss: &serde_json::Value| {
+        Some(CacheLoss {
+            cache: loss["cache"].as_str()?.to_owned(),
+            segments: loss["segments"].as_u64()?,
+            segments_without_owner: loss["segments_without_owner"].as_u64()?,
+            away: loss["away"]
+                .as_array()?
+                .iter()
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+        })
+    };
+    losses.as_array()?.iter().map(loss).collect()
 }
 
 /// The names in a task's result.

@@ -129,7 +129,7 @@ mod stream;
 mod uri;
 mod writer;
 
-pub use admin::Administration;
+pub use admin::{Administration, CacheLoss};
 pub use bounds::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};

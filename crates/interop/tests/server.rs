@@ -470,7 +470,15 @@ fn a_server_that_waits_says_for_what() {
         let mut late = start("E", "11226");
         let told = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(told.contains("have not taken this one in"), "{told}");
-        let made = done(&["make-available"]).0;
+        let (made, complaint, code) = cache(&["make-available"]);
+        assert!(code == 2 && made.is_empty() && complaint.contains("add --yes"), "{complaint}");
+        let lost = complaint
+            .lines()
+            .find_map(|line| line.strip_prefix("shop: ")?.split_once(" of 256 segments have no owner"));
+        let lost: usize = lost.unwrap_or_else(|| panic!("{complaint}")).0.parse().unwrap();
+        // Of three members two are away: they were both owners of about a third of the segments.
+        assert!((40..130).contains(&lost), "{complaint}");
+        let made = done(&["make-available", "--yes"]).0;
         assert!(made.lines().any(|name| name == "shop"), "{made}");
         first.wait_for(&["available again"]);
         // Who comes before it serves is served then.

@@ -17,6 +17,10 @@ use crate::session::Session;
 /// Goes on with what is left of caches: of the one that is named, or of all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 
+/// Says what would be lost then. It is a task of its own, because a server that did not know a parameter for it would go on
+/// without the members.
+const LOSSES: &str = "@@cache@losses";
+
 /// What a task is given.
 struct Params(Vec<(Text, Bytes)>);
 
@@ -62,6 +66,10 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
             found.and_then(|found| {
                 Err(if found.is_some() { AdminError::NotIndexed(name) } else { AdminError::None(name) })
             })
+        }
+        LOSSES => {
+            let name = params.get("name").filter(|name| !name.is_empty());
+            caches.losses(name.as_deref())
         }
         MAKE_AVAILABLE => {
             let name = params.get("name").filter(|name| !name.is_empty());

@@ -159,8 +159,18 @@ pub const TOLD_FIRST_MAX: Duration = Duration::from_millis(100);
 /// Bits of all filters of a connection's near caches: those of near caches with 4 million entries, in 2 MiB.
 pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
 
-/// Counters of all clients together: they are never undefined, as in Infinispan, and their names are told in one answer.
+/// Counters of all clients together: their names are told in one answer. Removed ones count, as they stay defined in
+/// Infinispan, until this limit is reached; then their names are freed.
 pub const COUNTERS_MAX: usize = 10_000;
+
+/// Counters from which on the log warns of the limit: 80 % of it.
+pub const COUNTERS_WARNED_FROM: usize = COUNTERS_MAX / 10 * 8;
+
+/// How long the metrics wait for other servers to say how many counters they have.
+pub const COUNTERS_ASKED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often all counters are read for removed ones when the limit is reached and the last time has freed none.
+pub const COUNTERS_FREED_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes of a counter's name.
 pub const COUNTER_NAME_MAX: usize = 1_024;

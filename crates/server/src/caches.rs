@@ -9,23 +9,21 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_cache::{
-    Availability, CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability,
-    ManagerEvent, NotHandedOver, OperationError, Persistence, RawCache, Segment, Topology,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
+    NotHandedOver, OperationError, Persistence, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use crate::admin_error::AdminError;
 use crate::aliases::Aliases;
-use crate::bounds::{
-    AVAILABLE_WITHIN, CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX,
-};
+use crate::bounds::{CACHE_NAME_MAX, FAILED_TRIED_EVERY, LOOKED_AT_MAX, WITHDRAW_TIME_MAX};
 use crate::counters::{self, Counters};
 use crate::data::{self, Data};
 use crate::definition::{self, Definition, DefinitionError};
@@ -41,7 +39,7 @@ use crate::served::Served;
 use crate::streams::Unfinished;
 use crate::telemetry::Telemetry;
 use crate::topology::{self, Endpoint, Endpoints};
-use crate::transactions::{self, Transactions};
+use crate::transactions::Transactions;
 use crate::{filter, multimap, places, query, waiting};
 
 /// Definitions by the caches' names: of those that are there again when all servers have ended, and of the others.
@@ -52,7 +50,7 @@ const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 const SERVERS: &str = "___consort_servers";
 
 /// All that are the servers' own from their start on.
-const OWN: [&str; 6] =
+pub(crate) const OWN: [&str; 6] =
     [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
 /// How long a server waits that could not see what the others have, before it looks again without being told to.
@@ -274,6 +272,19 @@ impl Caches {
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
+    /// The names of those that may have a store, the servers' own included.
+    pub(crate) fn with_stores(&self) -> Vec<String> {
+        let own = OWN.iter().map(|name| (*name).to_owned());
+        let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());
+        own.chain(others.map(|(name, _)| name)).collect()
+    }
+
+    /// Those whose store cannot write on this server, and why.
+    pub(crate) fn with_failing_stores(&self) -> BTreeMap<String, String> {
+        let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
+        self.with_stores().into_iter().filter_map(failing).collect()
+    }
+
     /// A cache that is open here, by the name that a client has for it. Of the servers' own caches clients reach the one of
     /// schemas, which Infinispan's clients read and write, and no other.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Served>> {
@@ -312,14 +323,15 @@ impl Caches {
     /// Serves a cache that was defined a moment ago, unless it is defined no more: who removes it meanwhile closes what is
     /// open before this has opened it.
     async fn serve_defined(&self, name: &str, definition: &Bytes) -> Result<Option<Arc<Served>>, AdminError> {
-        if let Some(error) = self.failed.recent(name, definition) {
+        if let Some(error) = self.failed.recent(Instant::now(), name, definition) {
             return Err(AdminError::NotOpened { cache: name.to_owned(), error });
         }
         let served = match self.serve(name, definition).await {
             Ok(served) => served,
             Err(error) => {
                 let (directory, error) = (self.directory(name, definition), error.to_string());
-                self.failed.note(name, definition, directory.ok().flatten().as_deref(), &error);
+                let directory = directory.ok().flatten();
+                self.failed.note(Instant::now(), name, definition, directory.as_deref(), &error);
                 return Err(AdminError::NotOpened { cache: name.to_owned(), error });
             }
         };
@@ -529,52 +541,6 @@ impl Caches {
             places::remove(directory).await;
         }
         Ok(())
-    }
-
-    /// Goes on with what is left of degraded caches, the servers' own included, whatever was lost. Returns the names of those
-    /// that are available now and were not.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such cache, or one is still degraded after a while.
-    pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
-        let names: Vec<String> = match name {
-            Some(name) => vec![name.to_owned()],
-            None => {
-                let own = OWN.iter().chain(&transactions::CACHES).map(|name| (*name).to_owned());
-                own.chain(self.all().into_iter().map(|(name, _)| name)).collect()
-            }
-        };
-        let is_degraded = |topology: &Option<Topology>| {
-            topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
-        };
-        let mut asked = Vec::new();
-        for own in names {
-            let Some(topology) = self.manager.watch_topology(&own) else {
-                match name {
-                    Some(_) => return Err(AdminError::None(own)),
-                    // Not every server has all of its own.
-                    None => continue,
-                }
-            };
-            if is_degraded(&topology.borrow()) {
-                self.manager.make_available(&own);
-                asked.push((own, topology));
-            }
-        }
-        let until = Instant::now() + AVAILABLE_WITHIN;
-        let mut made = Vec::new();
-        for (own, mut topology) in asked {
-            let made_so = topology.wait_for(|topology| !is_degraded(topology));
-            if !matches!(timeout_at(until, made_so).await, Ok(Ok(_))) {
-                return Err(AdminError::StillDegraded(own));
-            }
-            made.push(own);
-        }
-        if !made.is_empty() {
-            tracing::warn!("a client has asked to go on with what is left of {}", made.join(", "));
-        }
-        Ok(made)
     }
 
     /// The names of all caches among those of all definitions.

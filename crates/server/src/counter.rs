@@ -17,6 +17,9 @@ pub(crate) struct Counter {
     pub(crate) now: Value,
     /// What it had before the last change, for those who listen.
     pub(crate) before: Value,
+    /// A client has removed it, and nothing has changed it since. It has its initial value and is defined, as in Infinispan,
+    /// until its name is needed for another counter.
+    pub(crate) is_removed: bool,
 }
 
 /// A change would pass a bound.
@@ -30,7 +33,7 @@ impl Counter {
     /// One that has its initial value; `None` if that is not within its bounds.
     pub(crate) fn new(config: CounterConfig) -> Option<Self> {
         let initial = (config.initial, CounterState::Valid);
-        let counter = Self { config, now: initial, before: initial };
+        let counter = Self { config, now: initial, before: initial, is_removed: false };
         let (lower, upper) = counter.bounds();
         let is_weak_enough = !matches!(config.kind, CounterKind::Weak { concurrency: 0 });
         ((lower..=upper).contains(&config.initial) && is_weak_enough).then_some(counter)
@@ -49,7 +52,12 @@ impl Counter {
     }
 
     fn with(self, now: Value) -> Option<Self> {
-        (now != self.now).then_some(Self { now, before: self.now, ..self })
+        (now != self.now || self.is_removed).then_some(Self {
+            now,
+            before: self.now,
+            is_removed: false,
+            ..self
+        })
     }
 
     /// Adds, and answers what it has then; a weak one answers nothing of worth.
@@ -91,6 +99,13 @@ impl Counter {
         (self.with((self.config.initial, CounterState::Valid)), Ok(self.config.initial))
     }
 
+    /// Has what it had at first, and is removed.
+    pub(crate) fn removed(self) -> Changed {
+        let now = (self.config.initial, CounterState::Valid);
+        let removed = Self { now, before: self.now, is_removed: true, ..self };
+        ((!self.is_removed).then_some(removed), Ok(self.config.initial))
+    }
+
     /// As members keep it.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut bytes = Vec::with_capacity(SIZE);
@@ -99,7 +114,8 @@ impl Counter {
             CounterKind::Bounded { lower, upper } => (BOUNDED, lower, upper),
             CounterKind::Weak { concurrency } => (WEAK, concurrency.into(), 0),
         };
-        bytes.extend_from_slice(&[LAYOUT, kind, self.config.is_persistent.into()]);
+        let is_removed = if self.is_removed { REMOVED } else { 0 };
+        bytes.extend_from_slice(&[LAYOUT, kind, u8::from(self.config.is_persistent) | is_removed]);
         for number in [first, second, self.config.initial] {
             bytes.put_i64(number);
         }
@@ -115,7 +131,8 @@ impl Counter {
         if bytes.len() != SIZE || bytes.get_u8() != LAYOUT {
             return None;
         }
-        let (kind, is_persistent) = (bytes.get_u8(), bytes.get_u8() != 0);
+        let (kind, flags) = (bytes.get_u8(), bytes.get_u8());
+        let (is_persistent, is_removed) = (flags & PERSISTENT != 0, flags & REMOVED != 0);
         let (first, second) = (bytes.get_i64(), bytes.get_i64());
         let kind = match kind {
             STRONG => CounterKind::Strong,
@@ -133,12 +150,15 @@ impl Counter {
                 _ => return None,
             })
         };
-        Some(Self { config, now: value()?, before: value()? })
+        Some(Self { config, now: value()?, before: value()?, is_removed })
     }
 }
 
 /// The first byte, so that other layouts can follow.
 const LAYOUT: u8 = 1;
+/// The bits of the third byte. Earlier servers read each of them as persistent.
+const PERSISTENT: u8 = 1;
+const REMOVED: u8 = 2;
 const STRONG: u8 = 0;
 const BOUNDED: u8 = 1;
 const WEAK: u8 = 2;
@@ -183,6 +203,17 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_counter_has_its_initial_value_and_is_no_longer_removed_after_a_change() {
+        let removed = counter(CounterKind::Strong, 5).added(2).0.unwrap().removed().0.unwrap();
+        assert_eq!((removed.now.0, removed.is_removed), (5, true));
+        assert_eq!(removed.removed().0, None, "it is removed");
+        let changed = removed.added(1).0.unwrap();
+        assert_eq!((changed.now.0, changed.is_removed), (6, false));
+        let same = removed.set(5).0.unwrap();
+        assert_eq!((same.now.0, same.is_removed), (5, false), "a client uses it again");
+    }
+
+    #[test]
     fn without_bounds_a_counter_stops_at_the_ends_of_its_numbers() {
         let strong = counter(CounterKind::Strong, i64::MAX - 1);
         let (most, answer) = strong.added(5);
@@ -202,7 +233,10 @@ mod tests {
         ] {
             let config = CounterConfig { kind, is_persistent: true, initial: -5 };
             let changed = Counter::new(config).unwrap().added(i64::MAX).0.unwrap();
-            assert_eq!(Counter::from_bytes(&changed.to_bytes()), Some(changed));
+            let removed = changed.removed().0.unwrap();
+            for counter in [changed, removed] {
+                assert_eq!(Counter::from_bytes(&counter.to_bytes()), Some(counter));
+            }
         }
         assert_eq!(Counter::from_bytes(&[LAYOUT; 4]), None);
     }

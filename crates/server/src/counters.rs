@@ -3,18 +3,24 @@
 //! Each is an entry of a cache with two owners, so that it outlives a server, and every change is a conditional write: it
 //! is exact also for weak counters. Clients go to the primary of what they know of a counter's name, and so its segment is
 //! taken from that. Persistent counters are in another cache, which all servers have and which outlives them
-//! ([`crate::data`]). As in Infinispan, a counter that was removed has its initial value again and stays defined.
+//! ([`crate::data`]). As in Infinispan, a counter that was removed has its initial value again and stays defined, and it
+//! counts until [`COUNTERS_MAX`] is reached: then the names of removed counters are freed for others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use consort_cache::{CacheConfig, CacheError, Change, Events, Grouper, Grouping, Lifetime, RawCache};
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{ResponseBody, Status, Text};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 
 use crate::answer::{Answer, Refusal};
-use crate::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
+use crate::bounds::{
+    COUNTER_NAME_MAX, COUNTERS_ASKED_WITHIN, COUNTERS_FREED_EVERY, COUNTERS_MAX, COUNTERS_WARNED_FROM,
+};
 use crate::compute::Lanes;
 use crate::counter::{Changed, Counter, OutOfBounds};
 use crate::gathering::Responses;
@@ -33,6 +39,10 @@ pub(crate) struct Counters {
     /// Whether this server keeps anything.
     can_keep: bool,
     lanes: Lanes,
+    /// How many were defined when one was made here last.
+    defined: AtomicU64,
+    /// When the names of removed ones were freed last, if that has freed none. Held while they are freed.
+    freed_none_at: Mutex<Option<Instant>>,
 }
 
 /// The settings of the cache of those that no server keeps.
@@ -65,7 +75,8 @@ fn unreadable() -> Refusal {
 impl Counters {
     pub(crate) fn new(served: Arc<Served>, kept: RawCache, can_keep: bool) -> Self {
         let all = Register::new(kept, served.cache.clone());
-        Self { served, all, can_keep, lanes: Lanes::default() }
+        let (defined, freed_none_at) = (AtomicU64::new(0), Mutex::default());
+        Self { served, all, can_keep, lanes: Lanes::default(), defined, freed_none_at }
     }
 
     /// Changes of all counters, of which so many may wait.
@@ -111,12 +122,14 @@ impl Counters {
             Action::GetAndSet(new) => {
                 return self.changed(name, move |counter| strong(counter).map(|one| one.set(new))).await;
             }
-            Action::Reset | Action::Remove => {
+            Action::Reset => {
                 let (reset, has_changed) = self.changed(name, |counter| Ok(counter.reset())).await?;
-                // Who removes what is not there has what it wants.
-                let is_removal = action == Action::Remove;
-                let is_done = reset.status == Status::Success || is_removal;
-                return Ok((Answer::of(if is_done { Status::Success } else { reset.status }), has_changed));
+                return Ok((Answer::of(reset.status), has_changed));
+            }
+            Action::Remove => {
+                let (_, has_changed) = self.changed(name, |counter| Ok(counter.removed())).await?;
+                // A counter that is not defined is as a client wants it that removes it.
+                return Ok((Answer::of(Status::Success), has_changed));
             }
             Action::AddListener(_) | Action::RemoveListener(_) => {
                 return Err(Refusal::new("a listener belongs to a connection"));
@@ -150,12 +163,70 @@ impl Counters {
         if self.get(&name).await?.is_some() {
             return Ok(Answer::of(Status::NotExecuted));
         }
-        if self.all.size().await? >= COUNTERS_MAX as u64 {
-            return refused(format!("there are {COUNTERS_MAX} counters already"));
+        let defined = self.all.size().await?;
+        if defined >= COUNTERS_MAX as u64 && self.free_removed().await? == 0 {
+            return refused(format!(
+                "counter {}: the limit of {COUNTERS_MAX} counters in the cluster is reached and none of them is removed; \
+                 remove counters that are no longer used",
+                String::from_utf8_lossy(&name)
+            ));
         }
+        self.warn_of_limit(defined + 1);
         let keeping = if config.is_persistent { Keeping::Lasting } else { Keeping::Passing };
         let is_new = self.all.add(&name, counter.to_bytes(), keeping).await?;
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
+    }
+
+    /// Frees the names of removed counters. Returns how many that were; none also if there were none a moment ago, because
+    /// this reads all counters.
+    async fn free_removed(&self) -> Result<usize, Refusal> {
+        let mut freed_none_at = self.freed_none_at.lock().await;
+        if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREED_EVERY) {
+            return Ok(0);
+        }
+        let is_removed = |value: &Bytes| Counter::from_bytes(value).is_some_and(|counter| counter.is_removed);
+        let mut freed = 0;
+        for (name, value) in self.all.entries().await? {
+            if !is_removed(&value) {
+                continue;
+            }
+            // A client may use it again at this moment.
+            let make = |seen: Option<&Bytes>| {
+                let change = seen.filter(|seen| is_removed(seen)).map(|_| Change::Remove);
+                let has_changed = change.is_some();
+                Ok((change, has_changed))
+            };
+            freed += usize::from(self.lanes.compute(self.all.home(&name).await?, &name, make).await?);
+        }
+        *freed_none_at = (freed == 0).then(Instant::now);
+        if freed > 0 {
+            tracing::info!(
+                freed,
+                "the names of removed counters are freed, because {COUNTERS_MAX} were defined"
+            );
+        }
+        Ok(freed)
+    }
+
+    /// Warns when the number of counters comes near the limit, and again with each further tenth of what is left.
+    fn warn_of_limit(&self, defined: u64) {
+        let (max, from) = (COUNTERS_MAX as u64, COUNTERS_WARNED_FROM as u64);
+        let step = ((max - from) / 10).max(1);
+        let passed = |count: u64| count.checked_sub(from).map(|beyond| beyond / step);
+        let before = self.defined.swap(defined, Ordering::Relaxed);
+        if passed(defined) > passed(before) {
+            tracing::warn!(
+                defined,
+                limit = max,
+                "the limit of counters in the cluster comes near; beyond it, new counters are refused. Remove counters that are \
+                 no longer used: their names are freed when the limit is reached"
+            );
+        }
+    }
+
+    /// How many counters are defined in the cluster; nothing if other servers do not say it soon.
+    pub(crate) async fn defined(&self) -> Option<u64> {
+        timeout(COUNTERS_ASKED_WITHIN, self.all.size()).await.ok()?.ok()
     }
 
     /// Changes a counter by what it is, and says what came of it, and whether it has changed.

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use crate::bounds::{FAILED_LOGGED_EVERY, FAILED_TRIED_EVERY};
 
@@ -32,8 +32,14 @@ impl FailedCaches {
     }
 
     /// A cache could not be opened. It is logged when its error is new, and from then on once a minute.
-    pub(crate) fn note(&self, name: &str, definition: &Bytes, directory: Option<&Path>, error: &str) {
-        let now = Instant::now();
+    pub(crate) fn note(
+        &self,
+        now: Instant,
+        name: &str,
+        definition: &Bytes,
+        directory: Option<&Path>,
+        error: &str,
+    ) {
         let mut caches = self.lock();
         let before = caches.get(name).filter(|before| before.error == error);
         let logged_before = before.map(|before| before.logged_at);
@@ -49,7 +55,9 @@ impl FailedCaches {
         if is_logged {
             let path = directory.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
             tracing::error!(
-                cache = name, path, error,
+                cache = name,
+                path,
+                error,
                 "a defined cache could not be opened and is not served here. Keep its files: they may be the last copy of its \
                  entries. This server is not ready until the cache is open; remove the cause that the error names, and the \
                  server opens the cache within seconds"
@@ -59,11 +67,11 @@ impl FailedCaches {
 
     /// Why a cache with this definition could not be opened a moment ago: then it is not tried again yet, as opening a store
     /// may read all of its files.
-    pub(crate) fn recent(&self, name: &str, definition: &Bytes) -> Option<String> {
+    pub(crate) fn recent(&self, now: Instant, name: &str, definition: &Bytes) -> Option<String> {
         let caches = self.lock();
         let failed = caches.get(name)?;
-        let is_recent = failed.tried_at.elapsed() < FAILED_TRIED_EVERY && failed.definition == *definition;
-        is_recent.then(|| failed.error.clone())
+        let is_recent = now.duration_since(failed.tried_at) < FAILED_TRIED_EVERY;
+        (is_recent && failed.definition == *definition).then(|| failed.error.clone())
     }
 
     /// A cache is open, or is no longer defined.
@@ -94,21 +102,22 @@ impl FailedCaches {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_failed_cache_is_tried_again_after_a_while_or_with_another_definition() {
-        let failed = FailedCaches::default();
+    #[test]
+    fn a_failed_cache_is_tried_again_after_a_while_or_with_another_definition() {
+        let (failed, now) = (FailedCaches::default(), Instant::now());
         let (one, other) = (Bytes::from_static(b"one"), Bytes::from_static(b"other"));
-        failed.note("orders", &one, None, "no descriptor");
-        assert_eq!(failed.recent("orders", &one).as_deref(), Some("no descriptor"));
-        assert_eq!(failed.recent("orders", &other), None, "another definition");
-        assert_eq!(failed.recent("stock", &one), None, "another cache");
-        tokio::time::advance(FAILED_TRIED_EVERY + Duration::from_millis(1)).await;
-        assert_eq!(failed.recent("orders", &one), None);
-        assert_eq!(failed.all(), [("orders".to_owned(), "no descriptor".to_owned())], "it is failed all the same");
+        failed.note(now, "orders", &one, None, "no descriptor");
+        assert_eq!(failed.recent(now, "orders", &one).as_deref(), Some("no descriptor"));
+        assert_eq!(failed.recent(now, "orders", &other), None, "another definition");
+        assert_eq!(failed.recent(now, "stock", &one), None, "another cache");
+        assert_eq!(failed.recent(now + FAILED_TRIED_EVERY, "orders", &one), None);
+        assert_eq!(
+            failed.all(),
+            [("orders".to_owned(), "no descriptor".to_owned())],
+            "it is failed all the same"
+        );
         failed.retain(|name| name != "orders");
         assert_eq!(failed.len(), 0);
     }

@@ -31,6 +31,7 @@ mod aliases;
 mod answer;
 mod answering;
 mod arrival;
+mod availability;
 mod bucket;
 mod bulk;
 mod caches;

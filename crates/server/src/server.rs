@@ -196,6 +196,11 @@ impl ServerBuilder {
         self
     }
 
+    /// How many users the server has; nothing where there are none and everybody may do everything.
+    pub fn users_count(&self) -> Option<usize> {
+        self.security.users.as_ref().map(Users::count)
+    }
+
     /// Users can show who they are by these tokens (OAUTHBEARER), within TLS.
     #[must_use]
     pub fn tokens(mut self, tokens: Tokens) -> Self {

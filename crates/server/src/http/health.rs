@@ -59,7 +59,8 @@ impl Health {
     pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of(served)).max();
-        let failed = if caches.failed.len() > 0 { Self::Degraded } else { Self::Healthy };
+        let is_failing = caches.failed.len() > 0 || !caches.with_failing_stores().is_empty();
+        let failed = if is_failing { Self::Degraded } else { Self::Healthy };
         worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served)).max(failed)
     }
 }
@@ -70,10 +71,17 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();
     let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
     let silent: Vec<String> = manager.silent().iter().map(|member| manager.name_of(member)).collect();
-    let of = |(name, served): &(String, Arc<Served>)| json!({"status": Health::of(served).name(), "cache_name": name});
+    let mut failing = caches.with_failing_stores();
+    let mut of = |(name, served): &(String, Arc<Served>)| match failing.remove(name) {
+        Some(error) => json!({"status": Health::Degraded.name(), "cache_name": name, "error": error}),
+        None => json!({"status": Health::of(served).name(), "cache_name": name}),
+    };
     let failed = |(name, error): (String, String)| json!({"status": Health::Failed.name(), "cache_name": name, "error": error});
     let failed = caches.failed.all().into_iter().map(failed);
-    let each: Vec<serde_json::Value> = caches.all().iter().map(of).chain(failed).collect();
+    let mut each: Vec<serde_json::Value> = caches.all().iter().map(&mut of).collect();
+    // What is left are caches of the servers' own.
+    let own = |(name, error)| json!({"status": Health::Degraded.name(), "cache_name": name, "error": error});
+    each.extend(failing.into_iter().map(own).chain(failed));
     json!({
         "cluster_health": {
             "cluster_name": manager.cluster(),

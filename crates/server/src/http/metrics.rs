@@ -1,9 +1,10 @@
 //! What a server tells of itself in numbers. It is collected when it is asked for; nothing here costs clients of caches more
 //! than the counts that [`crate::telemetry`] and [`crate::stats`] keep.
 
-use consort_cache::{Availability, Phase};
+use consort_cache::{Availability, Phase, StoreHealth, StoreStats};
 use consort_memory::Usage;
 
+use crate::bounds::COUNTERS_MAX;
 use crate::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
@@ -77,8 +78,14 @@ fn stat(served: &Served, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
-/// All of it, in the form that a client with this field `Accept` wants, with that form's name.
-pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'static str, String) {
+/// All of it, in the form that a client with this field `Accept` wants, with that form's name. How many counters are defined
+/// in the cluster other servers had to be asked for.
+pub(crate) fn told(
+    caches: &Caches,
+    security: &Security,
+    counters: Option<u64>,
+    accept: &str,
+) -> (&'static str, String) {
     let mut told = Exposition::for_client(accept);
     let content_type = told.content_type();
     told.family(Kind::Gauge, "consort_build_info", "The version of the server.")
@@ -99,6 +106,7 @@ pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'sta
             }
         }
     }
+    stores(&mut told, caches);
     let help = "Whether the cache is defined and could not be opened on this server.";
     told.family(Kind::Gauge, "consort_cache_failed", help);
     for (cache, _) in &all {
@@ -107,8 +115,72 @@ pub(crate) fn told(caches: &Caches, security: &Security, accept: &str) -> (&'sta
     for (cache, _) in caches.failed.all() {
         told.value(&[("cache", &cache)], 1);
     }
+    if let Some(counters) = counters {
+        let help = "Counters that are defined in the cluster, removed ones included.";
+        told.family(Kind::Gauge, "consort_counters", help).value(&[], counters);
+    }
+    told.family(Kind::Gauge, "consort_counters_limit", "Counters that may be defined in the cluster.")
+        .value(&[], COUNTERS_MAX);
     process::tell(&mut told);
     (content_type, told.finish())
+}
+
+/// A number of a cache's store, and what it is.
+type OfStore = (Kind, &'static str, &'static str, fn(&StoreStats, &StoreHealth) -> Option<u64>);
+
+const OF_STORES: &[OfStore] = &[
+    (Kind::Gauge, "consort_store_bytes", "Bytes of the files of the cache's store.", |stats, _| {
+        Some(stats.disk_bytes)
+    }),
+    (
+        Kind::Gauge,
+        "consort_store_dead_bytes",
+        "Bytes of these that hold no entry any more; compaction frees them.",
+        |stats, _| Some(stats.dead_bytes),
+    ),
+    (Kind::Gauge, "consort_store_entries", "Entries in the cache's store.", |stats, _| Some(stats.entries)),
+    (
+        Kind::Gauge,
+        "consort_store_free_bytes",
+        "Bytes that the file system of the cache's store has free.",
+        |_, health| health.free_bytes,
+    ),
+    (
+        Kind::Gauge,
+        "consort_store_failing",
+        "Whether the last write of the cache's store failed.",
+        |_, health| Some(u64::from(health.failing.is_some())),
+    ),
+    (
+        Kind::Counter,
+        "consort_store_failures",
+        "Writes of the cache's store that have failed.",
+        |_, health| Some(health.failures),
+    ),
+    (Kind::Gauge, "consort_store_pending", "Changes that wait for the cache's store.", |_, health| {
+        Some(health.pending)
+    }),
+];
+
+/// The stores of caches, those of the servers' own included.
+fn stores(told: &mut Exposition, caches: &Caches) {
+    let manager = caches.manager();
+    let all: Vec<(String, StoreStats, StoreHealth)> = caches
+        .with_stores()
+        .into_iter()
+        .filter_map(|name| {
+            let (stats, health) = (manager.store_stats(&name)?, manager.store_health(&name)?);
+            Some((name, stats, health))
+        })
+        .collect();
+    for (kind, name, help, of) in OF_STORES {
+        told.family(*kind, name, help);
+        for (cache, stats, health) in &all {
+            if let Some(value) = of(stats, health) {
+                told.value(&[("cache", cache)], value);
+            }
+        }
+    }
 }
 
 fn clients(told: &mut Exposition, caches: &Caches) {

@@ -210,7 +210,8 @@ impl Visitor<'_> {
             Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(caches).name()),
             Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(caches)),
             Resource::Metrics => {
-                let (content_type, told) = metrics::told(caches, self.security, &head.accept);
+                let counters = caches.counters.defined().await;
+                let (content_type, told) = metrics::told(caches, self.security, counters, &head.accept);
                 Reply::new(Code::Ok, content_type, told)
             }
         };

@@ -169,6 +169,11 @@ impl Users {
         }
     }
 
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.known.len()
+    }
+
     /// Reads what is in a file of this name.
     ///
     /// # Errors

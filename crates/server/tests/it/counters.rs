@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
-use consort_server::bounds::COUNTER_NAME_MAX;
+use consort_server::bounds::{COUNTER_NAME_MAX, COUNTERS_MAX};
 
 use crate::client::{Client, Running, request};
 
@@ -106,6 +106,40 @@ async fn changes_are_told_to_who_listens() {
     assert_eq!(ask(&mut client, "b", Action::RemoveListener(id())).await, only(Status::Success));
     ask(&mut other, "b", Action::Reset).await;
     assert_eq!(ask(&mut client, "b", Action::Get).await, value(5), "an answer, not an event");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_removed_counters_are_freed_when_the_limit_is_reached() {
+    let server = Running::start("counters-limit").await;
+    let mut client = server.client().await;
+    let create = |n: usize| action(n as u64, &format!("c{n}"), Action::Create(STRONG));
+    for first in (0..COUNTERS_MAX).step_by(100) {
+        let asked: Vec<HotRodRequest> = (first..first + 100).map(create).collect();
+        client.send(&asked).await;
+        for _ in &asked {
+            assert!(matches!(came(&mut client, &asked).await, Came::Answer(_, Status::Success)));
+        }
+    }
+    let (status, body) = ask(&mut client, "beyond", Action::Create(STRONG)).await;
+    assert_eq!(status, Status::ServerError, "{body:?}");
+    assert!(format!("{body:?}").contains("the limit of 10000 counters"), "{body:?}");
+    let metrics = crate::http::ask(&server, "/metrics", "").await.content;
+    assert!(metrics.contains("\nconsort_counters 10000\n"), "{metrics}");
+    assert!(metrics.contains("\nconsort_counters_limit 10000\n"), "{metrics}");
+    // One is removed for good, and one is used again.
+    for name in ["c1", "c2"] {
+        assert_eq!(ask(&mut client, name, Action::Remove).await, only(Status::Success));
+        assert_eq!(ask(&mut client, name, Action::Get).await, value(5), "it stays defined, as in Infinispan");
+    }
+    assert_eq!(ask(&mut client, "c2", Action::AddAndGet(1)).await, value(6));
+    let until = tokio::time::Instant::now() + crate::client::PATIENCE;
+    while ask(&mut client, "beyond", Action::Create(STRONG)).await.0 != Status::Success {
+        assert!(tokio::time::Instant::now() < until, "no name is freed");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ask(&mut client, "c1", Action::Get).await, only(Status::NotFound), "its name was freed");
+    assert_eq!(ask(&mut client, "c2", Action::Get).await, value(6));
+    assert_eq!(ask(&mut client, "one more", Action::Create(STRONG)).await.0, Status::ServerError);
 }
 
 /// So many rounds that a wrong order shows.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use consort_hotrod::Status;
+use consort_hotrod::ops::bulk;
+use consort_hotrod::{RequestBody, Status};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{PATIENCE, Running, error, get, put};
@@ -21,7 +22,8 @@ async fn stop(server: Running) {
 /// The directory of a cache's files.
 fn files_of(data: &Path, cache: &str) -> PathBuf {
     let entries = fs::read_dir(data.join("caches")).unwrap().map(|entry| entry.unwrap().path());
-    let is_it = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{cache}."));
+    let is_it =
+        |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{cache}."));
     entries.into_iter().find(is_it).expect("the directory of the cache")
 }
 
@@ -47,7 +49,11 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     assert!(error(&refused).contains("'orders' is defined and could not be opened"), "{refused:?}");
     assert_eq!(client.ask("stock", get("key")).await.status, Status::Success, "other caches are served");
     let ready = ask(&server, "/health/ready", "").await;
-    assert_eq!((ready.code, ask(&server, "/health", "").await.content), (503, "DEGRADED".to_owned()), "{ready:?}");
+    assert_eq!(
+        (ready.code, ask(&server, "/health", "").await.content),
+        (503, "DEGRADED".to_owned()),
+        "{ready:?}"
+    );
     assert!(ready.content.contains("1 defined caches could not be opened"), "{ready:?}");
     let detail: serde_json::Value =
         serde_json::from_str(&ask(&server, "/rest/v2/container/health", "").await.content).unwrap();
@@ -69,6 +75,52 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     }
     assert_eq!(client.ask("orders", get("key")).await.status, Status::Success, "no entry was lost");
     stop(server).await;
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_write_is_named_in_health_and_metrics() {
+    let data = Directory::new("failing-store");
+    let server = data.server("failing-store").await;
+    let mut client = server.client().await;
+    for cache in ["orders", "stock"] {
+        client.create_so(cache, STORED).await;
+        assert_eq!(client.ask(cache, put("key", "value")).await.status, Status::Success);
+    }
+    assert_eq!(ask(&server, "/health", "").await.content, "HEALTHY");
+    let metrics = ask(&server, "/metrics", "").await.content;
+    for line in
+        ["failing{cache=\"orders\"} 0", "failures_total{cache=\"orders\"} 0", "pending{cache=\"orders\"} 0"]
+    {
+        assert!(metrics.contains(&format!("consort_store_{line}\n")), "{line}: {metrics}");
+    }
+    for family in ["consort_store_bytes", "consort_store_free_bytes", "consort_store_entries"] {
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix(&format!("{family}{{cache=\"orders\"}} ")));
+        assert!(line.unwrap().parse::<u64>().unwrap() > 0, "{family}: {metrics}");
+    }
+    // A clear begins a new file, which is not possible where the directory is gone.
+    fs::remove_dir_all(files_of(&data.0, "orders")).unwrap();
+    let cleared = client.ask("orders", RequestBody::Bulk(bulk::Request::Clear)).await;
+    let until = Instant::now() + PATIENCE;
+    while ask(&server, "/health", "").await.content != "DEGRADED" {
+        assert!(Instant::now() < until, "{cleared:?}");
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let detail: serde_json::Value =
+        serde_json::from_str(&ask(&server, "/rest/v2/container/health", "").await.content).unwrap();
+    let of = |cache: &str| {
+        let all = detail["cache_health"].as_array().unwrap();
+        all.iter().find(|it| it["cache_name"] == cache).unwrap().clone()
+    };
+    assert_eq!(
+        (&of("orders")["status"], &of("stock")["status"]),
+        (&"DEGRADED".into(), &"HEALTHY".into()),
+        "{detail}"
+    );
+    assert!(of("orders")["error"].as_str().unwrap().contains("cannot begin"), "{detail}");
+    let metrics = ask(&server, "/metrics", "").await.content;
+    assert!(metrics.contains("consort_store_failing{cache=\"orders\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("consort_store_failing{cache=\"stock\"} 0\n"), "{metrics}");
 }
 
 /// All texts that users see: the sources with their messages and help, the documents, the chart.
@@ -98,7 +150,8 @@ fn no_message_suggests_deleting_files_that_may_be_the_last_copy() {
         // Messages go on from one line to the next.
         let text = fs::read_to_string(path).unwrap().replace("\\\n", " ").replace('\n', " ");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for (suggest, action) in suggests.iter().flat_map(|one| actions.iter().map(move |other| (one, other))) {
+        for (suggest, action) in suggests.iter().flat_map(|one| actions.iter().map(move |other| (one, other)))
+        {
             let phrase = format!("{suggest} {action}");
             assert!(!text.contains(&phrase), "{}: '{phrase}'", path.display());
         }

@@ -1,0 +1,287 @@
+//! Watches a cache's store for writes that fail, as on a full disk: it logs when they begin to fail, every minute while they
+//! do, and when they succeed again, and health and metrics ask it. Where small writes succeed and large ones fail by turns, that
+//! is two lines a minute.
+//!
+//! The node tries again every second to write what was not stored (`consort_grid::node::persistence`), so that the end is
+//! noticed without a write of a client.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use consort_store::{Change, Entries, Entry, Part, Stats, Store, StoreError};
+
+/// How often the log says that writes still fail.
+const FAILING_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// How a cache's store is on this member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StoreHealth {
+    /// The error of the last write, if it has failed.
+    pub failing: Option<String>,
+    /// Writes and maintenance that have failed since the cache was opened.
+    pub failures: u64,
+    /// Changes and orders that wait for the store.
+    pub pending: u64,
+    /// Bytes that the file system of the store has free for this process; none if the store has no directory.
+    pub free_bytes: Option<u64>,
+}
+
+/// Since when writes fail.
+struct Failing {
+    error: String,
+    since: Instant,
+    failures: u64,
+    is_logged: bool,
+}
+
+/// Whether writes fail, and when that was logged last.
+#[derive(Default)]
+struct State {
+    failing: Option<Failing>,
+    logged_at: Option<Instant>,
+}
+
+/// What is known of a store's writes.
+pub(crate) struct StoreWatch {
+    cache: Arc<str>,
+    directory: Option<PathBuf>,
+    state: Mutex<State>,
+    failures: AtomicU64,
+}
+
+/// Whether an error says that the store cannot write, and not that the caller has asked for what is not possible.
+const fn is_failure(error: &StoreError) -> bool {
+    !matches!(error, StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed)
+}
+
+impl StoreWatch {
+    pub(crate) fn new(cache: Arc<str>, directory: Option<PathBuf>) -> Self {
+        Self { cache, directory, state: Mutex::default(), failures: AtomicU64::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write has ended so at this time. `is_proof`: with its success it is known that the store writes again.
+    fn note_write(&self, now: Instant, is_proof: bool, result: &Result<(), StoreError>) {
+        match result {
+            Err(error) if is_failure(error) => self.note_failure(now, error),
+            Ok(()) if is_proof => self.note_success(now),
+            _ => {}
+        }
+    }
+
+    /// Maintenance has ended so. No client waits for it, and its failure is counted only.
+    fn note_maintenance<T>(&self, result: &Result<T, StoreError>) {
+        if result.as_ref().is_err_and(is_failure) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn note_failure(&self, now: Instant, error: &StoreError) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state();
+        let State { failing, logged_at } = &mut *state;
+        let begin = || Failing { error: String::new(), since: now, failures: 0, is_logged: false };
+        let failing = failing.get_or_insert_with(begin);
+        failing.failures += 1;
+        failing.error = error.to_string();
+        if logged_at.is_some_and(|at| now.duration_since(at) < FAILING_LOGGED_EVERY) {
+            return;
+        }
+        *logged_at = Some(now);
+        let is_new = !std::mem::replace(&mut failing.is_logged, true);
+        let (cache, error) = (&*self.cache, &failing.error);
+        let directory = self.directory.as_ref().map_or_else(String::new, |path| path.display().to_string());
+        let free_bytes = self.free_bytes();
+        if is_new {
+            tracing::error!(
+                cache,
+                directory,
+                free_bytes,
+                error,
+                "the cache's store cannot write: writes of clients are refused until it can. If the disk is full, give it space"
+            );
+        } else {
+            let seconds = now.duration_since(failing.since).as_secs();
+            tracing::error!(
+                cache,
+                directory,
+                free_bytes,
+                error,
+                failures = failing.failures,
+                "the cache's store has not been able to write for {seconds} s: writes of clients are refused"
+            );
+        }
+    }
+
+    fn note_success(&self, now: Instant) {
+        let ended = self.state().failing.take();
+        if let Some(Failing { since, failures, is_logged: true, .. }) = ended {
+            let seconds = now.duration_since(since).as_secs();
+            tracing::warn!(
+                cache = &*self.cache,
+                failures,
+                "the cache's store writes again, after {seconds} s"
+            );
+        }
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let of = rustix::fs::statvfs(self.directory.as_ref()?).ok()?;
+        Some(of.f_bavail.saturating_mul(of.f_frsize))
+    }
+
+    /// The error of the last write, if it has failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.state().failing.as_ref().map(|failing| failing.error.clone())
+    }
+
+    /// As it is now, with so much that waits.
+    pub(crate) fn health(&self, pending: u64) -> StoreHealth {
+        StoreHealth {
+            failing: self.failure(),
+            failures: self.failures.load(Ordering::Relaxed),
+            pending,
+            free_bytes: self.free_bytes(),
+        }
+    }
+}
+
+/// A store whose writes are watched.
+pub(crate) struct WatchedStore {
+    store: Arc<dyn Store>,
+    watch: Arc<StoreWatch>,
+}
+
+impl std::fmt::Debug for WatchedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl WatchedStore {
+    pub(crate) fn new(store: Arc<dyn Store>, watch: Arc<StoreWatch>) -> Self {
+        Self { store, watch }
+    }
+
+    fn write(&self, is_proof: bool, result: Result<(), StoreError>) -> Result<(), StoreError> {
+        self.watch.note_write(Instant::now(), is_proof, &result);
+        result
+    }
+
+    fn maintained<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.watch.note_maintenance(&result);
+        result
+    }
+}
+
+impl Store for WatchedStore {
+    fn segments(&self) -> u16 {
+        self.store.segments()
+    }
+
+    fn load(&self, segment: u16, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        self.store.load(segment, key)
+    }
+
+    fn store(&self, changes: &[Change]) -> Result<(), StoreError> {
+        // A removal of what is not in the store writes nothing.
+        let is_proof = changes.iter().any(|change| matches!(change, Change::Put(_)));
+        self.write(is_proof, self.store.store(changes))
+    }
+
+    fn entries(&self, segment: u16, part: Part) -> Result<Entries, StoreError> {
+        self.store.entries(segment, part)
+    }
+
+    fn count(&self, segment: u16) -> Result<u64, StoreError> {
+        self.store.count(segment)
+    }
+
+    fn remove_segment(&self, segment: u16) -> Result<(), StoreError> {
+        self.write(false, self.store.remove_segment(segment))
+    }
+
+    fn clear(&self) -> Result<(), StoreError> {
+        self.write(true, self.store.clear())
+    }
+
+    fn purge(&self, now: u64, limit: usize, expired: &mut dyn FnMut(Entry)) -> Result<usize, StoreError> {
+        self.maintained(self.store.purge(now, limit, expired))
+    }
+
+    fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError> {
+        self.maintained(self.store.maintain(budget_bytes))
+    }
+
+    fn remember(&self, note: &[u8]) -> Result<(), StoreError> {
+        self.write(false, self.store.remember(note))
+    }
+
+    fn recall(&self) -> Result<Option<Bytes>, StoreError> {
+        self.store.recall()
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.maintained(self.store.flush())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+
+    fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Result<(), StoreError> {
+        Err(StoreError::Full { file: "log".to_owned() })
+    }
+
+    #[test]
+    fn a_store_is_failing_from_a_failed_write_until_one_succeeds_that_proves_it() {
+        let (watch, now) = (StoreWatch::new("orders".into(), None), Instant::now());
+        watch.note_write(now, true, &Err(StoreError::TooLarge { len: 2, max: 1 }));
+        assert_eq!(watch.health(0).failing, None, "the fault of the caller");
+        watch.note_write(now, true, &full());
+        watch.note_write(now, false, &Ok(()));
+        watch.note_maintenance(&full());
+        let health = watch.health(3);
+        assert!(health.failing.is_some_and(|error| error.contains("no space left")));
+        assert_eq!((health.failures, health.pending, health.free_bytes), (2, 3, None));
+        watch.note_write(now, true, &Ok(()));
+        assert_eq!(watch.health(0).failing, None);
+    }
+
+    #[test]
+    fn a_failing_store_is_logged_at_the_start_every_minute_and_at_the_end_and_no_more_often() {
+        let (watch, now) = (StoreWatch::new("orders".into(), None), Instant::now());
+        let logged = |seconds: u64, result: &Result<(), StoreError>| {
+            let before = watch.state().logged_at;
+            watch.note_write(now + Duration::from_secs(seconds), true, result);
+            watch.state().logged_at != before
+        };
+        assert!(logged(0, &full()), "the start");
+        assert!(!logged(1, &full()) && !logged(59, &full()));
+        assert!(logged(60, &full()), "a minute later");
+        assert!(!logged(61, &Ok(())) && !logged(62, &full()), "writes fail and succeed by turns");
+        assert!(logged(120, &full()));
+    }
+
+    #[test]
+    fn the_free_space_is_that_of_the_directory() {
+        let watch = StoreWatch::new("orders".into(), Some(std::env::temp_dir()));
+        assert!(watch.health(0).free_bytes.is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! Degraded caches: what is lost with the members that are away, and going on without them.
+
+use consort_cache::{Availability, Topology};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::admin_error::AdminError;
+use crate::bounds::AVAILABLE_WITHIN;
+use crate::caches::{Caches, OWN};
+use crate::transactions;
+
+fn is_degraded(topology: &Option<Topology>) -> bool {
+    topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+}
+
+/// The number of segments of which every owner is away: what only these had is lost when the cache goes on without them.
+fn segments_without_owner(topology: &Topology) -> usize {
+    let (owners, away) = (topology.read_owners(), topology.away());
+    let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
+    owners.segments().filter(|segment| is_lost(*segment)).count()
+}
+
+/// A degraded cache by its name, and its topology.
+type Degraded = (String, watch::Receiver<Option<Topology>>);
+
+impl Caches {
+    /// The degraded ones among the cache of this name or, without a name, among all, the servers' own included.
+    fn degraded(&self, name: Option<&str>) -> Result<Vec<Degraded>, AdminError> {
+        let names: Vec<String> = match name {
+            Some(name) => vec![name.to_owned()],
+            None => {
+                let own = OWN.iter().chain(&transactions::CACHES).map(|name| (*name).to_owned());
+                own.chain(self.all().into_iter().map(|(name, _)| name)).collect()
+            }
+        };
+        let mut degraded = Vec::new();
+        for own in names {
+            let Some(topology) = self.manager().watch_topology(&own) else {
+                match name {
+                    Some(_) => return Err(AdminError::None(own)),
+                    // Not every server has all of its own.
+                    None => continue,
+                }
+            };
+            let is_one = is_degraded(&topology.borrow());
+            if is_one {
+                degraded.push((own, topology));
+            }
+        }
+        Ok(degraded)
+    }
+
+    /// What would be lost if degraded caches went on without the members that are away: for each its name, the number of its
+    /// segments, the number of those without an owner, and the names of the members, in JSON.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache.
+    pub(crate) fn losses(&self, name: Option<&str>) -> Result<String, AdminError> {
+        let degraded = self.degraded(name)?;
+        let loss = |(name, topology): &Degraded| {
+            let topology = topology.borrow();
+            let topology = topology.as_ref()?;
+            let away =
+                topology.away().iter().map(|member| self.manager().name_of(member)).collect::<Vec<_>>();
+            Some(json!({
+                "cache": name,
+                "segments": topology.read_owners().segment_count(),
+                "segments_without_owner": segments_without_owner(topology),
+                "away": away,
+            }))
+        };
+        Ok(json!(degraded.iter().filter_map(loss).collect::<Vec<_>>()).to_string())
+    }
+
+    /// Goes on with what is left of degraded caches, the servers' own included, whatever was lost. Returns the names of those
+    /// that are available now and were not.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or one is still degraded after a while.
+    pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
+        let degraded = self.degraded(name)?;
+        for (own, topology) in &degraded {
+            if let Some(topology) = &*topology.borrow() {
+                let (lost, segments) =
+                    (segments_without_owner(topology), topology.read_owners().segment_count());
+                tracing::warn!(
+                    cache = own,
+                    "a client has asked to go on with what is left: {lost} of {segments} segments have no owner, and their entries \
+                     are lost"
+                );
+            }
+            self.manager().make_available(own);
+        }
+        let until = Instant::now() + AVAILABLE_WITHIN;
+        let mut made = Vec::new();
+        for (own, mut topology) in degraded {
+            let made_so = topology.wait_for(|topology| !is_degraded(topology));
+            if !matches!(timeout_at(until, made_so).await, Ok(Ok(_))) {
+                return Err(AdminError::StillDegraded(own));
+            }
+            made.push(own);
+        }
+        Ok(made)
+    }
+}
