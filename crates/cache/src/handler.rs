@@ -13,6 +13,7 @@ use consort_grid::{
     OperationError, Progress, Publication, Topology, is_frame,
 };
 use consort_group::Time;
+use consort_memory::ProcessMemory;
 use consort_net::Clock;
 
 use crate::backed::{Completions, Stores};
@@ -64,6 +65,8 @@ pub(crate) struct GridHandler {
     clock: Clock,
     /// What the node may pull at a time.
     transfer_budget: u32,
+    /// The memory of the process, if it is limited.
+    pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<Bell>,
     /// Who knows what members are called.
     channel: OnceLock<WeakChannel>,
@@ -115,7 +118,7 @@ impl Said {
 }
 
 impl GridHandler {
-    pub(crate) fn new(transfer_budget: u32) -> Self {
+    pub(crate) fn new(transfer_budget: u32, memory: Option<ProcessMemory>) -> Self {
         let (walks, done) = walks();
         let state = State {
             node: None,
@@ -127,6 +130,7 @@ impl GridHandler {
         Self {
             clock: Clock::start(),
             transfer_budget,
+            memory,
             bell: OnceLock::new(),
             channel: OnceLock::new(),
             state: Mutex::new(state),
@@ -444,6 +448,7 @@ impl UpHandler for GridHandler {
     fn opened(&self, channel: WeakChannel) {
         let mut node = Node::new(channel.address().clone());
         node.set_transfer_budget(self.transfer_budget);
+        self.memory.iter().for_each(|memory| node.set_memory(memory.clone()));
         self.state().node = Some(node);
         let _ = self.bell.set(channel.bell());
         self.completions.set_bell(channel.bell());
@@ -607,7 +612,7 @@ mod tests {
         }
         let options = Listen { with_state: true, ..Listen::default() };
         let listener = node.listen(before, id, options).expect("a listener");
-        let handler = GridHandler::new(1);
+        let handler = GridHandler::new(1, None);
         handler.state().node = Some(node);
         let mut keys = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
@@ -627,7 +632,7 @@ mod tests {
 
     #[test]
     fn a_member_with_caches_answers_probes_keys_for_calls() {
-        let handler = GridHandler::new(1);
+        let handler = GridHandler::new(1, None);
         let told = handler.probe("rpcs").expect("an answer");
         assert_eq!(told, "messages_sent=0, bytes_sent=0, messages_received=0, bytes_received=0");
         assert_eq!(handler.probe("requests").as_deref(), Some("0"));

@@ -97,6 +97,9 @@ pub use consort_grid::{
     PartitionHandling, Phase, Previous, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology,
     Version, WhenFull, Write, Written,
 };
+/// The memory of this process, for [`ManagerBuilder::process_memory`].
+pub use consort_measure::memory::watch as watch_memory;
+pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
 /// What a store of one's own is made of ([`Store`], [`Persistence::store`]).
 pub use consort_store as store;
 pub use consort_store::{

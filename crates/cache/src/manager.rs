@@ -13,6 +13,7 @@ use consort_grid::{
     Counters, Location, MemoryBound, MergeFn, Node, Progress, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
+use consort_memory::ProcessMemory;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -49,6 +50,7 @@ pub struct ManagerBuilder {
     channel: ChannelBuilder,
     location: Location,
     transfer_budget: u32,
+    memory: Option<ProcessMemory>,
     file: Option<Arc<ManagerFile>>,
 }
 
@@ -75,6 +77,16 @@ impl ManagerBuilder {
         self
     }
 
+    /// The memory of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory is not limited
+    /// here. Writes that need more than there is fail with
+    /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers of a process
+    /// take the same.
+    #[must_use]
+    pub fn process_memory(mut self, memory: ProcessMemory) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
     /// Opens the channel and joins the cluster that the file names ([`CacheManager::from_file`]).
     ///
     /// # Errors
@@ -91,7 +103,7 @@ impl ManagerBuilder {
     ///
     /// [`ManagerError`]; nothing is left open.
     pub async fn connect(self, cluster: &str) -> Result<CacheManager, ManagerError> {
-        let handler = Arc::new(GridHandler::new(self.transfer_budget));
+        let handler = Arc::new(GridHandler::new(self.transfer_budget, self.memory));
         handler.workers.serve(&handler);
         let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
         let (location, file) = (self.location, self.file);
@@ -166,6 +178,7 @@ impl CacheManager {
             channel,
             location: Location::default(),
             transfer_budget: TRANSFER_BUDGET,
+            memory: None,
             file: None,
         }
     }
@@ -239,6 +252,17 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.progress(id)).unwrap_or_default()
     }
 
+    /// The memory of this process, if it is limited.
+    pub fn process_memory(&self) -> Option<&ProcessMemory> {
+        self.member.handler.memory.as_ref()
+    }
+
+    /// The other members that have told that they are short of memory: writes of what they own are refused.
+    pub fn short_members(&self) -> Vec<Address> {
+        let short = |node: &mut Node, _| node.short_members().map(|(member, _)| member.clone()).collect();
+        self.member.handler.with_node(short).unwrap_or_default()
+    }
+
     /// What was unusual so far.
     pub fn counters(&self) -> Counters {
         self.member.handler.with_node(|node, _| node.counters()).unwrap_or_default()
@@ -306,7 +330,14 @@ impl CacheManager {
     /// A cache with these settings, those that only this member is to know among them.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
         let (persistence, functions) = (None, Functions::default());
-        CacheBuilder { manager: self, settings, persistence, functions, patience: OPEN_TIMEOUT }
+        CacheBuilder {
+            manager: self,
+            settings,
+            persistence,
+            functions,
+            patience: OPEN_TIMEOUT,
+            is_essential: false,
+        }
     }
 
     /// Closes a cache here: operations under way end, and its segments go to others first. True if it was open.
@@ -492,6 +523,7 @@ pub struct CacheBuilder<'a> {
     persistence: Option<Persistence>,
     pub(crate) functions: Functions,
     patience: Duration,
+    is_essential: bool,
 }
 
 impl CacheBuilder<'_> {
@@ -504,6 +536,13 @@ impl CacheBuilder<'_> {
     /// How much memory this member has for it; by default what there is.
     pub fn memory(mut self, bound: MemoryBound) -> Self {
         self.settings.memory = Some(bound);
+        self
+    }
+
+    /// The member cannot work without this cache, and its entries are few and small: where the process is short of memory,
+    /// its writes are refused last ([`ManagerBuilder::process_memory`]).
+    pub fn essential(mut self) -> Self {
+        self.is_essential = true;
         self
     }
 
@@ -564,7 +603,7 @@ impl CacheBuilder<'_> {
             config.check_store()?;
         }
         let member = &self.manager.member;
-        let opened = match member.begin(&config, memory, persistence.is_some())? {
+        let opened = match member.begin(&config, memory, persistence.is_some(), self.is_essential)? {
             Begun::Before(opened) => {
                 member.handler.with_node(|node, _| self.functions.register(node, opened.id));
                 opened
@@ -587,6 +626,7 @@ impl Member {
         config: &CacheConfig,
         memory: Option<MemoryBound>,
         is_backed: bool,
+        is_essential: bool,
     ) -> Result<Begun, OpenError> {
         let mut caches = self.handler.caches();
         if let Some(opened) = caches.get(&config.id()) {
@@ -606,7 +646,11 @@ impl Member {
             is_shared: config.mode.is_shared(),
         };
         // Nobody who chooses keys may know where they are put.
-        let container = Arc::new(Container::new(&settings, RandomState::new().build_hasher().finish()));
+        let mut container = Container::new(&settings, RandomState::new().build_hasher().finish());
+        if let Some(memory) = &self.handler.memory {
+            container = container.within(memory.clone());
+        }
+        let container = Arc::new(if is_essential { container.essential() } else { container });
         let opened = Arc::new(OpenCache::new(config.clone(), container));
         caches.insert(opened.id, opened.clone());
         Ok(Begun::Now(Opening { handler: self.handler.clone(), opened: Some(opened) }))

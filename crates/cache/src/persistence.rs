@@ -224,7 +224,8 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
             count += 1;
             let passive = entry.clone().passivated();
             // What memory refuses stays in the store alone.
-            if !is_whole || container.put(segment, &key, entry, now).is_err() {
+            let has_room = is_whole && container.check_room_for_value(&key, &entry.value).is_ok();
+            if !has_room || container.put(segment, &key, entry, now).is_err() {
                 let _ = container.put(segment, &key, passive, now);
             }
         }

@@ -1,12 +1,14 @@
 //! The command's allocator, and how long it keeps what is free.
 #![allow(unsafe_code)]
 
+mod limit;
 mod recycling;
 mod reserve;
 mod room;
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
+pub(crate) use limit::Memory;
 pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling};
 pub(crate) use reserve::{Reserve, amount, check};
 
@@ -31,8 +33,15 @@ pub(crate) fn keep_memory_for_a_while() {
 
 /// Keeps free memory for as long as the process runs.
 fn keep_memory() {
+    limit::KEEPS_MEMORY.store(true, std::sync::atomic::Ordering::Relaxed);
     // SAFETY: as above; who calls this has no other threads.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
+}
+
+/// Gives memory that is free back to the system at once.
+fn give_back() {
+    // SAFETY: it may be called at any time, from any thread.
+    unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
 #[cfg(test)]

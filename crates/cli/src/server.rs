@@ -12,7 +12,7 @@ use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Us
 use tokio::net::lookup_host;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::allocator::Reserve;
+use crate::allocator::{Memory, Reserve};
 use crate::descriptors;
 use crate::ending::{Signals, end_of_input};
 use crate::join::Join;
@@ -72,6 +72,8 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     /health/started to everybody, and /metrics, as Prometheus reads them, to users\n\
     who may see how things are (--open-metrics: to everybody). With --health-port\n\
     the /health paths are answered on a port of their own, too.\n\n\
+    Memory is limited by --memory and by the control group. A server that is\n\
+     short of memory refuses writes that add entries, and /health says DEGRADED.\n\n\
     SIGTERM ends a server once its clients have gone over to other servers of the\n\
     cluster, what it was asked is answered, and others have what it has. Clients\n\
     that follow topologies have no error meanwhile.")]
@@ -137,6 +139,8 @@ pub(crate) struct Server {
     caches: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
+    #[command(flatten)]
+    memory: Memory,
     /// After so many seconds goes on without servers that were there to the last and are not back.
     #[arg(long, value_name = "SECONDS", requires = "data")]
     alone_after: Option<u32>,
@@ -240,6 +244,9 @@ impl Server {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
             None => (Self::alone()?, &alone[..]),
         };
+        let memory = self.memory.watch(self.reserve.bytes())?;
+        builder = builder.memory(memory.buffers().clone());
+        let members = members.process_memory(memory);
         if let Some((name, own)) = self.listed_at.as_deref().zip(self.bind.as_deref()) {
             tokio::select! {
                 listed = listed::wait_until_listed(name, own) => listed?,

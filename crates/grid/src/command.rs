@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::Address;
+use consort_memory::Shortage;
 
 use crate::event::{EventKind, Previous};
 use crate::items::Items;
@@ -76,6 +77,8 @@ pub(crate) enum Body {
     /// Primary to write owners, when it has merged a segment and with every topology in which lines begin or merges end: what
     /// this side has seen.
     Known { segment: Segment, past: Past },
+    /// A member to all others of the view: whether it has no memory for more entries.
+    Memory { shortage: Option<Shortage> },
     /// To the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.

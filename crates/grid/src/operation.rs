@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::{Address, Member, Time};
+use consort_memory::Shortage;
 
 use crate::persistence::StoreFailure;
 use crate::{CacheMode, Entry, Full, Lifetime, Limit, NamesMembers, Segment, Version};
@@ -218,6 +219,15 @@ pub enum OperationError {
         /// What there would be if all had gone that may go for it, in the unit of the limit.
         needed: u64,
     },
+    /// The process of the key's primary, or of another owner, has no memory for what the write adds. Nothing was changed.
+    /// Entries can be read, removed, and replaced by values that are not larger.
+    #[error("{member} has no memory for the write: {shortage}")]
+    NoMemory {
+        /// The member.
+        member: Member,
+        /// Its limit, and how much of it is in use.
+        shortage: Shortage,
+    },
     /// A member's store has not taken the write. It stands in the memory of its owners and is tried again; until then it
     /// is lost if they all end.
     #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
@@ -281,6 +291,7 @@ impl NamesMembers for OperationError {
         match self {
             Self::Degraded { away, .. } => away.iter_mut().for_each(name),
             Self::Full { member, .. }
+            | Self::NoMemory { member, .. }
             | Self::NotStored { member, .. }
             | Self::StoreFails { member, .. }
             | Self::NotLoaded { member, .. } => name(member),

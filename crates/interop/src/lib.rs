@@ -15,7 +15,7 @@ mod tool;
 
 pub use consort_jgroups::Network;
 pub use jgroups::java_program;
-pub use member::{Kind, Member};
+pub use member::{Kind, Member, built};
 pub use network::{in_network, in_own_network};
 pub use setting::Setting;
 pub use tool::Tool;

@@ -158,7 +158,7 @@ fn java_command(heap_mb: u32, properties: impl Iterator<Item = String>) -> Comma
 }
 
 /// A program that Cargo has put beside this test program.
-pub(crate) fn built(name: &str) -> PathBuf {
+pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test program");
     let program = test.parent().and_then(|deps| deps.parent()).expect("a target").join(name);
     assert!(

@@ -2,6 +2,8 @@
 
 #[path = "server/kept.rs"]
 mod kept;
+#[path = "server/limited.rs"]
+mod limited;
 #[path = "server/reserved.rs"]
 mod reserved;
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod memory;
 pub mod process;
 
 /// A number as people read it: 12345678 → 12,345,678.

@@ -4,11 +4,15 @@
 //! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for the bytes that it holds; dropping the
 //! reservation returns them. Budgets form a tree: what a budget reserves counts in all budgets above it, so that a
 //! process has one total and each kind of buffer has its share.
+//!
+//! [`ProcessMemory`] says whether writes may add entries, by what the process uses and what it may use.
 
 #![forbid(unsafe_code)]
 
 mod budget;
+mod process;
 mod reservation;
 
 pub use budget::{Budget, Usage};
+pub use process::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
 pub use reservation::{Exceeded, Reservation};

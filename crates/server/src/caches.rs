@@ -149,9 +149,9 @@ impl Caches {
         let (definitions, schemas, counted) = tokio::try_join!(definitions, schemas, counted)?;
         let schemas = Served::of(&manager, schemas, Encoding::texts());
         let schemas = Arc::new(Served { schemas: Some(Schemas::default()), ..schemas });
-        let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).raw().await?;
+        let volatile = manager.open(everywhere(VOLATILE_DEFINITIONS)).essential().raw().await?;
         let definitions = Register::new(definitions, volatile);
-        let servers = manager.open(everywhere(SERVERS)).raw().await?;
+        let servers = manager.open(everywhere(SERVERS)).essential().raw().await?;
         let passing = opening(&manager, counters::config()).raw().await?;
         let passing = Arc::new(Served::of(&manager, passing, Encoding::default()));
         let counters = Counters::new(passing, counted, data.is_some());

@@ -37,6 +37,11 @@ pub(crate) fn amount(text: &str) -> Result<u64, String> {
 const BLOCK: usize = (1 << 20) - (64 << 10);
 
 impl Reserve {
+    /// How much it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.reserve.unwrap_or_default()
+    }
+
     /// Takes it, with all CPUs. To be called while there are no other threads.
     ///
     /// # Errors

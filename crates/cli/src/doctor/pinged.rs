@@ -125,6 +125,8 @@ pub(super) async fn ping(at: SocketAddr, patience: Duration) -> Answered {
 pub(super) struct Told {
     pub(super) health: String,
     pub(super) date: Option<SystemTime>,
+    /// How much of its memory it uses, and whether it refuses writes for lack of it.
+    pub(super) memory: Option<String>,
 }
 
 /// Asks for a server's health; nothing if it does not tell.
@@ -149,13 +151,16 @@ fn told(answer: &str) -> Option<Told> {
     if !lines.next()?.strip_prefix("HTTP/1.")?.get(1..)?.starts_with(" 200") {
         return None;
     }
-    let date = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("date"))
-        .and_then(|(_, date)| httpdate::parse_http_date(date.trim()).ok());
+    let fields: Vec<(&str, &str)> =
+        lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
+    let field = |wanted: &str| {
+        fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)
+    };
+    let date = field("date").and_then(|date| httpdate::parse_http_date(date).ok());
+    let memory = field("consort-memory").map(str::to_owned);
     // Infinispan's answers may come in one chunk, whose length stands before it.
     let health = content.lines().find(|line| line.contains(|one: char| one.is_ascii_uppercase()))?;
-    Some(Told { health: health.trim().to_owned(), date })
+    Some(Told { health: health.trim().to_owned(), date, memory })
 }
 
 #[cfg(test)]
@@ -180,7 +185,9 @@ mod tests {
         assert_eq!(since.as_secs(), 784_111_777);
         let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\nDEGRADED\r\n0\r\n\r\n";
         let read = told(chunked).unwrap();
-        assert_eq!((&*read.health, read.date), ("DEGRADED", None));
+        assert_eq!((&*read.health, read.date, read.memory), ("DEGRADED", None, None));
+        let short = "HTTP/1.1 200 OK\r\nConsort-Memory: 78 % used, short\r\n\r\nDEGRADED";
+        assert_eq!(told(short).unwrap().memory.as_deref(), Some("78 % used, short"));
         assert!(told("HTTP/1.1 404 Not Found\r\n\r\nHEALTHY").is_none() && told("HEALTHY").is_none());
     }
 }

@@ -187,8 +187,22 @@ async fn converse(
 async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration, findings: &mut Findings) {
     // A server that does not know HTTP has no health to tell.
     let Some(told) = pinged::health(address, server.host.as_str(), patience).await else { return };
+    let is_short = told.memory.as_deref().is_some_and(|memory| memory.contains("short"));
+    if let Some(memory) = &told.memory {
+        let checked = format!("memory of {address}");
+        if is_short {
+            let advice = "writes that add entries are refused: remove entries, give the servers more memory (--memory, or the \
+                          limit of their container), or add servers";
+            findings.bad(checked, memory.as_str(), advice);
+        } else {
+            findings.good(checked, memory.as_str());
+        }
+    }
     let checked = format!("health of {address}");
     match &*told.health {
+        "DEGRADED" if is_short => {
+            findings.warning(checked, "DEGRADED", "memory is short; owners of some keys may be away, too: the servers' logs tell");
+        }
         "HEALTHY" | "HEALTHY_REBALANCING" => findings.good(checked, &*told.health),
         "DEGRADED" => findings.bad(
             checked,

@@ -26,6 +26,7 @@ mod entry;
 mod eviction;
 mod index;
 mod item;
+mod memory;
 #[cfg(test)]
 mod model;
 mod outcome;
@@ -43,6 +44,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use consort_group::Time;
+use consort_memory::ProcessMemory;
 use foldhash::fast::FixedState;
 
 pub use ahead::AHEAD_MAX;
@@ -118,6 +120,10 @@ pub struct Container {
     is_backed: bool,
     passive: AtomicU64,
     passive_bytes: AtomicU64,
+    /// Where its bytes count, if it is not alone in its process.
+    memory: Option<ProcessMemory>,
+    /// Whether its writes are refused last.
+    is_essential: bool,
     /// The segment that gives the next victim if the one that is written has none.
     evict_from: AtomicUsize,
     /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
@@ -155,6 +161,8 @@ impl Container {
             is_backed: settings.is_backed,
             passive: AtomicU64::new(0),
             passive_bytes: AtomicU64::new(0),
+            memory: None,
+            is_essential: false,
             evict_from: AtomicUsize::new(0),
             expire_from: AtomicUsize::new(0),
         }
@@ -303,6 +311,9 @@ impl Container {
     ) -> Result<Vec<Taken>, Full> {
         let hash = self.hash_of(key);
         let Some(entry) = self.peek(segment, key) else { return Ok(Vec::new()) };
+        if entry.is_passive() && entry.version == version {
+            self.check_room_for_value(key, &value)?;
+        }
         let evicted = match self.bound() {
             Some(bound) if entry.is_passive() && entry.version == version => {
                 self.make_room(bound, segment, (hash, key), &Entry { value: value.clone(), ..entry })?
@@ -523,6 +534,10 @@ impl Container {
         add(&self.len, len, table.len() as u64);
         add(&self.entry_bytes, entries, table.entry_bytes());
         add(&self.removal_bytes, removals, table.removal_bytes());
+        if let Some(memory) = &self.memory {
+            let after = table.entry_bytes() + table.removal_bytes() + table.passive_bytes();
+            memory.count_entries(entries + removals + passive_bytes, after);
+        }
         if self.is_backed {
             add(&self.passive, passive, table.passive_len() as u64);
             add(&self.passive_bytes, passive_bytes, table.passive_bytes());

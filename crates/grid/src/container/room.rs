@@ -40,7 +40,12 @@ impl Container {
         };
         let is_no_growth = when_full == WhenFull::Refuse && needed <= used;
         if needed <= limit.amount() || is_no_growth {
-            return Ok(Vec::new());
+            return Ok(self.evict_for_process(
+                when_full,
+                segment,
+                (hash, key),
+                cost.saturating_sub(replaced.unwrap_or(0)),
+            ));
         }
         if when_full == WhenFull::Refuse || least > limit.amount() {
             let needed = if when_full == WhenFull::Refuse { needed } else { least };
@@ -81,8 +86,31 @@ impl Container {
         is_same_unit
     }
 
-    fn evicts(&self) -> bool {
+    pub(super) fn evicts(&self) -> bool {
         self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
+    }
+
+    /// Evicts as many bytes as a write adds, if the process has no room for them.
+    fn evict_for_process(
+        &self,
+        when_full: WhenFull,
+        segment: Segment,
+        (hash, key): (KeyHash, &[u8]),
+        growth: u64,
+    ) -> Vec<Taken> {
+        let mut evicted = Vec::new();
+        if when_full == WhenFull::Refuse || self.process_has_room(growth) {
+            return evicted;
+        }
+        let mut freed = 0;
+        while freed < growth && evicted.len() < EVICTED_AT_ONCE {
+            let here = self.evict(segment, Some((hash, key)));
+            let Some(taken) = here.or_else(|| self.evict_elsewhere(segment)) else { break };
+            let entry = &taken.entry;
+            freed += table::cost(taken.key.len(), entry.value.len(), !entry.lifetime.is_forever(), true);
+            evicted.push(taken);
+        }
+        evicted
     }
 
     fn evict_elsewhere(&self, written: Segment) -> Option<Taken> {

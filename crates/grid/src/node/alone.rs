@@ -75,6 +75,9 @@ impl Cache {
                 (_, false) => return Err(write),
             },
         };
+        if let Some(error) = self.memory_refusal(cx, segment, key, &write.change) {
+            return Ok(Err(error));
+        }
         let version = self.next_version(segment);
         let previous = match self.change(cx, segment, key, write.change, version) {
             Ok((_, previous)) => previous,

@@ -246,6 +246,7 @@ impl Cache {
             | Body::Chunk(_) => cx.counters.malformed += 1,
             // The node's own.
             Body::ToCoordinator(_)
+            | Body::Memory { .. }
             | Body::Install { .. }
             | Body::Refused(_)
             | Body::Left

@@ -8,6 +8,7 @@ use consort_group::{Address, Time};
 
 use super::calls::Calls;
 use super::computations::Computations;
+use super::memory::Memory;
 use super::records::Watermarks;
 use super::silence::Silence;
 use super::{Frame, NodeEvent};
@@ -54,6 +55,8 @@ pub(crate) struct Cx {
     /// Custom merge policies by their names.
     pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
     pub(crate) counters: Counters,
+    /// The memory of this process, and of others.
+    pub(crate) memory: Memory,
     /// Bytes of a chunk of a transfer.
     pub(crate) chunk_bytes: u32,
     /// Chunks of a cache that may be on their way here.
@@ -107,6 +110,7 @@ impl Cx {
             store: VecDeque::new(),
             merges: BTreeMap::new(),
             counters: Counters::default(),
+            memory: Memory::default(),
             chunk_bytes: super::transfer::CHUNK_BYTES,
             pulls_max: super::transfer::PULLS_MAX as usize,
             #[cfg(feature = "planted")]

@@ -96,6 +96,13 @@ impl Cache {
         }
         let version = stored.version;
         let again = self.is_backed().then(|| stored.clone());
+        if let Some(stored) = again.clone().filter(|_| cx.memory.is_critical()) {
+            // The value is only in the store then.
+            if self.container.version_of(segment, key) < version {
+                self.put_passive(cx, segment, key, stored.into_entry(now));
+            }
+            return;
+        }
         match self.container.put_if_newer(segment, key, stored.into_entry(now), now) {
             Ok(Some(put)) => self.note_changed(cx, segment, key, was_passive, put.evicted),
             Ok(None) => {}

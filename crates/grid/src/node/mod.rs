@@ -29,6 +29,7 @@ mod iteration;
 mod leftovers;
 mod listener;
 mod listeners;
+mod memory;
 mod merging;
 mod observed;
 mod persistence;
@@ -384,6 +385,7 @@ impl Node {
         self.cx.keep_outbox(|member| view.contains(member));
         let local = self.cx.local.clone();
         self.cx.computations.keep(|member| *member == local || view.contains(member));
+        self.cx.keep_view(view);
         self.coordinator.handle_view(&mut self.cx, view);
         for cache in self.caches.values() {
             cache.ask_coordinator(&mut self.cx);
@@ -415,6 +417,7 @@ impl Node {
                 self.coordinator.handle(&mut self.cx, id, command.topology, from, told);
             }
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
+            Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // What others call by the name of a local cache is another one.
             _ if self.caches.get(&id).is_some_and(Cache::is_local) && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
@@ -482,6 +485,7 @@ impl Node {
         while let Some(command) = self.cx.inner.pop_front() {
             self.handle(&local, command);
         }
+        self.cx.tell_memory();
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
@@ -511,6 +515,7 @@ impl Node {
                 || cache.unsettled.is_some()
         };
         self.is_unasked()
+            || self.cx.memory.is_told_short()
             || !self.cx.calls.is_empty()
             || self.coordinator.is_waiting()
             || self.caches.values().any(waits)

@@ -129,6 +129,11 @@ impl Cache {
         if let Some(error) = self.store_refusal(cx).filter(|_| origin != Origin::Merge) {
             return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
         }
+        if origin != Origin::Merge
+            && let Some(error) = self.memory_refusal(cx, segment, &key, &write.change)
+        {
+            return self.reply(cx, &operation.caller, operation.number, Reply::Failed(error));
+        }
         let version = self.next_version(segment);
         let did = match self.change(cx, segment, &key, write.change, version) {
             Ok((did, _)) => did,

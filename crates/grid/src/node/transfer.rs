@@ -35,6 +35,8 @@ pub(crate) struct Transfer {
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, ActivePull>,
+    /// Segments whose next chunk is asked for when memory is no longer critical.
+    paused: Vec<Segment>,
     /// The last rebalance that was completed here.
     pub(crate) pulled: u32,
     /// What has come so far in this rebalance.
@@ -80,6 +82,16 @@ impl Transfer {
 
     pub(crate) fn is_active(&self) -> bool {
         self.segments_left() > 0
+    }
+
+    fn end_pull(&mut self, segment: Segment) {
+        self.active.remove(&segment);
+        self.paused.retain(|paused| *paused != segment);
+    }
+
+    /// Segments of which a chunk is on its way.
+    fn unpaused(&self) -> usize {
+        self.active.len() - self.paused.len()
     }
 }
 
@@ -130,7 +142,7 @@ impl Cache {
             .map(|(segment, _)| *segment)
             .collect();
         for segment in lost {
-            self.transfer.active.remove(&segment);
+            self.transfer.end_pull(segment);
             self.transfer.todo.push_back(segment);
         }
         if self.transfer.pulled == self.transfer.rebalance {
@@ -144,9 +156,19 @@ impl Cache {
         self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.transfer.pulled });
     }
 
+    /// Segments that are pulled at a time. What is under way has no room beyond a limit of memory that is near.
+    fn pulls_max(cx: &Cx) -> usize {
+        if cx.memory.is_tight() { 1 } else { cx.pulls_max }
+    }
+
+    /// Whether the next chunk of a segment has to wait for memory.
+    fn must_wait_for_memory(&self, cx: &Cx) -> bool {
+        cx.memory.is_critical() || self.transfer.unpaused() > Self::pulls_max(cx)
+    }
+
     fn pull_more(&mut self, cx: &mut Cx) {
         let mut waiting = Vec::new();
-        while self.transfer.active.len() < cx.pulls_max {
+        while !cx.memory.is_critical() && self.transfer.active.len() < Self::pulls_max(cx) {
             let Some(segment) = self.transfer.todo.pop_front() else { break };
             if !self.pull_from_any(cx, segment, 0) {
                 waiting.push(segment);
@@ -208,11 +230,24 @@ impl Cache {
 
     /// Asks again for chunks that should have come.
     pub(crate) fn look_after_transfer(&mut self, cx: &mut Cx) {
+        if self.transfer.is_active() && cx.memory.is_critical() {
+            return;
+        }
+        while self.transfer.unpaused() < Self::pulls_max(cx)
+            && let Some(segment) = self.transfer.paused.pop()
+        {
+            self.ask_again(cx, segment);
+        }
+        if self.transfer.active.is_empty() && !self.transfer.todo.is_empty() {
+            self.pull_more(cx);
+        }
         let late: Vec<Segment> = self
             .transfer
             .active
             .iter()
-            .filter(|(_, pull)| cx.now.since(pull.asked) >= PULL_AGAIN_AFTER)
+            .filter(|(segment, pull)| {
+                cx.now.since(pull.asked) >= PULL_AGAIN_AFTER && !self.transfer.paused.contains(segment)
+            })
             .map(|(segment, _)| *segment)
             .collect();
         for segment in late {
@@ -290,12 +325,14 @@ impl Cache {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);
                 pull.asked = cx.now;
-                if !self.must_pause(segment) {
+                if self.must_wait_for_memory(cx) {
+                    self.transfer.paused.push(segment);
+                } else if !self.must_pause(segment) {
                     self.ask_again(cx, segment);
                 }
             }
             _ => {
-                self.transfer.active.remove(&segment);
+                self.transfer.end_pull(segment);
                 self.give_up_leftovers(cx, segment);
                 self.note_pulled_from(segment);
                 self.pull_more(cx);

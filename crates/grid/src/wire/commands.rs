@@ -2,6 +2,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use consort_memory::Shortage;
+
 use super::frame::LongCommand;
 use super::primitives::{need, put_bytes};
 use super::{FrameError, Result, Wire, read_fields, wire_enum, wire_struct};
@@ -191,6 +193,11 @@ impl Wire for OperationError {
             Self::NotStored { member, why } => put_failure(4, member, why, out),
             Self::StoreFails { member, why } => put_failure(5, member, why, out),
             Self::NotLoaded { member, why } => put_failure(6, member, why, out),
+            Self::NoMemory { member, shortage } => {
+                7_u8.put(out);
+                member.put(out);
+                shortage.put(out);
+            }
             _ => 0_u8.put(out),
         }
     }
@@ -207,6 +214,7 @@ impl Wire for OperationError {
             4 => Ok(Self::NotStored { member: Wire::read(from)?, why: Wire::read(from)? }),
             5 => Ok(Self::StoreFails { member: Wire::read(from)?, why: Wire::read(from)? }),
             6 => Ok(Self::NotLoaded { member: Wire::read(from)?, why: Wire::read(from)? }),
+            7 => Ok(Self::NoMemory { member: Wire::read(from)?, shortage: Wire::read(from)? }),
             value => Err(FrameError::Invalid { what: "error", value: value.into() }),
         }
     }
@@ -330,6 +338,7 @@ impl Chunk {
 
 wire_enum!(What { 0 = Entries, 1 = Keys, 2 = Count, 3 = Reduced, 4 = Removable });
 wire_struct!(Transform { name, arguments });
+wire_struct!(Shortage { used, limit, of });
 wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, what, transform, is_only });
@@ -457,7 +466,7 @@ const CHUNK: u8 = 7;
 const FETCHED: u8 = 14;
 
 /// What a body is; unknown tags are skipped by the frame's reader.
-pub(super) const BODY_TAGS: u8 = 20;
+pub(super) const BODY_TAGS: u8 = 21;
 
 wire_enum!(Body {
     0 = Call(call),
@@ -480,4 +489,5 @@ wire_enum!(Body {
     17 = Used(used),
     18 = UsesTold(segments),
     19 = Known { segment, past },
+    20 = Memory { shortage },
 });

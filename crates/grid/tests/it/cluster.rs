@@ -8,9 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{
     Action, Availability, Backing, CacheConfig, CacheId, CacheMember, Capacity, Container, ContainerSettings,
-    Flags, ListenerId, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling, Segment,
+    Flags, ListenerId, MemoryBound, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling,
+    Segment,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
+use consort_memory::ProcessMemory;
 use consort_sim::{Beside, Clocks};
 
 /// An operation as a client saw it.
@@ -62,13 +64,18 @@ thread_local! {
 
 /// An empty container for such a cache, without a bound and without a store.
 pub(crate) fn container_of(config: &CacheConfig) -> Arc<Container> {
+    Arc::new(container_with(config, None))
+}
+
+/// The same with a bound.
+pub(crate) fn container_with(config: &CacheConfig, bound: Option<MemoryBound>) -> Container {
     let settings = ContainerSettings {
         segment_count: config.segments,
-        bound: None,
+        bound,
         is_backed: false,
         is_shared: config.mode.is_shared(),
     };
-    Arc::new(Container::new(&settings, 1))
+    Container::new(&settings, 1)
 }
 
 pub(crate) struct Cluster {
@@ -93,6 +100,8 @@ pub(crate) struct Cluster {
     pub(crate) slow: BTreeMap<(usize, usize), Duration>,
     /// Another cache of all members. What becomes of its operations nobody looks at.
     pub(crate) aside: Option<CacheConfig>,
+    /// The memory of members that have limited memory, also of those that are still to start.
+    pub(crate) memory: BTreeMap<usize, ProcessMemory>,
     /// How many members miss a view that is no merge's.
     pub(crate) missed: f64,
     /// A bug that all members have.
@@ -136,6 +145,7 @@ impl Cluster {
             mute: BTreeSet::new(),
             slow: BTreeMap::new(),
             aside: None,
+            memory: BTreeMap::new(),
             missed: 0.0,
             #[cfg(feature = "planted")]
             planted: PLANTED.get(),
@@ -191,7 +201,10 @@ impl Cluster {
 
     /// The same for a member that takes so much.
     pub(crate) fn start_as(&mut self, config: CacheConfig, capacity: Capacity) -> usize {
-        let container = container_of(&config);
+        let container = match self.memory.get(&self.members.len()) {
+            Some(memory) => Arc::new(container_with(&config, None).within(memory.clone())),
+            None => container_of(&config),
+        };
         self.start_on(config, capacity, container, None)
     }
 
@@ -206,6 +219,9 @@ impl Cluster {
         let n = self.members.len();
         let member = CacheMember { capacity, ..address(n).into() };
         let mut node = Node::new(address(n));
+        if let Some(memory) = self.memory.get(&n) {
+            node.set_memory(memory.clone());
+        }
         #[cfg(feature = "planted")]
         self.planted.into_iter().for_each(|bug| node.plant(bug));
         for (name, merge) in &self.merges {

@@ -16,6 +16,7 @@ mod iteration;
 mod listeners;
 mod listening;
 mod local;
+mod memory;
 mod merging;
 mod parted_again;
 mod persistence;

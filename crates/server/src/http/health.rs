@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consort_cache::{Availability, Phase, Topology};
+use consort_cache::{Availability, Phase, ProcessMemory, Topology};
 use serde_json::json;
 
 use crate::caches::Caches;
@@ -17,7 +17,8 @@ pub(crate) enum Health {
     Rebalancing,
     /// Nothing can be said of it yet.
     Initializing,
-    /// Too many owners are away, or a defined cache could not be opened here: some of it cannot be used.
+    /// Too many owners are away, or a defined cache could not be opened here, so that some of it cannot be used; or memory is
+    /// short, so that writes are refused.
     Degraded,
     /// The cache is defined and could not be opened here. A server is not, it is degraded then.
     Failed,
@@ -60,9 +61,46 @@ impl Health {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of(served)).max();
         let is_failing = caches.failed.len() > 0 || !caches.with_failing_stores().is_empty();
-        let failed = if is_failing { Self::Degraded } else { Self::Healthy };
-        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served)).max(failed)
+        let is_degraded = is_failing || is_memory_short(caches);
+        let degraded = if is_degraded { Self::Degraded } else { Self::Healthy };
+        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served)).max(degraded)
     }
+}
+
+/// Whether this server, or another one that keeps copies of the same entries, refuses writes for lack of memory.
+fn is_memory_short(caches: &Caches) -> bool {
+    let manager = caches.manager();
+    manager.process_memory().is_some_and(ProcessMemory::is_short) || !manager.short_members().is_empty()
+}
+
+/// How much of its memory this server uses, and whether writes are refused: for everybody, so without sizes.
+pub(crate) fn memory_in_short(caches: &Caches) -> Option<String> {
+    let usage = caches.manager().process_memory()?.usage();
+    let percent = usage.used as f64 / usage.limit.bytes as f64 * 100.0;
+    let short = caches.manager().short_members();
+    Some(match (usage.is_short, short.len()) {
+        (true, _) => format!("{percent:.0} % used, short"),
+        (false, 0) => format!("{percent:.0} % used"),
+        (false, others) => format!("{percent:.0} % used, {others} other members short"),
+    })
+}
+
+fn memory_in_detail(caches: &Caches) -> serde_json::Value {
+    let manager = caches.manager();
+    let short: Vec<String> = manager.short_members().iter().map(|member| manager.name_of(member)).collect();
+    let usage = manager.process_memory().map(ProcessMemory::usage);
+    let own = usage.map(|usage| {
+        json!({
+            "limit_bytes": usage.limit.bytes,
+            "limit_of": &*usage.limit.of,
+            "high_water_mark_bytes": usage.high_water_mark,
+            "used_bytes": usage.used,
+            "entries_bytes": usage.entries,
+            "is_short": usage.is_short,
+            "refused_writes": usage.refused,
+        })
+    });
+    json!({"server": own, "short_members": short})
 }
 
 /// The same in detail, as a client of Infinispan's reads it.
@@ -91,6 +129,7 @@ pub(crate) fn in_detail(caches: &Caches) -> String {
             "silent_node_names": silent,
         },
         "cache_health": each,
+        "memory": memory_in_detail(caches),
     })
     .to_string()
 }

@@ -1,7 +1,7 @@
 //! What a server tells of itself in numbers. It is collected when it is asked for; nothing here costs clients of caches more
 //! than the counts that [`crate::telemetry`] and [`crate::stats`] keep.
 
-use consort_cache::{Availability, Phase, StoreHealth, StoreStats};
+use consort_cache::{Availability, Phase, ProcessMemory, StoreHealth, StoreStats};
 use consort_memory::Usage;
 
 use crate::bounds::COUNTERS_MAX;
@@ -121,6 +121,7 @@ pub(crate) fn told(
     }
     told.family(Kind::Gauge, "consort_counters_limit", "Counters that may be defined in the cluster.")
         .value(&[], COUNTERS_MAX);
+    process_memory(&mut told, caches);
     process::tell(&mut told);
     (content_type, told.finish())
 }
@@ -180,6 +181,63 @@ fn stores(told: &mut Exposition, caches: &Caches) {
                 told.value(&[("cache", cache)], value);
             }
         }
+    }
+}
+
+fn process_memory(told: &mut Exposition, caches: &Caches) {
+    let manager = caches.manager();
+    told.family(
+        Kind::Gauge,
+        "consort_process_memory_short_members",
+        "Other servers that refuse writes because their memory is short.",
+    )
+    .value(&[], manager.short_members().len());
+    let Some(usage) = manager.process_memory().map(ProcessMemory::usage) else { return };
+    told.family(
+        Kind::Gauge,
+        "consort_process_memory_limit_bytes",
+        "The memory that this server may use, and what sets that.",
+    )
+    .value(&[("of", &usage.limit.of)], usage.limit.bytes);
+    for (kind, name, help, value) in [
+        (
+            Kind::Gauge,
+            "consort_process_memory_high_water_mark_bytes",
+            "The use of memory above which writes that add entries are refused.",
+            usage.high_water_mark,
+        ),
+        (
+            Kind::Gauge,
+            "consort_process_memory_used_bytes",
+            "The memory in use, as the limit counts it.",
+            usage.used,
+        ),
+        (
+            Kind::Gauge,
+            "consort_process_memory_entries_bytes",
+            "Bytes of this that entries of all caches take.",
+            usage.entries,
+        ),
+        (
+            Kind::Gauge,
+            "consort_process_memory_short",
+            "Whether writes that add entries are refused now.",
+            u64::from(usage.is_short),
+        ),
+        (
+            Kind::Counter,
+            "consort_process_memory_shortages",
+            "How often memory has become short.",
+            usage.shortages,
+        ),
+        (
+            Kind::Counter,
+            "consort_process_memory_refused_writes",
+            "Writes that were refused for lack of memory.",
+            usage.refused,
+        ),
+    ] {
+        told.family(kind, name, help).value(&[], value);
     }
 }
 

@@ -207,7 +207,13 @@ impl Visitor<'_> {
                 Health::Initializing => Reply::text(Code::Unavailable, Health::Initializing.name()),
                 health => Reply::text(Code::Ok, health.name()),
             },
-            Resource::Status => Reply::new(Code::Ok, TEXT, Health::of_all(caches).name()),
+            Resource::Status => {
+                let reply = Reply::new(Code::Ok, TEXT, Health::of_all(caches).name());
+                match health::memory_in_short(caches) {
+                    Some(memory) => reply.with("Consort-Memory", memory),
+                    None => reply,
+                }
+            }
             Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(caches)),
             Resource::Metrics => {
                 let counters = caches.counters.defined().await;

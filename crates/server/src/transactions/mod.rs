@@ -190,7 +190,7 @@ impl Transactions {
         let everywhere =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
         let records = manager.open(everywhere(RECORDS)).cache().await?;
-        let locks = Locks::new(manager.open(everywhere(LOCKS)).raw().await?);
+        let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
         Ok(Self { records, locks, server: manager.address().to_string() })
     }
 

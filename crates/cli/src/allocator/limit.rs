@@ -1,0 +1,99 @@
+//! The limit of the process's memory: it is measured, memory that is free goes back when there is little left, and the log
+//! says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use consort_cache::{MemoryUsage, ProcessMemory, watch_memory};
+use consort_measure::grouped;
+
+use super::reserve::amount;
+
+/// How often the log says that a shortage lasts.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// How often free memory goes back at once while there is a shortage.
+const PURGED_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether the allocator keeps all memory (`--reserve`).
+pub(super) static KEEPS_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// The option of commands whose members have limited memory.
+#[derive(Args)]
+pub(crate) struct Memory {
+    /// The memory that this process may use, entries and everything else: 2GB or 2GiB, for example. Without it, 80 % of
+    /// the machine's memory. A limit of the control group (a container's) counts in any case. When less than a quarter of the
+    /// limit is left, and at most 2 GiB, writes that add to it fail with an error that names the limit; reads and removals go on.
+    #[arg(long, value_name = "SIZE", value_parser = amount)]
+    memory: Option<u64>,
+}
+
+impl Memory {
+    /// Begins to measure. `reserved` bytes are taken before they are needed.
+    pub(crate) fn watch(&self, reserved: u64) -> anyhow::Result<ProcessMemory> {
+        let mut log = Log::default();
+        let mut purged = Instant::now();
+        let look = move |memory: &ProcessMemory| {
+            memory.note_reserved(reserved);
+            let now = Instant::now();
+            let usage = memory.usage();
+            if (usage.is_short || usage.used > usage.high_water_mark)
+                && now.duration_since(purged) >= PURGED_EVERY
+                && !KEEPS_MEMORY.load(Ordering::Relaxed)
+            {
+                purged = now;
+                super::give_back();
+            }
+            log.tell(&usage, now);
+        };
+        let option = self.memory.map(|bytes| (bytes, "--memory"));
+        let memory = watch_memory(option, look).context("memory cannot be measured")?;
+        let MemoryUsage { limit, high_water_mark, .. } = memory.usage();
+        tracing::info!(
+            "memory: {} may be used ({}); writes that add entries are refused above {}",
+            megabytes(limit.bytes),
+            limit.of,
+            megabytes(high_water_mark)
+        );
+        Ok(memory)
+    }
+}
+
+/// When the log was told of a shortage.
+#[derive(Default)]
+struct Log {
+    told: Option<Instant>,
+    refused: u64,
+}
+
+impl Log {
+    fn tell(&mut self, usage: &MemoryUsage, now: Instant) {
+        let is_due = self.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        if usage.is_short && is_due {
+            self.told = Some(now);
+            tracing::warn!(
+                "memory is short: {} of {} are in use ({}), {} of them by entries; writes that add entries are refused, {} so \
+                 far. Remove entries, raise the limit, or add members",
+                megabytes(usage.used),
+                megabytes(usage.limit.bytes),
+                usage.limit.of,
+                megabytes(usage.entries),
+                usage.refused
+            );
+        } else if !usage.is_short && self.told.take().is_some() {
+            tracing::info!(
+                "memory is no longer short: {} of {} are in use; {} writes were refused meanwhile",
+                megabytes(usage.used),
+                megabytes(usage.limit.bytes),
+                usage.refused - self.refused
+            );
+            self.refused = usage.refused;
+        }
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", grouped(bytes as f64 / 1e6))
+}

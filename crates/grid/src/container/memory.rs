@@ -1,0 +1,96 @@
+//! A container as a part of its process's memory.
+
+use consort_memory::{ProcessMemory, Shortage};
+
+use super::bound::{Full, Limit};
+use super::{Container, table};
+use crate::{Lifetime, Segment};
+
+impl Container {
+    /// The container of a cache in a process with limited memory: its bytes count there.
+    #[must_use]
+    pub fn within(mut self, memory: ProcessMemory) -> Self {
+        memory.count_entries(0, self.bytes());
+        self.memory = Some(memory);
+        self
+    }
+
+    /// The container of a cache without which the member cannot work: its writes are admitted until memory is critical.
+    #[must_use]
+    pub fn essential(mut self) -> Self {
+        self.is_essential = true;
+        self
+    }
+
+    /// The memory of the process, if it is limited.
+    pub fn memory(&self) -> Option<&ProcessMemory> {
+        self.memory.as_ref()
+    }
+
+    /// Whether the process has room for a write. A container that evicts makes room for it, so that the write adds
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Shortage`], which names the limit.
+    pub(crate) fn admit(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        value_len: usize,
+        lifetime: Lifetime,
+    ) -> Result<(), Shortage> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let cost = table::cost(key.len(), value_len, !lifetime.is_forever(), self.evicts());
+        // Where there is room for all of it, nothing has to be looked up.
+        if memory.has_room(cost) { Ok(()) } else { memory.admit(self.growth(segment, key, cost)) }
+    }
+
+    /// How many bytes a write adds to the process that costs so many.
+    pub(crate) fn growth_of(
+        &self,
+        segment: Segment,
+        key: &[u8],
+        value_len: usize,
+        lifetime: Lifetime,
+    ) -> u64 {
+        self.growth(segment, key, table::cost(key.len(), value_len, !lifetime.is_forever(), self.evicts()))
+    }
+
+    fn growth(&self, segment: Segment, key: &[u8], cost: u64) -> u64 {
+        if self.is_essential || self.evicts() && self.len() > self.passive_len() {
+            return 0;
+        }
+        let hash = self.hash_of(key);
+        cost.saturating_sub(self.lock(segment).cost_of(hash, key).unwrap_or(0))
+    }
+
+    /// Whether the process has room for so many bytes more.
+    pub(super) fn process_has_room(&self, growth: u64) -> bool {
+        self.memory.as_ref().is_none_or(|memory| memory.has_room(growth))
+    }
+
+    /// Whether the value of an entry can be in memory, of which the store has a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if the process has no room for it.
+    pub fn check_room_for_value(&self, key: &[u8], value: &[u8]) -> Result<(), Full> {
+        let cost = table::cost(key.len(), value.len(), false, self.evicts());
+        match &self.memory {
+            Some(memory) if !self.evicts() && !memory.has_room(cost) => {
+                let Shortage { used, limit, .. } = memory.shortage();
+                Err(Full { limit: Limit::Bytes(limit), needed: used + cost })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.count_entries(self.bytes(), 0);
+        }
+    }
+}

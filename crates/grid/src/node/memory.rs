@@ -1,0 +1,130 @@
+//! What a member does when its process, or that of another member, has no memory for more entries.
+//!
+//! A primary refuses a write before it orders it, if its own process has no memory for what the write adds, or if another
+//! write owner has told that it has none. A write owner never refuses what a primary has ordered: it was, or will be,
+//! acknowledged. So each member tells all others when its shortage begins and ends, and what primaries order until they
+//! have heard it goes into what lies between the high-water mark and the limit. A member whose memory is critical asks
+//! for no further chunks of segments that move to it; those who have them keep them meanwhile.
+
+use std::collections::BTreeMap;
+
+use consort_group::{Address, View};
+use consort_memory::{ProcessMemory, Shortage};
+
+use super::Node;
+use super::cache::Cache;
+use super::cx::Cx;
+use crate::Segment;
+use crate::command::{Body, CacheId};
+use crate::operation::{Change, OperationError};
+
+/// No cache: what is said is of the member.
+const NO_CACHE: CacheId = CacheId(0);
+
+/// What a member knows of memory.
+#[derive(Default)]
+pub(crate) struct Memory {
+    own: Option<ProcessMemory>,
+    /// Whether others were told that this member is short of memory.
+    is_told_short: bool,
+    /// The other members of the view.
+    others: Vec<Address>,
+    /// Those of them that are short of memory.
+    short: BTreeMap<Address, Shortage>,
+}
+
+impl Memory {
+    /// Another member has told of its memory.
+    pub(crate) fn note_member(&mut self, member: &Address, shortage: Option<Shortage>) {
+        match shortage {
+            Some(shortage) if self.others.contains(member) => {
+                drop(self.short.insert(member.clone(), shortage))
+            }
+            Some(_) => {}
+            None => drop(self.short.remove(member)),
+        }
+    }
+
+    /// Whether the end of a shortage is still to be told.
+    pub(crate) const fn is_told_short(&self) -> bool {
+        self.is_told_short
+    }
+
+    /// Whether writes are refused here that are not small: what moves here moves one chunk at a time.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| !own.has_room(0))
+    }
+
+    /// Whether what can wait has to.
+    pub(crate) fn is_critical(&self) -> bool {
+        self.own.as_ref().is_some_and(ProcessMemory::is_critical)
+    }
+}
+
+impl Node {
+    /// The process that this member is in has limited memory: its writes are refused when there is a shortage, and others
+    /// are told of it. To be called before caches are opened, whose containers count in the same memory.
+    pub fn set_memory(&mut self, memory: ProcessMemory) {
+        self.cx.memory.own = Some(memory);
+    }
+
+    /// The other members that have told that they are short of memory.
+    pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
+        self.cx.memory.short.iter()
+    }
+}
+
+impl Cx {
+    /// Tells the other members if a shortage of this one has begun or ended.
+    pub(crate) fn tell_memory(&mut self) {
+        let Some(own) = &self.memory.own else { return };
+        let is_short = own.is_short();
+        if is_short == self.memory.is_told_short {
+            return;
+        }
+        self.memory.is_told_short = is_short;
+        let shortage = is_short.then(|| own.shortage());
+        for other in self.memory.others.clone() {
+            self.send(&other, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
+        }
+    }
+
+    /// There is a new view: who is new in it knows nothing yet.
+    pub(crate) fn keep_view(&mut self, view: &View) {
+        let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
+        self.memory.short.retain(|member, _| others.contains(member));
+        let before = std::mem::replace(&mut self.memory.others, others);
+        let Some(own) = self.memory.own.as_ref().filter(|_| self.memory.is_told_short) else { return };
+        let shortage = Some(own.shortage());
+        let news: Vec<Address> =
+            self.memory.others.iter().filter(|other| !before.contains(other)).cloned().collect();
+        for new in news {
+            self.send(&new, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
+        }
+    }
+}
+
+impl Cache {
+    /// Why a write is not ordered, if an owner of its key has no memory for it.
+    pub(super) fn memory_refusal(
+        &self,
+        cx: &Cx,
+        segment: Segment,
+        key: &[u8],
+        change: &Change,
+    ) -> Option<OperationError> {
+        let Change::Put { value, lifetime } = change else { return None };
+        let refused =
+            |member: &Address, shortage| OperationError::NoMemory { member: member.clone().into(), shortage };
+        if let Err(shortage) = self.container.admit(segment, key, value.len(), *lifetime) {
+            return Some(refused(&cx.local, shortage));
+        }
+        if cx.memory.short.is_empty() || self.is_invalidation() {
+            return None;
+        }
+        let short = |owner: &Address| Some((owner.clone(), cx.memory.short.get(owner)?.clone()));
+        let (owner, shortage) = self.write_owners(segment).find_map(short)?;
+        let adds = self.container.growth_of(segment, key, value.len(), *lifetime) > 0;
+        adds.then(|| refused(&owner, shortage))
+    }
+}

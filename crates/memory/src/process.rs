@@ -1,0 +1,396 @@
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+use crate::Budget;
+
+/// The part of a limit between the high-water mark and the limit is one in so many.
+const MARGIN_PART: u64 = 4;
+
+/// That part is no larger, whatever the limit is: 2 GiB hold all buffers of a member.
+const MARGIN_MAX: u64 = 2 << 30;
+
+/// After a shortage began, new entries use the memory of removed ones as soon as entries have fallen to this many
+/// sixteenths of what they were.
+const REUSE_BEGINS: u64 = 14;
+
+/// They do so until entries are this many sixteenths again.
+const REUSE_ENDS: u64 = 15;
+
+/// A limit of a process's memory: its size and the setting that it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    /// The most bytes that the process may use.
+    pub bytes: u64,
+    /// What sets the limit, as errors name it: an option, or the path of a control group.
+    pub of: Arc<str>,
+}
+
+/// The memory of the process cannot take what a write adds. Nothing was written.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{used} bytes are in use of the {limit} bytes that {of} allows")]
+pub struct Shortage {
+    /// The bytes in use.
+    pub used: u64,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// What sets the limit.
+    pub of: Arc<str>,
+}
+
+/// The figures of a process's memory at one moment, for metrics and health.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryUsage {
+    /// The limit that is nearest.
+    pub limit: MemoryLimit,
+    /// The use above which writes are refused.
+    pub high_water_mark: u64,
+    /// The bytes in use, as far as that limit counts them.
+    pub used: u64,
+    /// The bytes that entries take of these.
+    pub entries: u64,
+    /// Whether writes that need more memory are refused now.
+    pub is_short: bool,
+    /// How often a shortage has begun.
+    pub shortages: u64,
+    /// How many writes were refused.
+    pub refused: u64,
+}
+
+/// What a process may use, what it uses, and whether writes may add to that.
+///
+/// The edge measures the process now and then and says what it found ([`ProcessMemory::note_used`]). Containers of entries
+/// count what they add and free in between. While less is in use than the high-water mark, writes are admitted. Above it
+/// a shortage begins: writes that need more memory are refused until the use falls below the low-water mark, or until so
+/// many entries are removed that new ones fit into the memory that those leave in the allocator.
+///
+/// Clones are handles to the same process.
+#[derive(Clone)]
+pub struct ProcessMemory(Arc<Inner>);
+
+struct Inner {
+    limits: Vec<Marks>,
+    /// Which limit is nearest, by the last measurement.
+    nearest: AtomicUsize,
+    /// The use by the last measurement, as that limit counts it.
+    used: AtomicU64,
+    /// The bytes of entries now, and at the last measurement.
+    entries: AtomicU64,
+    entries_then: AtomicU64,
+    state: AtomicU8,
+    /// The bytes of entries when the shortage began.
+    entries_full: AtomicU64,
+    shortages: AtomicU64,
+    refused: AtomicU64,
+    /// Bytes that were taken before they are needed.
+    reserved: AtomicU64,
+    /// Held while the state changes.
+    changing: Mutex<()>,
+    buffers: Budget,
+}
+
+/// A limit with the marks below it.
+struct Marks {
+    limit: MemoryLimit,
+    /// Below this a shortage ends.
+    low: u64,
+    /// Above this a shortage begins.
+    high: u64,
+    /// Above this nothing is taken that can wait, such as segments that are moved to this member.
+    critical: u64,
+}
+
+/// Writes are admitted up to the high-water mark.
+const AMPLE: u8 = 0;
+/// Writes are refused that need more memory.
+const SHORT: u8 = 1;
+/// Writes are admitted as long as they fit into what removed entries have left.
+const REUSING: u8 = 2;
+
+impl Marks {
+    fn new(limit: MemoryLimit) -> Self {
+        let margin = (limit.bytes / MARGIN_PART).min(MARGIN_MAX);
+        let high = limit.bytes - margin;
+        Self { low: high - margin / 8, high, critical: high + margin / 2, limit }
+    }
+}
+
+impl ProcessMemory {
+    /// A process with these limits.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn new(limits: Vec<MemoryLimit>) -> Self {
+        assert!(!limits.is_empty(), "a process without a limit has no use for this");
+        let limits: Vec<Marks> = limits.into_iter().map(Marks::new).collect();
+        let margin = limits.iter().map(|marks| marks.limit.bytes - marks.high).min().unwrap_or_default();
+        Self(Arc::new(Inner {
+            limits,
+            nearest: AtomicUsize::new(0),
+            used: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            entries_then: AtomicU64::new(0),
+            state: AtomicU8::new(AMPLE),
+            entries_full: AtomicU64::new(0),
+            shortages: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            changing: Mutex::new(()),
+            buffers: Budget::new("buffers of the process", margin / 4 * 3),
+        }))
+    }
+
+    /// The budget of all buffers of the process: three quarters of what lies between the high-water mark and the limit,
+    /// so that entries and buffers together stay below the limit. Budgets of connections are children of it.
+    pub fn buffers(&self) -> &Budget {
+        &self.0.buffers
+    }
+
+    /// The process was measured: what it uses, as each of its limits counts it, in the limits' order.
+    pub fn note_used(&self, used: &[u64]) {
+        let inner = &*self.0;
+        let used: Vec<u64> = used.iter().map(|used| used.saturating_sub(self.unused_reserve())).collect();
+        let room = |nth: usize| inner.limits[nth].high as i128 - i128::from(used[nth]);
+        let nearest = (0..inner.limits.len().min(used.len())).min_by_key(|&nth| room(nth));
+        let Some(nearest) = nearest else { return };
+        let changing = self.lock();
+        inner.nearest.store(nearest, Ordering::Relaxed);
+        inner.used.store(used[nearest], Ordering::Relaxed);
+        inner.entries_then.store(inner.entries.load(Ordering::Relaxed), Ordering::Relaxed);
+        drop(changing);
+        self.update_state();
+    }
+
+    /// The process has taken so many bytes before it needs them, and keeps them: what entries do not take of them yet counts
+    /// as free, though it is measured as used.
+    pub fn note_reserved(&self, bytes: u64) {
+        self.0.reserved.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What is left of the reserve: entries take a quarter more than is counted, with what allocators add.
+    fn unused_reserve(&self) -> u64 {
+        self.0.reserved.load(Ordering::Relaxed).saturating_sub(self.entries() / 4 * 5)
+    }
+
+    /// Entries take more bytes than before, or less.
+    #[inline]
+    pub fn count_entries(&self, before: u64, after: u64) {
+        if before != after {
+            self.0.entries.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a write may add so many bytes. One that adds none is refused only where memory is critical.
+    pub fn admit(&self, growth: u64) -> Result<(), Shortage> {
+        if self.is_admitted(growth) {
+            return Ok(());
+        }
+        self.update_state();
+        // Entries may have been removed since the shortage was noticed.
+        if self.is_admitted(growth) {
+            return Ok(());
+        }
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        Err(self.shortage())
+    }
+
+    fn is_admitted(&self, growth: u64) -> bool {
+        let (marks, sum) = (self.marks(), self.used_now() + growth);
+        match self.0.state.load(Ordering::Relaxed) {
+            _ if growth == 0 => sum <= marks.critical,
+            AMPLE => sum <= marks.high,
+            REUSING => sum <= marks.critical && self.entries() + growth <= self.reuse_end(),
+            _ => false,
+        }
+    }
+
+    /// Whether so many bytes more are certainly admitted. Nothing is counted as refused.
+    #[inline]
+    pub fn has_room(&self, growth: u64) -> bool {
+        self.0.state.load(Ordering::Relaxed) == AMPLE && self.used_now() + growth <= self.marks().high
+    }
+
+    /// Whether writes that need more memory are refused, by the last measurement and what entries have taken since.
+    pub fn is_short(&self) -> bool {
+        match self.0.state.load(Ordering::Relaxed) {
+            SHORT => true,
+            AMPLE if self.used_now() <= self.marks().high => false,
+            _ => {
+                self.update_state();
+                self.0.state.load(Ordering::Relaxed) == SHORT
+            }
+        }
+    }
+
+    /// Whether so much is in use that also those have to wait that fetch what others keep for them.
+    pub fn is_critical(&self) -> bool {
+        self.used_now() > self.marks().critical
+    }
+
+    /// The limit that is nearest, and what is in use of it.
+    pub fn shortage(&self) -> Shortage {
+        let MemoryLimit { bytes, of } = self.marks().limit.clone();
+        Shortage { used: self.used_now(), limit: bytes, of }
+    }
+
+    /// The figures for metrics and health.
+    pub fn usage(&self) -> MemoryUsage {
+        MemoryUsage {
+            limit: self.marks().limit.clone(),
+            high_water_mark: self.marks().high,
+            used: self.used_now(),
+            entries: self.entries(),
+            is_short: self.is_short(),
+            shortages: self.0.shortages.load(Ordering::Relaxed),
+            refused: self.0.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    fn marks(&self) -> &Marks {
+        &self.0.limits[self.0.nearest.load(Ordering::Relaxed)]
+    }
+
+    fn entries(&self) -> u64 {
+        self.0.entries.load(Ordering::Relaxed)
+    }
+
+    /// The last measurement, and what entries have added since. What they have freed since, the allocator may still have.
+    fn used_now(&self) -> u64 {
+        let grown = self.entries().saturating_sub(self.0.entries_then.load(Ordering::Relaxed));
+        self.0.used.load(Ordering::Relaxed) + grown
+    }
+
+    fn reuse_end(&self) -> u64 {
+        self.0.entries_full.load(Ordering::Relaxed) / 16 * REUSE_ENDS
+    }
+
+    fn update_state(&self) {
+        let _changing = self.lock();
+        let (marks, used, entries) = (self.marks(), self.used_now(), self.entries());
+        let full = self.0.entries_full.load(Ordering::Relaxed);
+        let state = match self.0.state.load(Ordering::Relaxed) {
+            AMPLE if used <= marks.low => AMPLE,
+            // A write is refused before the mark is passed: the next one would be, too.
+            AMPLE if used <= marks.high && marks.high - used > (marks.high - marks.low) / 4 => AMPLE,
+            AMPLE => {
+                self.0.entries_full.store(entries, Ordering::Relaxed);
+                self.0.shortages.fetch_add(1, Ordering::Relaxed);
+                SHORT
+            }
+            _ if used < marks.low => AMPLE,
+            SHORT if entries < full / 16 * REUSE_BEGINS && used <= marks.critical => REUSING,
+            REUSING if entries < full / 64 * (4 * REUSE_ENDS - 1) && used <= marks.critical => REUSING,
+            _ => SHORT,
+        };
+        self.0.state.store(state, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.0.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ProcessMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.usage().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn limit(bytes: u64, of: &str) -> MemoryLimit {
+        MemoryLimit { bytes, of: of.into() }
+    }
+
+    /// 128 MiB: low 92, high 96, critical 112.
+    fn pod() -> ProcessMemory {
+        ProcessMemory::new(vec![limit(128 * MIB, "the control group /pod")])
+    }
+
+    #[test]
+    fn write_beyond_the_high_water_mark_is_refused_with_limit_and_use() {
+        let memory = pod();
+        memory.note_used(&[90 * MIB]);
+        assert!(memory.admit(6 * MIB).is_ok() && !memory.is_short());
+        let error = memory.admit(7 * MIB).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "94371840 bytes are in use of the 134217728 bytes that the control group /pod allows"
+        );
+        assert!(!memory.is_short(), "a smaller write fits");
+        memory.count_entries(0, 7 * MIB);
+        assert!(memory.is_short(), "entries that were added since the measurement count");
+        assert!(memory.admit(1).is_err());
+        assert_eq!((memory.usage().refused, memory.usage().shortages), (2, 1));
+    }
+
+    #[test]
+    fn shortage_ends_below_the_low_water_mark_only() {
+        let memory = pod();
+        memory.note_used(&[97 * MIB]);
+        assert!(memory.is_short());
+        memory.note_used(&[93 * MIB]);
+        assert!(memory.is_short());
+        memory.note_used(&[91 * MIB]);
+        assert!(!memory.is_short() && memory.admit(MIB).is_ok());
+    }
+
+    #[test]
+    fn write_that_adds_nothing_is_admitted_until_memory_is_critical() {
+        let memory = pod();
+        memory.note_used(&[112 * MIB]);
+        assert!(memory.admit(0).is_ok() && memory.admit(1).is_err() && !memory.is_critical());
+        memory.note_used(&[113 * MIB]);
+        assert!(memory.admit(0).is_err() && memory.is_critical());
+    }
+
+    #[test]
+    fn entries_that_were_removed_are_replaced_though_the_allocator_keeps_their_memory() {
+        let memory = pod();
+        memory.count_entries(0, 64 * MIB);
+        memory.note_used(&[97 * MIB]);
+        memory.count_entries(64 * MIB, 57 * MIB);
+        assert!(memory.admit(1).is_err(), "too little is removed yet");
+        memory.count_entries(57 * MIB, 55 * MIB);
+        assert!(memory.admit(1).is_ok() && !memory.is_short());
+        memory.count_entries(55 * MIB, 60 * MIB);
+        memory.note_used(&[97 * MIB]);
+        assert!(memory.admit(1).is_err() && memory.is_short());
+        memory.count_entries(60 * MIB, 40 * MIB);
+        memory.note_used(&[113 * MIB]);
+        assert!(memory.admit(1).is_err(), "new entries did not fit into what the old ones left");
+    }
+
+    #[test]
+    fn reserve_that_no_entry_takes_yet_is_free() {
+        let memory = pod();
+        memory.note_reserved(80 * MIB);
+        memory.note_used(&[100 * MIB]);
+        assert!(memory.admit(70 * MIB).is_ok());
+        memory.count_entries(0, 64 * MIB);
+        memory.note_used(&[100 * MIB]);
+        assert!(memory.admit(1).is_err());
+    }
+
+    #[test]
+    fn nearest_of_several_limits_counts() {
+        let memory =
+            ProcessMemory::new(vec![limit(1_000, "--memory"), limit(2_000, "the control group /pod")]);
+        memory.note_used(&[300, 1_600]);
+        assert_eq!(
+            memory.admit(1).unwrap_err(),
+            Shortage { used: 1_600, limit: 2_000, of: "the control group /pod".into() }
+        );
+        memory.note_used(&[800, 900]);
+        assert_eq!(memory.admit(1).unwrap_err(), Shortage { used: 800, limit: 1_000, of: "--memory".into() });
+        memory.note_used(&[300, 900]);
+        assert!(memory.admit(1).is_ok());
+    }
+}
