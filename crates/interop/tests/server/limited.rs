@@ -92,7 +92,7 @@ fn server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_kil
         let group = Group::new("limited");
         let mut server = group.consort(&["server"]);
         server.wait_for(&["Hot Rod on", "alone"]);
-        let client = Client::builder().server(SERVER).connect().await.expect("a client");
+        let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
         let definition = r#"{"replicated-cache": {"mode": "SYNC"}}"#;
         client.administration().create("shop", definition).await.expect("a cache");
         let cache = client.raw("shop");
