@@ -191,7 +191,7 @@ impl Counters {
                 continue;
             }
             // A client may use it again at this moment.
-            let make = |seen: Option<&Bytes>| {
+            let make = move |seen: Option<&Bytes>| {
                 let change = seen.filter(|seen| is_removed(seen)).map(|_| Change::Remove);
                 let has_changed = change.is_some();
                 Ok((change, has_changed))

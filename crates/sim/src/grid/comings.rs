@@ -108,7 +108,7 @@ fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
                 let value = Bytes::from(format!("comings {nth} of {node}"));
                 written.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
             }
-            if *nth % 3 == 0 {
+            if (*nth).is_multiple_of(3) {
                 written.push(world.submit(node, None, key.clone(), remove.clone()));
             }
         }
