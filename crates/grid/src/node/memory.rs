@@ -38,7 +38,7 @@ impl Memory {
     pub(crate) fn note_member(&mut self, member: &Address, shortage: Option<Shortage>) {
         match shortage {
             Some(shortage) if self.others.contains(member) => {
-                drop(self.short.insert(member.clone(), shortage))
+                drop(self.short.insert(member.clone(), shortage));
             }
             Some(_) => {}
             None => drop(self.short.remove(member)),
