@@ -293,13 +293,13 @@ fn a_member_serves_everyone_only_if_that_is_said() {
     assert!(without.arguments().contains(&"--no-auth"));
     let with = Chart::of(&[r#"users={"secretName": "grid-users"}"#]);
     assert!(!with.arguments().contains(&"--no-auth"));
-    let image = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
+    let image = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
     assert!(!image.contains("\"--no-auth\""), "the image serves nobody without users");
 }
 
 #[test]
 fn the_images_below_are_named_by_digest() {
-    let image = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
+    let image = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
     let bases: Vec<&str> = image.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
     assert_eq!(bases.len(), 2);
     for base in bases {
