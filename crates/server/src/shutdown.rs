@@ -112,7 +112,7 @@ impl<'a> Closure<'a> {
         let (watched, stage) = (&mut *self.watched, self.stage);
         let advanced = async {
             if stage == Stage::Closing {
-                pending().await;
+                pending::<()>().await;
             }
             // Without a sender there is no server.
             watched.wait_for(|next| *next > stage).await.map_or(Stage::Closing, |next| *next)
