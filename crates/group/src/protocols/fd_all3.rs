@@ -297,6 +297,7 @@ mod tests {
         assert_eq!(harness.take_up_events(), [], "it is told once");
         harness.up(from(2));
         assert_eq!(harness.take_up_events(), [Event::Silent(Vec::new())]);
+        harness.up(from(3));
         harness.advance(3 * interval);
         assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2), member(3)])]);
         // Whoever leaves is silent no more.
