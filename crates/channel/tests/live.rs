@@ -156,7 +156,10 @@ async fn discard(channel: &Channel, names: &'static [&'static str]) {
 #[tokio::test]
 async fn a_partition_heals_into_one_view() {
     let cluster = Cluster::new("tcp.xml").edited(&[
-        ("<FD_ALL3 timeout=\"40s\" interval=\"5s\"/>", "<FD_ALL3 timeout=\"2s\" interval=\"200ms\"/>"),
+        (
+            "<FD_ALL3 timeout=\"${consort.suspect_after:40s}\" interval=\"${consort.heartbeat_interval:5s}\"/>",
+            "<FD_ALL3 timeout=\"2s\" interval=\"200ms\"/>",
+        ),
         ("min_interval=\"10s\" max_interval=\"30s\"", "min_interval=\"100ms\" max_interval=\"1s\""),
     ]);
     let inbox = Arc::new(Inbox::default());

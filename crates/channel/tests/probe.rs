@@ -115,19 +115,19 @@ async fn a_probe_that_everybody_reaches_without_a_passcode_is_told_of() {
 async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_passcode_only() {
     let port = 35_000 + (std::process::id() % 1_000) as u16;
     let secret = || Some("secret".to_owned());
-    let change = "jmx=UFC.max_credits=3000000";
+    let change = "jmx=FD_ALL3.timeout=50000";
     for (passcode, asked) in [(None, change.into()), (secret(), with_passcode("secret", change))] {
         let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
         let cluster = Cluster::new("tcp.xml").transport("TCP", &format!("diag.port=\"{port}\""));
         let builder = cluster.builder("A").guarded_diagnostics(true, passcode.clone());
         let a = cluster::join(&cluster.name, builder).await;
-        let reads = ask(port, "jmx=UFC.max_credits").await;
+        let reads = ask(port, "jmx=FD_ALL3.timeout").await;
         // With a passcode nothing is told without it.
-        assert_eq!(reads.contains("max_credits="), passcode.is_none(), "{reads}");
+        assert_eq!(reads.contains("timeout="), passcode.is_none(), "{reads}");
         let without = ask(port, change).await;
         assert_eq!(without.starts_with("refused: "), passcode.is_none(), "{without}");
         let with = ask_bytes(port, &asked).await;
-        assert_eq!(with.contains("\nUFC.max_credits=3000000"), passcode.is_some(), "{with}");
+        assert_eq!(with.contains("\nFD_ALL3.timeout=50000"), passcode.is_some(), "{with}");
         let said = log.take();
         let told = if passcode.is_some() {
             "probe changes this member"
