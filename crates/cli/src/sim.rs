@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run};
+use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run, simulated_stacks};
 
 use crate::perf::range::{self, MEMBERS_MAX};
 
@@ -192,10 +192,9 @@ fn plots(all: &[grid::Growth]) -> String {
         )
 }
 
-/// The stacks that come along; those that others include are none.
+/// The stacks that come along and can be simulated.
 fn stacks() -> PossibleValuesParser {
-    let names = consort_conf::STOCK.iter().map(|(name, _)| *name);
-    PossibleValuesParser::new(names.filter(|name| !name.ends_with("-default.xml")))
+    PossibleValuesParser::new(simulated_stacks())
 }
 
 /// Faults need somebody to be between.

@@ -42,5 +42,6 @@ pub use consort_group::Planted;
 pub use faults::Mix;
 pub use growth::{Growth, Phase, grow};
 pub use schedule::Schedule;
+pub use stock::simulated_stacks;
 pub use swarm::{Plan, Report, replay, run};
 pub use world::Traffic;

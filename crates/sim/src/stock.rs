@@ -15,6 +15,16 @@ pub(crate) enum Discovery {
     Own,
 }
 
+/// Protocols that ask routers, which a simulation does not have.
+const ASKS_ROUTERS: &[&str] = &["TCPGOSSIP", "TUNNEL"];
+
+/// The stock stacks whose clusters can be simulated: those that other stacks include are no stacks by themselves, and members
+/// whose discovery asks routers would not find each other.
+pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
+    let names = STOCK.iter().map(|(name, _)| *name).filter(|name| !name.ends_with("-default.xml"));
+    names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
+}
+
 /// A stock configuration with these attributes changed, where it has the protocol.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
     let (_, text) = STOCK
@@ -23,6 +33,10 @@ pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Res
         .ok_or_else(|| format!("there is no stock stack {name}"))?;
     let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
     let mut config = stack.config;
+    let asks = |name: &&str| config.protocols.iter().any(|protocol| protocol.short_name() == *name);
+    if let Some(protocol) = ASKS_ROUTERS.iter().find(|name| asks(name)) {
+        return Err(format!("{name} has {protocol}, which asks routers: a simulation has none"));
+    }
     for (protocol, attribute, value) in changes {
         let Some(found) = config.protocols.iter_mut().find(|found| found.short_name() == *protocol) else {
             continue;

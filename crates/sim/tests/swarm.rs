@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consort_sim::{Mix, Plan, Traffic, run};
+use consort_sim::{Mix, Plan, Traffic, run, simulated_stacks};
 
 fn seeds(stack: &str, members: usize, seeds: std::ops::Range<u64>) {
     let plan = Plan::new(stack, members);
@@ -31,6 +31,24 @@ fn udp_survives_faults() {
 #[test]
 fn sequencer_survives_faults() {
     seeds("sequencer.xml", 4, 0..20);
+}
+
+#[test]
+fn every_stack_that_is_offered_forms_clusters() {
+    let mut count = 0;
+    for stack in simulated_stacks() {
+        let plan = Plan::new(stack, 3).without_faults();
+        run(&plan, 1).unwrap_or_else(|violation| panic!("{stack}: {violation}"));
+        count += 1;
+    }
+    assert!(count >= 5, "{count} stacks");
+}
+
+#[test]
+fn stacks_that_ask_routers_are_refused_with_the_reason() {
+    let refused = run(&Plan::new("tcpgossip.xml", 3), 1).expect_err("no router is simulated");
+    assert_eq!(refused.rule, "configuration");
+    assert!(refused.what.contains("TCPGOSSIP"), "{refused}");
 }
 
 /// What has broken a rule once: a member that views without it had not reached lacked what it had sent meanwhile (838055), and
