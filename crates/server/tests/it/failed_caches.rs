@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use consort_hotrod::ops::bulk;
-use consort_hotrod::{RequestBody, Status};
+use consort_hotrod::Status;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{PATIENCE, Running, error, get, put};
@@ -98,12 +97,21 @@ async fn a_store_that_cannot_write_is_named_in_health_and_metrics() {
             metrics.lines().find_map(|line| line.strip_prefix(&format!("{family}{{cache=\"orders\"}} ")));
         assert!(line.unwrap().parse::<u64>().unwrap() > 0, "{family}: {metrics}");
     }
-    // A clear begins a new file, which is not possible where the directory is gone.
+    // A file has 64 MiB. Then the store begins another one, which is not possible where the directory is gone.
     fs::remove_dir_all(files_of(&data.0, "orders")).unwrap();
-    let cleared = client.ask("orders", RequestBody::Bulk(bulk::Request::Clear)).await;
+    let large = "x".repeat(8 << 20);
+    let mut refused = None;
+    for key in ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"] {
+        let answered = client.ask("orders", put(key, large.clone())).await;
+        if answered.status != Status::Success {
+            refused = Some(answered.body);
+            break;
+        }
+    }
+    assert!(refused.is_some(), "80 MiB are in a file of 64");
     let until = Instant::now() + PATIENCE;
     while ask(&server, "/health", "").await.content != "DEGRADED" {
-        assert!(Instant::now() < until, "{cleared:?}");
+        assert!(Instant::now() < until, "{refused:?}");
         sleep(std::time::Duration::from_millis(20)).await;
     }
     let detail: serde_json::Value =
