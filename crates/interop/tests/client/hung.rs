@@ -1,5 +1,7 @@
 //! A server that hangs (SIGSTOP): its sockets stay open, and nothing comes from it.
 
+use std::path::{Path, PathBuf};
+
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,16 +21,30 @@ async fn health(port: u16, path: &str) -> String {
     answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
-/// Nobody is excluded meanwhile: that would let reads go on, too.
-fn patient(name: &str, port: u16) -> Tool {
-    consort_with(name, port, &["-Dconsort.suspect_after=600s"])
+/// A server that excludes no silent member for 600 s: that would let reads go on, too. Its stack is without FD_SOCK2, which
+/// suspects a member that is stopped while it connects to it.
+fn patient(name: &str, port: u16, config: &Path) -> Tool {
+    let config = format!("--config={}", config.display());
+    let detection = ["-Dconsort.suspect_after=600s", "-Dconsort.heartbeat_interval=1s"];
+    consort_with(name, port, &[&config, detection[0], detection[1]])
+}
+
+/// The stock stack without FD_SOCK2, in a file.
+fn without_fd_sock2() -> PathBuf {
+    let (_, stock) = consort_conf::STOCK.iter().find(|(name, _)| *name == "tcp.xml").expect("a stock stack");
+    assert!(stock.contains("<FD_SOCK2/>"), "{stock}");
+    let file = std::env::temp_dir().join(format!("consort-hung-{}.xml", std::process::id()));
+    std::fs::write(&file, stock.replace("<FD_SOCK2/>", "")).expect("written");
+    file
 }
 
 #[test]
 fn reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it() {
     const TEST: &str = "hung::reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it";
     in_own_network(TEST, async move {
-        let servers = [("A", 11222), ("B", 11322), ("C", 11422)].map(|(name, port)| patient(name, port));
+        let config = without_fd_sock2();
+        let servers =
+            [("A", 11222), ("B", 11322), ("C", 11422)].map(|(name, port)| patient(name, port, &config));
         let client = Client::connect("hotrod://127.0.0.1:11222").await.expect("a connection");
         client.administration().create("read", list::DISTRIBUTED).await.unwrap();
         let cache = client.cache::<u64, u64>("read");
@@ -56,5 +72,6 @@ fn reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it() {
         for port in [11222, 11322, 11422] {
             eventually("it is heard again", async || health(port, "/health").await == "HEALTHY").await;
         }
+        std::fs::remove_file(&config).expect("removed");
     });
 }
