@@ -480,7 +480,8 @@ fn a_server_that_waits_says_for_what() {
         let lost: usize = lost.unwrap_or_else(|| panic!("{complaint}")).0.parse().unwrap();
         // Of three members two are away: they were both owners of about a third of the segments.
         assert!((40..130).contains(&lost), "{complaint}");
-        let made = done(&["make-available", "--yes"]).0;
+        let (made, losses, code) = cache(&["make-available", "--yes"]);
+        assert!(code == 0 && losses.contains("shop: "), "{losses}");
         assert!(made.lines().any(|name| name == "shop"), "{made}");
         first.wait_for(&["available again"]);
         // Who comes before it serves is served then.
