@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2), member(3)])]);
         // Whoever leaves is silent no more.
         harness.install(view(2, &[1, 3]));
-        assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(3)])]);
+        assert_eq!(harness.take_up_events().last(), Some(&Event::Silent(vec![member(3)])));
     }
 
     fn from(n: u64) -> Message {
