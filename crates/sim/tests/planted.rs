@@ -100,7 +100,7 @@ fn first_of_grid(bug: GridPlanted) -> u64 {
     match bug {
         GridPlanted::SettledNotAsked => 1_535,
         GridPlanted::PolicyIgnored => 1_965,
-        GridPlanted::LateCallTaken => 350,
+        GridPlanted::LateCallTaken => 160,
         GridPlanted::ReadAfterSurrender => 365,
         GridPlanted::PhaseTooEarly => 755,
         GridPlanted::AwayAdopted => 475,
