@@ -179,9 +179,12 @@ func (all *history) add(one *record, access string, faults []record, clients map
 	all.operations++
 }
 
-// changedNothing says whether the operation only tells what its member has: a read, or a condition that did not hold.
+// changedNothing says whether the operation only tells what its member has: a read, a condition that did not hold, or the
+// removal of a key without a value.
 func changedNothing(one *record) bool {
-	return one.Operation == "get" || one.Outcome == "ok" && one.Done != nil && !*one.Done
+	isRefused := one.Done != nil && !*one.Done
+	isEmptyRemoval := one.Operation == "take" && one.Found == nil
+	return one.Operation == "get" || one.Outcome == "ok" && (isRefused || isEmptyRemoval)
 }
 
 // isExcused says whether the operation may have been answered by a member that was left out without knowing it: the member

@@ -84,6 +84,23 @@ func TestStaleReadIsExcusedOnlyAtAMemberThatIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestRemovalIsExcusedOnlyIfItRemovedNothingAtAMemberThatIsLeftOut(t *testing.T) {
+	fault := `{"fault":"pause","members":["B"],"excuses_reads":true,"from_ns":25,"to_ns":100}`
+	take := func(member, found string) string {
+		return `{"client":"` + member + `1","member":"` + member + `","key":"k","operation":"take","found":` + found +
+			`,"consistency":"linearizable","outcome":"ok","invoked_ns":50,"completed_ns":60}`
+	}
+	lines := []string{fault, put("A1", "1", "ok", "10", "20"), put("A1", "2", "ok", "30", "40")}
+	if result := checked(t, append(lines, take("B", "null"))...); !result.Linearizable || result.Excused != 1 {
+		t.Fatal(result)
+	}
+	for _, planted := range []string{take("C", "null"), take("B", `"1"`)} {
+		if result := checked(t, append(lines, planted)...); result.Linearizable {
+			t.Fatal(planted, result)
+		}
+	}
+}
+
 func TestSwapMustReturnTheValueBefore(t *testing.T) {
 	swap := func(found string) string {
 		return `{"client":"B1","member":"B","key":"k","operation":"swap","argument":"3","found":` + found +
