@@ -7,6 +7,7 @@ mod claims;
 mod counted;
 mod fuzz;
 mod interop;
+mod miri;
 mod sbom;
 mod steps;
 
@@ -41,13 +42,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Gives decoders and stacks hostile input from a seed; `fuzz --help` lists the options.
+    /// Gives decoders and stacks hostile input from a seed; `fuzz --help` lists the options. `fuzz --coverage` has libFuzzer look
+    /// for inputs that reach new code; `fuzz --coverage --help` lists its options.
     #[command(disable_help_flag = true)]
     Fuzz {
         /// For the driver.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Runs tests of the modules with unsafe code in Miri, on the nightly toolchain.
+    Miri,
     /// Writes which crates are compiled into the command, with versions, licenses and checksums: CycloneDX 1.5 in JSON.
     Sbom {
         /// Into this file instead of the output.
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Fuzz { arguments } => fuzz::run(&arguments),
+        Command::Miri => miri::run(),
         Command::Sbom { output } => sbom::run(output.as_deref()),
         Command::Advisories { database } => advisories::run(database.as_deref()),
     }

@@ -21,7 +21,9 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let (is_within_tls, rest) = match uri.split_once("://") {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
-        Some((scheme, _)) => return Err(format!("{scheme} is not hotrod or hotrods")),
+        Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is not hotrod or hotrods")),
+        // It may have a password in it.
+        Some(_) => return Err("what stands before :// is not hotrod or hotrods".to_owned()),
         None => (false, uri),
     };
     let (authority, properties) = rest.split_once('?').unwrap_or((rest, ""));
@@ -31,8 +33,12 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         None => (None, authority),
     };
     let mut builder = ClientBuilder::default();
+    // A password with a question mark ends the authority early: no error may show what was taken for a host or a property.
+    let is_perhaps_cut = user.is_none() && properties.contains('@');
     for host in hosts.split(',') {
-        builder = builder.server(address(host)?);
+        let server = address(host);
+        builder =
+            builder.server(if is_perhaps_cut { server.map_err(|_| ENCODED.to_owned())? } else { server? });
     }
     let mut found = Found { is_within_tls, ..Found::default() };
     if let Some(user) = user {
@@ -41,6 +47,9 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
         let (name, value) = property.split_once('=').unwrap_or((property, ""));
+        if name.contains('@') {
+            return Err(ENCODED.to_owned());
+        }
         builder = match name {
             "client_intelligence" => builder.intelligence(match value {
                 "BASIC" => Intelligence::Basic,
@@ -73,6 +82,14 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         };
     }
     found.apply(builder)
+}
+
+/// Why a URI is refused in which a user's name or password seems to end the authority.
+const ENCODED: &str =
+    "in a name or a password the characters / ? # & @ : , are percent-encoded, such as %3F for ?";
+
+fn is_scheme(text: &str) -> bool {
+    text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
 }
 
 /// A version that is spoken.
@@ -194,6 +211,24 @@ mod tests {
         );
         assert_eq!(servers("localhost"), ["localhost 11222"]);
         assert_eq!(servers("hotrod://h/"), ["h 11222"]);
+    }
+
+    #[test]
+    fn errors_show_no_password_that_is_not_percent_encoded() {
+        let uris = [
+            "hotrods:/user:hunter2@h?x=http://y",
+            "hotrod://user:hunter2?@h",
+            "hotrod://user:1?hunter2@h",
+            "hotrod://user:1?hunter2&3@h",
+            "user:hunter2@h://x",
+        ];
+        for uri in uris {
+            let error = read(uri).unwrap_err();
+            assert!(!error.contains("hunter2"), "{uri}: {error}");
+        }
+        assert_eq!(read("http://h").unwrap_err(), "http is not hotrod or hotrods");
+        let builder = read("hotrod://h?auth_username=me@there&auth_password=c").unwrap();
+        assert_eq!(builder.credentials.user(), Some(("me@there", "c")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs targets with inputs that a seed makes, and shows what broke so that it can be seen again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,13 +46,35 @@ pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8
     }
 }
 
+/// The folder with committed inputs, one folder of files per target.
+const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+
+/// Real inputs of a target, and those that are committed in `fuzz/corpus`: inputs that broke a rule once, and inputs by which
+/// libFuzzer reached code that no other input reaches.
+///
+/// # Panics
+///
+/// If a committed input cannot be read.
+pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let mut corpus = (target.corpus)();
+    if let Ok(folder) = std::fs::read_dir(Path::new(CORPORA).join(target.name)) {
+        let mut files: Vec<PathBuf> = folder.filter_map(|file| Some(file.ok()?.path())).collect();
+        files.sort();
+        let read = |file: &PathBuf| {
+            std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        };
+        corpus.extend(files.iter().map(read));
+    }
+    corpus
+}
+
 /// Gives a target things until it has had `runs` of them: inputs, or packets in rounds.
 ///
 /// # Errors
 ///
 /// The first input that broke a rule.
 pub fn run(target: &'static Target, runs: u64, seed: u64) -> Result<Score, Box<Broken>> {
-    let corpus = (target.corpus)();
+    let corpus = corpus(target);
     let mut score = Score::default();
     let begun = Instant::now();
     let watch = Watch::new(target.name, seed);

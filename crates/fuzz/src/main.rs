@@ -32,13 +32,16 @@ struct Arguments {
     /// Runs the input of this number only, which is written to a file first.
     #[arg(long, value_name = "NUMBER", requires = "target")]
     input: Option<u64>,
+    /// Writes the real inputs of the target into this folder, one file each, and runs nothing.
+    #[arg(long, value_name = "FOLDER", requires = "target")]
+    write_corpus: Option<PathBuf>,
     /// Names the targets.
     #[arg(long)]
     list: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { target: only, runs, seed, replay, input, list } = Arguments::parse();
+    let Arguments { target: only, runs, seed, replay, input, write_corpus, list } = Arguments::parse();
     if list {
         TARGETS.iter().for_each(|target| println!("{:<16} {}", target.name, target.what));
         return ExitCode::SUCCESS;
@@ -54,11 +57,20 @@ fn main() -> ExitCode {
         },
     };
     if let (Some(nth), [target]) = (input, &chosen[..]) {
-        let input = driver::input(target, &(target.corpus)(), seed, nth);
+        let input = driver::input(target, &driver::corpus(target), seed, nth);
         return match keep(target.name, seed, nth, &input) {
             Ok(file) => again(target, &file.to_string_lossy()),
             Err(error) => {
                 eprintln!("target/fuzz: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
+    if let (Some(folder), [target]) = (write_corpus, &chosen[..]) {
+        return match write_inputs(&folder, &driver::corpus(target)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{}: {error}", folder.display());
                 ExitCode::from(2)
             }
         };
@@ -88,6 +100,14 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+fn write_inputs(folder: &Path, inputs: &[Vec<u8>]) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    inputs
+        .iter()
+        .enumerate()
+        .try_for_each(|(nth, input)| std::fs::write(folder.join(format!("real-{nth}")), input))
 }
 
 fn again(target: &Target, replay: &str) -> ExitCode {

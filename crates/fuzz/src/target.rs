@@ -1,7 +1,10 @@
 //! The table of targets.
 
 use crate::mutate::Shape;
-use crate::{edges, grid, hotrod, query, rounds, sasl, server, texts, tools, wire};
+use crate::{
+    edges, grid, hotrod, identity, query, records, rounds, sasl, server, server_connection, store_files,
+    texts, tools, wire,
+};
 
 /// What a target saw in one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -129,6 +132,23 @@ pub const TARGETS: &[Target] = &[
     reads("query-plan", "what owners are told of queries, requests and answers", query::plan, query::plans),
     reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
         .shaped(Shape::Text),
+    reads("users-file", "files of users with roles and secrets", identity::users, identity::user_files)
+        .shaped(Shape::Text),
+    reads("token", "JSON Web Tokens whose header and claims are signed", identity::token, identity::tokens)
+        .shaped(Shape::Text),
+    reads("pem", "certificates and keys in PEM", identity::pem, identity::pems).shaped(Shape::Text),
+    reads("certificate", "certificates in DER", identity::certificate, identity::certificates),
+    reads("uri", "URIs of Hot Rod clients", identity::uri, identity::uris).shaped(Shape::Text),
+    reads("json-query", "queries in JSON", records::json_query, records::json_queries).shaped(Shape::Text),
+    reads("record", "records of counters and transactions in caches", records::record, records::records),
+    reads("filter", "parameters of filters and of their queries", records::filter, records::filters),
+    reads("store-file", "a store with a file that was replaced", store_files::file, store_files::files),
+    reads(
+        "server-connection",
+        "a connection to a running server, from its first byte to its last",
+        server_connection::connection,
+        server_connection::connections,
+    ),
     reads("stack-tcp", "a cluster on tcp.xml under mutated traffic", rounds::tcp, rounds::none)
         .shaped(Shape::Round),
     reads("stack-udp", "a cluster on udp.xml under mutated traffic", rounds::udp, rounds::none)

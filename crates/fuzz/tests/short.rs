@@ -70,6 +70,16 @@ targets! {
     queries_hold: "query", INPUTS;
     what_owners_are_told_of_queries_holds: "query-plan", INPUTS;
     messages_of_sasl_hold: "sasl", INPUTS;
+    files_of_users_hold: "users-file", INPUTS / 40;
+    tokens_hold: "token", INPUTS / 4;
+    texts_of_pem_hold: "pem", INPUTS / 40;
+    certificates_hold: "certificate", INPUTS;
+    uris_of_clients_hold: "uri", INPUTS;
+    queries_in_json_hold: "json-query", INPUTS;
+    records_in_caches_hold: "record", INPUTS;
+    parameters_of_filters_hold: "filter", INPUTS / 4;
+    files_of_stores_hold: "store-file", INPUTS / 40;
+    connections_to_a_server_hold: "server-connection", INPUTS / 40;
     a_cluster_on_tcp_holds: "stack-tcp", PACKETS;
     a_cluster_on_udp_holds: "stack-udp", PACKETS;
     a_cluster_with_acknowledged_multicasts_holds: "stack-tcp-new", PACKETS;

@@ -133,7 +133,7 @@ impl Wanted {
         if *self == Self::default() { walk } else { walk.transform(TRANSFORM, self.to_bytes()) }
     }
 
-    fn to_bytes(&self) -> Bytes {
+    pub(crate) fn to_bytes(&self) -> Bytes {
         let mut bytes = Vec::new();
         let (by, prefix) = match &self.filter {
             None => (0, &[][..]),
@@ -146,7 +146,7 @@ impl Wanted {
         bytes.into()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&flags, prefix) = bytes.split_first()?;
         let filter = match flags & (BY_KEY | BY_VALUE) {
             0 => None,

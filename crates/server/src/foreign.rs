@@ -4,12 +4,18 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use consort_cache::{Decode, Encode, Postcard};
+use consort_hotrod::ops::listener::Factory;
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 use consort_query::{Plan, Statement};
 
 use crate::bucket::Bucket;
+use crate::counter::Counter;
+use crate::filter::{self, Filter, Wanted};
 use crate::media::{Format, Types};
-use crate::{definition, http, schemas};
+use crate::security::{Tokens, tls};
+use crate::transactions::Record;
+use crate::{definition, http, query, schemas, transactions};
 
 /// Reads the values of a multimap's key, and writes them again; `None` if these bytes are something else.
 pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {
@@ -91,4 +97,66 @@ pub fn definitions(text: &str) -> Option<Vec<(String, String)>> {
 /// What is wrong with a schema of protobuf, if anything is.
 pub fn schema(text: &str) -> Option<String> {
     schemas::error_of(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+/// The name of the user whose token this is, if one of the keys in a PEM text has signed it for the audience `shop`.
+///
+/// # Errors
+///
+/// Why the keys cannot be used, or why the token is refused.
+pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
+    let tokens = Tokens::from_pem("keys".to_owned(), keys, "shop").map_err(|error| error.to_string())?;
+    tokens.owner(token)
+}
+
+/// The user's name in a certificate in DER, and until when it is good in seconds since 1970; 0 if it does not say.
+pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
+    (tls::common_name(der), tls::good_until(der))
+}
+
+/// The record of a counter as this version writes it again; `None` if it is none.
+pub fn counter(bytes: &[u8]) -> Option<Bytes> {
+    Counter::from_bytes(bytes).map(Counter::to_bytes)
+}
+
+/// The record of a transaction as this version writes it again; `None` if it is none.
+pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
+    let record: Record = Postcard.decode(bytes.clone()).ok()?;
+    Some(Postcard.encode(&record).ok()?.into_bytes())
+}
+
+/// The key of a transaction's record as this version writes it again; `None` if it is none.
+pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
+    transactions::xid_of(bytes).map(|xid| transactions::key_of(&xid))
+}
+
+/// Whether the filter of this factory lets an entry through.
+///
+/// # Errors
+///
+/// Why there is no such filter.
+pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, String> {
+    Filter::of(factory).map(|filter| filter.lets(key, value)).map_err(|error| error.to_string())
+}
+
+/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns what
+/// owners are told of it.
+///
+/// # Errors
+///
+/// What is wrong with its parameters or its query.
+pub fn query_factory(factory: &Factory) -> Result<Vec<u8>, String> {
+    let compiled = query::compile(factory, types()).map_err(|refusal| refusal.text().to_owned())?;
+    Ok(compiled.plan.to_bytes())
+}
+
+/// What owners are told of an iteration's filter, as this version writes it again; `None` if it is none.
+pub fn wanted(bytes: &[u8]) -> Option<Bytes> {
+    Wanted::from_bytes(bytes).map(|wanted| wanted.to_bytes())
+}
+
+/// How many bytes of value follow the metadata that an owner sends; `None` if the metadata is not whole.
+pub fn metadata(bytes: &Bytes) -> Option<usize> {
+    let mut value = bytes.clone();
+    filter::take_metadata(&mut value).map(|_| value.len())
 }

@@ -67,15 +67,20 @@ impl Identity {
     ///
     /// If a file cannot be read or has not what it should.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
-        let chain = certificates(chain.as_ref())?;
-        let path = key.as_ref();
-        let pem = pem(path)?;
-        secrets::warn_if_open(path, "this private key");
-        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
-            rustls::pki_types::pem::Error::NoItemsFound => failed(path, no_key(&pem)),
-            error => failed(path, error.to_string()),
-        })?;
-        Ok(Self { chain, key })
+        let (chain_path, key_path) = (chain.as_ref(), key.as_ref());
+        let chain = certificates(&chain_path.display().to_string(), &pem(chain_path)?)?;
+        let pem = pem(key_path)?;
+        secrets::warn_if_open(key_path, "this private key");
+        Ok(Self { chain, key: private_key(&key_path.display().to_string(), &pem)? })
+    }
+
+    /// Reads both from PEM texts in memory; they may be the same text. Errors call the texts `chain` and `key`.
+    ///
+    /// # Errors
+    ///
+    /// If `chain` has no certificate, `key` has no private key that is not encrypted, or a text is damaged.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        Ok(Self { chain: certificates("chain", chain)?, key: private_key("key", key)? })
     }
 
     /// The certificate itself, in DER.
@@ -117,8 +122,21 @@ impl Roots {
     ///
     /// If the file cannot be read or has no certificates.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
+        Self::from_named(&path.as_ref().display().to_string(), &pem(path.as_ref())?)
+    }
+
+    /// Reads them from a PEM text in memory. Errors call the text `roots`.
+    ///
+    /// # Errors
+    ///
+    /// If the text is damaged, has no certificates, or one that cannot sign others.
+    pub fn from_pem(roots: &[u8]) -> Result<Self, TlsError> {
+        Self::from_named("roots", roots)
+    }
+
+    fn from_named(name: &str, pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        for trusted in certificates(path.as_ref())? {
+        for trusted in certificates(name, pem)? {
             roots.add(trusted).map_err(unfit)?;
         }
         Ok(Self(Arc::new(roots)))
@@ -201,8 +219,8 @@ pub fn client_that_speaks(
     Ok(Arc::new(config))
 }
 
-fn failed(path: &Path, reason: String) -> TlsError {
-    TlsError::File { path: path.display().to_string(), reason }
+fn failed(path: &str, reason: String) -> TlsError {
+    TlsError::File { path: path.to_owned(), reason }
 }
 
 /// The bytes of a file that should be PEM.
@@ -212,7 +230,8 @@ fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     if ["p12", "pfx", "jks", "pkcs12"].contains(&ending.to_ascii_lowercase().as_str()) {
         return Err(not_pem());
     }
-    let bytes = std::fs::read(path).map_err(|error| failed(path, error.to_string()))?;
+    let bytes =
+        std::fs::read(path).map_err(|error| failed(&path.display().to_string(), error.to_string()))?;
     if is_java_store(&bytes) { Err(not_pem()) } else { Ok(bytes) }
 }
 
@@ -238,11 +257,20 @@ fn no_key(pem: &[u8]) -> String {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_slice_iter(&pem(path)?)
+/// The certificates in a PEM text that errors call by this name.
+fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| failed(path, error.to_string()))?;
-    if certificates.is_empty() { Err(failed(path, "no certificate in it".into())) } else { Ok(certificates) }
+        .map_err(|error| failed(name, error.to_string()))?;
+    if certificates.is_empty() { Err(failed(name, "no certificate in it".into())) } else { Ok(certificates) }
+}
+
+/// The first private key in a PEM text that errors call by this name.
+fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => failed(name, no_key(pem)),
+        error => failed(name, error.to_string()),
+    })
 }
 
 #[cfg(test)]

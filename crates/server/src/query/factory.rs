@@ -9,6 +9,7 @@ use consort_query::{Compiled, Statement};
 
 use crate::answer::Refusal;
 use crate::caches::Caches;
+use crate::media::Types;
 use crate::served::Served;
 
 /// The query that is meant, which is held against one entity after the other.
@@ -18,6 +19,16 @@ pub(super) async fn compiled(
     factory: &Factory,
 ) -> Result<Compiled, Refusal> {
     super::check(served)?;
+    compile(factory, &*caches.types().await)
+}
+
+/// Compiles the query in a factory's parameters: the text, then names and values in turns.
+///
+/// # Errors
+///
+/// If a parameter is missing or has the wrong type, if the text is no query or deletes entries, or if the query cannot be
+/// evaluated entity by entity.
+pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refusal> {
     let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));
     let text = |bytes: &Bytes| match wrapped(bytes) {
         Some(Wrapped::Text(text)) => Ok(text),
@@ -43,7 +54,7 @@ pub(super) async fn compiled(
     if statement.is_delete() {
         return Err(Refusal::new(format!("'{}' takes nothing away", factory.name.as_str())));
     }
-    let compiled = statement.compile(&*caches.types().await, &parameters)?;
+    let compiled = statement.compile(types, &parameters)?;
     compiled.of_each()?;
     Ok(compiled)
 }

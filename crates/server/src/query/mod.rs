@@ -25,6 +25,7 @@ use crate::security::Permission;
 use crate::served::Served;
 use crate::session::Session;
 
+pub(crate) use factory::compile;
 pub(crate) use owner::known;
 pub(crate) use walk::{Rows, WALK};
 pub(crate) use watch::{CONTINUOUS, FILTER, Watch};

@@ -99,12 +99,12 @@ fn hot_rod_only_tls() -> Bytes {
 }
 
 /// Until when a certificate is good, in seconds since 1970; 0 if it does not say.
-fn good_until(certificate: &[u8]) -> i64 {
+pub(crate) fn good_until(certificate: &[u8]) -> i64 {
     parse_x509_certificate(certificate).map_or(0, |(_, read)| read.validity().not_after.timestamp())
 }
 
 /// The common name of a certificate's subject, if it has just one.
-fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
+pub(crate) fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let mut names = certificate.subject().iter_common_name();
     let (Some(name), None) = (names.next(), names.next()) else { return None };

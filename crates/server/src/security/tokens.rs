@@ -65,10 +65,18 @@ impl Tokens {
     /// If the file cannot be read, has no such key, or one of another kind, or more of them.
     pub fn from_file(keys: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
         let file = keys.as_ref().display().to_string();
+        match std::fs::read(keys.as_ref()) {
+            Ok(pem) => Self::from_pem(file, &pem, audience),
+            Err(error) => Err(TokenKeyError { file, reason: error.to_string() }),
+        }
+    }
+
+    /// Reads the keys in a PEM text, which errors call by this name.
+    pub(crate) fn from_pem(file: String, pem: &[u8], audience: &str) -> Result<Self, TokenKeyError> {
         let wrong = |reason: String| TokenKeyError { file: file.clone(), reason };
         let unread = |error: pem::Error| wrong(error.to_string());
         let mut read = Vec::new();
-        for (at, info) in SubjectPublicKeyInfoDer::pem_file_iter(keys.as_ref()).map_err(unread)?.enumerate() {
+        for (at, info) in SubjectPublicKeyInfoDer::pem_slice_iter(pem).enumerate() {
             if at == KEYS_MAX {
                 return Err(wrong(format!("there are more than {KEYS_MAX} keys in it")));
             }

@@ -47,7 +47,8 @@ use crate::served::Served;
 use crate::session::Session;
 use locks::Locks;
 pub(crate) use reaper::reap;
-use record::{Branch, Intent, Record, State, Value, key_of, xid_of};
+use record::{Branch, Intent, State, Value};
+pub(crate) use record::{Record, key_of, xid_of};
 
 /// The records.
 const RECORDS: &str = "___consort_transactions";
