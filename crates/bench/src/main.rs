@@ -14,6 +14,7 @@ mod hotrod;
 mod java;
 mod micro;
 mod options;
+mod overload;
 mod plan;
 mod previous;
 mod progress;
@@ -144,6 +145,9 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     }
     if options.has(Part::Pool) {
         hotrod::pool(options, &mut findings);
+    }
+    if options.has(Part::Overload) {
+        overload::overload(options, &mut findings);
     }
     Ok(findings.verdict(previous.as_ref()))
 }

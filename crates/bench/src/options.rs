@@ -41,6 +41,8 @@ pub(crate) enum Part {
     Hostile,
     /// One connection for all callers, beside one for each.
     Pool,
+    /// Every operation against two servers with 512 MiB, as fast as one client can and without reading responses.
+    Overload,
 }
 
 /// The parts that `--hotrod` runs.

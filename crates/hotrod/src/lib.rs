@@ -41,7 +41,7 @@ pub use layout::Asked;
 pub use limits::Limits;
 pub use media_type::{MediaType, Params};
 pub use metadata::{Metadata, Previous, Timed};
-pub use opcode::Opcode;
+pub use opcode::{Family, Opcode};
 pub use output::Output;
 pub use request::{Request, RequestBody, RequestDecoder, RequestHead};
 pub use response::{Incoming, RESPONSE_MAGIC, Response, ResponseBody, ResponseDecoder};

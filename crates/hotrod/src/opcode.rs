@@ -2,19 +2,30 @@
 
 use crate::version::ProtocolVersion;
 
-/// Operations whose bodies are described together, in one module each.
+/// Operations whose bodies are described together, in one module of [`ops`](crate::ops) each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Family {
+pub enum Family {
+    /// Of one key.
     Map,
+    /// Of many keys, or of the whole cache.
     Bulk,
+    /// Of the server as such.
     Server,
+    /// Tasks and queries.
     Task,
+    /// Authentication.
     Auth,
+    /// Listeners.
     Listener,
+    /// Iterations.
     Iteration,
+    /// Values in pieces.
     Stream,
+    /// Transactions.
     Transaction,
+    /// Counters.
     Counter,
+    /// Multimaps.
     Multimap,
 }
 
@@ -60,7 +71,8 @@ macro_rules! opcodes {
                 }
             }
 
-            pub(crate) const fn family(self) -> Family {
+            /// The operations to which it belongs.
+            pub const fn family(self) -> Family {
                 match self {
                     $(Self::$name => Family::$family,)+
                 }

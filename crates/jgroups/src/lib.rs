@@ -1,11 +1,12 @@
 //! JGroups on this machine, for tests and benches: its jar and our Java programs for it ([`Jar`]), data grids beside which
 //! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
-//! and processes that end with whoever started them ([`Killed`]).
+//! processes that end with whoever started them ([`Killed`]), and a bound of their memory ([`ControlGroup`]).
 //! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
 //! and Infinispan's own server is an [`InfinispanServer`]. [`Helm`] renders the chart.
 
 #![forbid(unsafe_code)]
 
+mod control_group;
 mod grids;
 mod helm;
 mod hosts;
@@ -18,6 +19,7 @@ mod killed;
 mod linearizability;
 mod network;
 
+pub use control_group::ControlGroup;
 pub use grids::JavaGrid;
 pub use helm::Helm;
 pub use hosts::{Host, Hosts, HostsError, Links};

@@ -1,0 +1,254 @@
+//! What clients can make two servers do that share 512 MiB: every operation of Hot Rod and requests in HTTP, in each of four
+//! situations, and unfinished messages on the ports of members.
+//!
+//! Each cell has the bytes that the servers sent for each byte of requests, the most memory of the control group, and the
+//! slowest request of a healthy client meanwhile: a thread of a server that is busy for longer delays it.
+
+mod attack;
+mod healthy;
+mod operations;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use consort_client::Client;
+use consort_hotrod::Opcode;
+use consort_jgroups::{ControlGroup, Killed};
+use serde::Serialize;
+
+use self::attack::{Attack, Situation, Traffic};
+use self::healthy::{Delays, Healthy};
+use crate::findings::{Findings, Outcome};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::report;
+
+/// Memory of both servers together.
+const MEMORY: u64 = 512 * MIB;
+const MIB: u64 = 1024 * 1024;
+
+/// Where the two serve clients and each other.
+const PORTS: [u16; 2] = [11_222, 11_223];
+const MEMBER_PORTS: [u16; 2] = [7_800, 7_801];
+
+/// Values in the cache in which each has one owner; about half of them are the other server's.
+const HUGE_VALUES: usize = 6;
+const HUGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// How often a healthy client's p99 may be what it is without an attack.
+const P99_FACTOR_MAX: f64 = 2.0;
+
+/// How long servers may take to give back what an attack made them hold.
+const RETURN_TIME_MAX: Duration = Duration::from_secs(15);
+/// Memory above that of before the attack that counts as given back.
+const RETURNED: u64 = 64 * MIB;
+
+/// What happened in one cell of the table.
+#[derive(Serialize)]
+struct Cell {
+    target: String,
+    situation: &'static str,
+    bytes_in: u64,
+    bytes_out: u64,
+    peak_mib: f64,
+    /// Memory above that of before, once the attack is over and `RETURN_TIME_MAX` at most has passed.
+    kept_mib: f64,
+    healthy_p99_ms: f64,
+    healthy_max_ms: f64,
+    killed: u64,
+}
+
+#[derive(Serialize)]
+struct Record {
+    alone_p99_ms: f64,
+    alone_max_ms: f64,
+    cells: Vec<Cell>,
+}
+
+/// Two servers in a group, with a cache of small values that both have and one of huge values that one of them has.
+struct Servers {
+    group: ControlGroup,
+    _servers: Vec<Killed>,
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Servers {
+    fn start() -> anyhow::Result<Self> {
+        let group = ControlGroup::new("overload", MEMORY)?;
+        let program = crate::tools::program("consort")?;
+        let hosts = MEMBER_PORTS.map(|port| format!("127.0.0.1[{port}]")).join(",");
+        let hosts = format!("-Djgroups.tcpping.initial_hosts={hosts}");
+        let mut servers = Vec::new();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let mut client = None;
+        for (port, member) in PORTS.into_iter().zip(MEMBER_PORTS) {
+            let (port, member) = (format!("--port={port}"), format!("-Djgroups.bind_port={member}"));
+            let arguments = ["server", "--cluster=overload", "--bind=127.0.0.1", &port, &member, &hosts];
+            let child = group.command(&program, &arguments).stdout(std::process::Stdio::null()).spawn();
+            servers.push(Killed(child.context("starting consort server")?));
+            client = Some(runtime.block_on(connect(&port))?);
+        }
+        let client = client.context("a client of the second server")?;
+        let made = Self { group, _servers: servers, client, runtime };
+        made.runtime.block_on(async {
+            let administration = made.client.administration();
+            let small = r#"{"replicated-cache": {"mode": "SYNC"}}"#;
+            administration.create("small", small).await?;
+            administration.create("huge", r#"{"distributed-cache": {"mode": "SYNC", "owners": 1}}"#).await
+        })?;
+        Ok(made)
+    }
+
+    /// Puts the values that an operation before has removed or replaced.
+    fn restore(&self) -> anyhow::Result<()> {
+        let (small, huge) = (self.client.raw("small"), self.client.raw("huge"));
+        self.runtime.block_on(async {
+            small.put(attack::SMALL_KEY, &[7; 100][..]).await?;
+            for nth in 0..HUGE_VALUES {
+                let key = attack::huge_key(nth);
+                if huge.get(&key[..]).await?.is_none_or(|value| value.len() != HUGE_BYTES) {
+                    huge.put(&key[..], &vec![nth as u8; HUGE_BYTES][..]).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A client of the server with this port, as soon as it serves.
+async fn connect(port: &str) -> anyhow::Result<Client> {
+    let at = format!("hotrod://127.0.0.1:{}", port.trim_start_matches("--port="));
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match Client::connect(&at).await {
+            Ok(client) => return Ok(client),
+            Err(error) if Instant::now() > until => return Err(error).context(at),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+pub(crate) fn overload(options: &Options, findings: &mut Findings<'_>) {
+    let outcome = measure(options, findings).unwrap_or_else(Outcome::failed);
+    findings.add("overload", outcome);
+}
+
+fn measure(options: &Options, findings: &mut Findings<'_>) -> anyhow::Result<Outcome> {
+    let attack_time = Duration::from_secs_f64(if options.quick { 0.3 } else { 1.0 });
+    let attacks = attacks(options.quick);
+    let mut progress = Progress::new(attack_time * (2 * attacks.len()) as u32);
+    let servers = Servers::start()?;
+    servers.restore()?;
+    let healthy = Healthy::start(PORTS[0])?;
+    let alone = healthy.during(|| std::thread::sleep(attack_time * 3));
+    let mut record = Record { alone_p99_ms: alone.p99_ms, alone_max_ms: alone.max_ms, cells: Vec::new() };
+    for attack in &attacks {
+        progress.step(&format!("{}, {}", attack.name(), attack.situation.name()));
+        servers.restore()?;
+        record.cells.push(cell(&servers, &healthy, attack, attack_time)?);
+        progress.finish(attack_time * 2);
+        findings.keep("overload", &record);
+    }
+    println!("{}", table(&record));
+    let is_slow = |cell: &&Cell| cell.healthy_p99_ms > P99_FACTOR_MAX * record.alone_p99_ms;
+    let slow = record.cells.iter().filter(is_slow).count();
+    let kept = record.cells.iter().filter(|cell| cell.kept_mib * MIB as f64 > RETURNED as f64).count();
+    println!(
+        "{} cells: the healthy client's p99 was more than {P99_FACTOR_MAX} times that of before in {slow}, and more than {} MiB \
+         were not given back in {RETURN_TIME_MAX:?} in {kept}",
+        record.cells.len(),
+        RETURNED / MIB
+    );
+    let killed = servers.group.killed()?;
+    ensure!(killed == 0, "{killed} servers were killed for lack of memory");
+    Ok(Outcome::default())
+}
+
+/// All cells of the table; a few of each situation if it is to be quick.
+fn attacks(is_quick: bool) -> Vec<Attack> {
+    let operations = Opcode::ALL.iter().copied().map(Some).chain([None]);
+    let step = if is_quick { 16 } else { 1 };
+    let mut attacks: Vec<Attack> = operations
+        .step_by(step)
+        .flat_map(|opcode| Situation::ALL.map(|situation| Attack { opcode, situation }))
+        .collect();
+    attacks.push(Attack { opcode: None, situation: Situation::UnfinishedOfMembers });
+    attacks
+}
+
+fn cell(servers: &Servers, healthy: &Healthy, attack: &Attack, time: Duration) -> anyhow::Result<Cell> {
+    let before = servers.group.used()?;
+    let mut peak = before;
+    let mut traffic = Traffic::default();
+    let delays: Delays = healthy.during(|| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                traffic = attack.run(time);
+                let _ = done.send(());
+            });
+            while is_done.recv_timeout(Duration::from_millis(2)).is_err() {
+                peak = peak.max(servers.group.used().unwrap_or_default());
+            }
+        });
+    });
+    let until = Instant::now() + RETURN_TIME_MAX;
+    let mut kept = servers.group.used()?.saturating_sub(before);
+    while kept > RETURNED && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        kept = servers.group.used()?.saturating_sub(before);
+    }
+    let killed = servers.group.killed()?;
+    ensure!(
+        killed == 0,
+        "{}, {}: a server was killed for lack of memory",
+        attack.name(),
+        attack.situation.name()
+    );
+    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+    Ok(Cell {
+        target: attack.name(),
+        situation: attack.situation.name(),
+        bytes_in: traffic.sent,
+        bytes_out: traffic.received,
+        peak_mib: mib(peak),
+        kept_mib: mib(kept),
+        healthy_p99_ms: delays.p99_ms,
+        healthy_max_ms: delays.max_ms,
+        killed,
+    })
+}
+
+fn table(record: &Record) -> String {
+    let head = ["target", "situation", "out/in", "peak, MiB", "kept, MiB", "p99, ms", "longest, ms"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let number = |number: f64| report::number(Some(number));
+    rows.push(vec![
+        "nothing".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        number(record.alone_p99_ms),
+        number(record.alone_max_ms),
+    ]);
+    for cell in &record.cells {
+        rows.push(vec![
+            cell.target.clone(),
+            cell.situation.to_owned(),
+            number(cell.bytes_out as f64 / cell.bytes_in.max(1) as f64),
+            number(cell.peak_mib),
+            number(cell.kept_mib),
+            number(cell.healthy_p99_ms),
+            number(cell.healthy_max_ms),
+        ]);
+    }
+    report::markdown(&rows, 2)
+}
+
+/// A key in bytes, for requests that are written by hand.
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}

@@ -1,0 +1,100 @@
+//! A control group for memory, of version 1 or 2, in which processes are started.
+
+use std::fs::{create_dir, read_to_string, remove_dir, write};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names of the files of a version.
+struct Files {
+    root: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    events: &'static str,
+}
+
+const VERSIONS: [Files; 2] = [
+    Files {
+        root: "/sys/fs/cgroup/memory",
+        limit: "memory.limit_in_bytes",
+        used: "memory.usage_in_bytes",
+        events: "memory.oom_control",
+    },
+    Files { root: "/sys/fs/cgroup", limit: "memory.max", used: "memory.current", events: "memory.events" },
+];
+
+/// A control group, removed when it is dropped. Its processes have ended by then.
+pub struct ControlGroup {
+    directory: PathBuf,
+    files: &'static Files,
+}
+
+impl ControlGroup {
+    /// Makes a group in which all processes together may have so many bytes. Needs the right to make groups: root's, or that of
+    /// a container to which it was given.
+    ///
+    /// # Errors
+    ///
+    /// If this system has no control groups for memory, or this process may make none.
+    pub fn new(name: &str, limit: u64) -> io::Result<Self> {
+        let name = format!("consort-{name}-{}", std::process::id());
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for files in &VERSIONS {
+            let directory = Path::new(files.root).join(&name);
+            if let Err(error) = create_dir(&directory) {
+                failed = error;
+                continue;
+            }
+            let group = Self { directory, files };
+            match write(group.directory.join(files.limit), limit.to_string()) {
+                Ok(()) => return Ok(group),
+                Err(error) => failed = error,
+            }
+        }
+        let what = format!(
+            "a control group for memory below /sys/fs/cgroup cannot be made (run it as root): {failed}"
+        );
+        Err(io::Error::new(failed.kind(), what))
+    }
+
+    /// A command that runs this program in the group, with its errors among its output.
+    pub fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        let enter = "echo $$ > \"$0\" && exec \"$@\" 2>&1";
+        command.args(["-c", enter]).arg(self.directory.join("cgroup.procs")).arg(program).args(arguments);
+        command
+    }
+
+    /// How many of its processes were killed for lack of memory.
+    ///
+    /// # Errors
+    ///
+    /// If the group's files cannot be read.
+    pub fn killed(&self) -> io::Result<u64> {
+        let events = read_to_string(self.directory.join(self.files.events))?;
+        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        count.ok_or_else(|| io::Error::other("its events have no count of killed processes"))
+    }
+
+    /// Bytes that its processes have now, with what the system caches of files for them.
+    ///
+    /// # Errors
+    ///
+    /// If the group's files cannot be read.
+    pub fn used(&self) -> io::Result<u64> {
+        let used = read_to_string(self.directory.join(self.files.used))?;
+        used.trim().parse().map_err(io::Error::other)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // A process that was just killed may still be in it.
+        for _ in 0..100 {
+            if remove_dir(&self.directory).is_ok() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
