@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn every_target_has_a_program() {
         let manifest = include_str!("../../fuzz/Cargo.toml");
-        for name in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets")).unwrap() {
+        for name in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets")).unwrap() {
             let name = name.unwrap().path();
             let name = name.file_stem().unwrap().to_str().unwrap();
             assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
