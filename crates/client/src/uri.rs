@@ -35,6 +35,10 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let mut builder = ClientBuilder::default();
     // A password with a question mark ends the authority early: no error may show what was taken for a host or a property.
     let is_perhaps_cut = user.is_none() && properties.contains('@');
+    let is_hidden = |property: &str| property.split('=').next().is_some_and(|name| name.contains('@'));
+    if properties.split('&').any(is_hidden) {
+        return Err(ENCODED.to_owned());
+    }
     for host in hosts.split(',') {
         let server = address(host);
         builder =
@@ -47,9 +51,6 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
         let (name, value) = property.split_once('=').unwrap_or((property, ""));
-        if name.contains('@') {
-            return Err(ENCODED.to_owned());
-        }
         builder = match name {
             "client_intelligence" => builder.intelligence(match value {
                 "BASIC" => Intelligence::Basic,
