@@ -22,8 +22,8 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
         Some((scheme, _)) if is_scheme(scheme) => return Err(format!("{scheme} is not hotrod or hotrods")),
-        // It may have a password in it.
-        Some(_) => return Err("what stands before :// is not hotrod or hotrods".to_owned()),
+        // The text before :// may have a password in it.
+        Some(_) => return Err("the scheme is not hotrod or hotrods".to_owned()),
         None => (false, uri),
     };
     let (authority, properties) = rest.split_once('?').unwrap_or((rest, ""));
@@ -35,8 +35,8 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     let mut builder = ClientBuilder::default();
     // A password with a question mark ends the authority early: no error may show what was taken for a host or a property.
     let is_perhaps_cut = user.is_none() && properties.contains('@');
-    let is_hidden = |property: &str| property.split('=').next().is_some_and(|name| name.contains('@'));
-    if properties.split('&').any(is_hidden) {
+    let has_host = |property: &str| property.split('=').next().is_some_and(|name| name.contains('@'));
+    if properties.split('&').any(has_host) {
         return Err(ENCODED.to_owned());
     }
     for host in hosts.split(',') {

@@ -49,8 +49,8 @@ pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8
 /// The folder with committed inputs, one folder of files per target.
 const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
 
-/// Real inputs of a target, and those that are committed in `fuzz/corpus`: inputs that broke a rule once, and inputs by which
-/// libFuzzer reached code that no other input reaches.
+/// Real inputs of a target, and those that are committed in `fuzz/corpus`: inputs that broke a rule once, and those
+/// that `cargo xtask fuzz --coverage --keep` adds.
 ///
 /// # Panics
 ///

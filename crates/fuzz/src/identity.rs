@@ -41,11 +41,14 @@ pub(crate) fn users(bytes: &[u8]) -> Seen {
     Seen::one(read.is_ok(), peak)
 }
 
+/// From which the keys here are made.
+const SEED: [u8; 32] = [7; 32];
+
 /// A key pair of Ed25519, and its public key in PEM. Every run has the same.
 fn signer() -> &'static (Ed25519KeyPair, Vec<u8>) {
     static SIGNER: OnceLock<(Ed25519KeyPair, Vec<u8>)> = OnceLock::new();
     SIGNER.get_or_init(|| {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed of 32 bytes");
+        let pair = Ed25519KeyPair::from_seed_unchecked(&SEED).expect("a seed of 32 bytes");
         let mut der = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00".to_vec();
         der.extend(pair.public_key().as_ref());
         let pem =
@@ -70,8 +73,8 @@ pub(crate) fn tokens() -> Vec<Vec<u8>> {
     TOKENS.map(|token| token.as_bytes().to_vec()).into()
 }
 
-/// The input's header and claims, signed: what follows the signature's check is reached, too. The same bytes as a token in
-/// compact form are nobody's.
+/// Signs the input's header and claims, so that the server's checks behind the signature run, too. The same bytes as a token in
+/// compact form have no valid signature, and the server refuses them.
 pub(crate) fn token(bytes: &[u8]) -> Seen {
     let (pair, pem) = signer();
     let at = bytes.iter().position(|byte| *byte == BETWEEN).unwrap_or(bytes.len());
@@ -109,12 +112,18 @@ fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     assert!(claims["exp"].as_f64().is_some_and(|seconds| seconds > 1.7e9), "{claims}");
 }
 
-/// A certificate that has signed itself, with its key, in PEM and in DER. A first run makes it.
+/// What precedes the seed in a private key of Ed25519 in DER (PKCS 8).
+const PKCS8: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+
+/// A certificate that has signed itself, with its key, in PEM and in DER. Every run has the same.
 fn certified() -> &'static (String, String, Vec<u8>) {
     static CERTIFIED: OnceLock<(String, String, Vec<u8>)> = OnceLock::new();
     CERTIFIED.get_or_init(|| {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-        (made.cert.pem(), made.signing_key.serialize_pem(), made.cert.der().to_vec())
+        let key = [PKCS8, &SEED].concat();
+        let key = rcgen::KeyPair::try_from(&key[..]).expect("a key");
+        let parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        let certificate = parameters.self_signed(&key).expect("a certificate");
+        (certificate.pem(), key.serialize_pem(), certificate.der().to_vec())
     })
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn filters() -> Vec<Vec<u8>> {
 /// What a query's types have whatever is asked of them, and a query for each byte.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// A factory's parameters make a filter or an error; what owners are told of one they read and write again.
+/// A factory's parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
 pub(crate) fn filter(bytes: &[u8]) -> Seen {
     let (place, mut rest) =
         bytes.split_first().map_or((0, bytes), |(place, rest)| (usize::from(*place), rest));
@@ -114,7 +114,7 @@ pub(crate) fn filter(bytes: &[u8]) -> Seen {
         }
     });
     match &made {
-        Ok(is_read) => assert!(*is_read || !is_query, "owners know what they are told"),
+        Ok(is_read) => assert!(*is_read || !is_query, "an owner cannot read the plan that a server sends"),
         Err(reason) => assert!(!reason.is_empty()),
     }
     let input = Bytes::copy_from_slice(bytes);

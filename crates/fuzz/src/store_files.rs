@@ -33,19 +33,15 @@ fn config(recover: Recover) -> FileStoreConfig {
     }
 }
 
-fn entry(nth: u32, round: u32) -> Entry {
+fn entry(nth: u16, round: u8) -> Entry {
     let times = Times {
         created: 1_000,
         used: 1_000,
         lifespan: nth.is_multiple_of(3).then_some(5_000),
         max_idle: None,
     };
-    let value = vec![round as u8; 20 + nth as usize * 7 % 200];
-    Entry {
-        version: u64::from(round),
-        times,
-        ..Entry::immortal((nth % 4) as u16, format!("key-{nth}"), value)
-    }
+    let value = vec![round; 20 + usize::from(nth) * 7 % 200];
+    Entry { version: u64::from(round), times, ..Entry::immortal(nth % SEGMENTS, format!("key-{nth}"), value) }
 }
 
 /// Several rounds of puts with removals between them, a note, and files of which some are compacted.
@@ -60,7 +56,7 @@ fn recorded() -> &'static Recorded {
             let puts: Vec<Entry> = (0..40).map(|nth| entry(nth, round)).collect();
             puts.iter().for_each(|put| values.entry(put.key.clone()).or_default().push(put.value.clone()));
             store.store(&puts.into_iter().map(Change::Put).collect::<Vec<_>>()).expect("room");
-            let removals = (0..40).skip(round as usize).step_by(5);
+            let removals = (0..40).skip(round.into()).step_by(5);
             let removals = removals
                 .map(|nth| entry(nth, round))
                 .map(|entry| Change::Remove { segment: entry.segment, key: entry.key });

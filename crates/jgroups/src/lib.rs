@@ -1,6 +1,6 @@
 //! JGroups on this machine, for tests and benches: its jar and our Java programs for it ([`Jar`]), data grids beside which
 //! Consort's is measured ([`JavaGrid`]), a network that nothing leaves ([`own_network`]), several hosts in it ([`Hosts`]),
-//! processes that end with whoever started them ([`Killed`]), and a bound of their memory ([`ControlGroup`]).
+//! processes that end with the process that started them ([`Killed`]), and a limit of their memory ([`ControlGroup`]).
 //! The Java Hot Rod client and our programs that use it are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`],
 //! and Infinispan's own server is an [`InfinispanServer`]. [`Helm`] renders the chart.
 

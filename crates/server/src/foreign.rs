@@ -139,8 +139,8 @@ pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, Strin
     Filter::of(factory).map(|filter| filter.lets(key, value)).map_err(|error| error.to_string())
 }
 
-/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns what
-/// owners are told of it.
+/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns the
+/// plan that servers send to owners.
 ///
 /// # Errors
 ///
@@ -150,7 +150,7 @@ pub fn query_factory(factory: &Factory) -> Result<Vec<u8>, String> {
     Ok(compiled.plan.to_bytes())
 }
 
-/// What owners are told of an iteration's filter, as this version writes it again; `None` if it is none.
+/// The filter of an iteration that servers send to owners, read and written again; `None` if the bytes are no filter.
 pub fn wanted(bytes: &[u8]) -> Option<Bytes> {
     Wanted::from_bytes(bytes).map(|wanted| wanted.to_bytes())
 }

@@ -17,10 +17,10 @@ use crate::targets::{Rival, Row, SERVER_CPU, Target};
 
 /// A PING of Hot Rod 3.0 without a cache: magic, id, version, operation, no name, no flags, basic intelligence, no topology,
 /// no media types.
-const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
+pub(crate) const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
 
 /// How the answer begins: magic, id, operation, status.
-const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
+pub(crate) const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
 
 /// Files that a process needs beside so many connections.
 const FILES_BESIDE: usize = 100;

@@ -12,7 +12,7 @@ mod server;
 mod streams;
 
 pub(crate) use self::hostile::hostile;
-pub(crate) use self::idle::{check, idle};
+pub(crate) use self::idle::{PING, PONG, check, idle};
 pub(crate) use self::pool::pool;
 pub(crate) use self::server::server;
 pub(crate) use self::streams::streams;
@@ -20,7 +20,7 @@ pub(crate) use self::streams::streams;
 use consort_jgroups::{HotRodClient, InfinispanServer, JarError};
 use serde::Serialize;
 
-use self::served::Served;
+pub(crate) use self::served::Served;
 use crate::options::Options;
 use crate::sample::{Both, Runs};
 use crate::session::shown;

@@ -18,7 +18,7 @@ use crate::tools;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server's process. Dropped, it is killed.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Killed,
     port: u16,
     /// How long it took until clients could connect.
@@ -73,7 +73,7 @@ impl Served {
     }
 
     /// A command, which says this when clients can connect.
-    pub(super) fn start(
+    pub(crate) fn start(
         mut command: Command,
         name: &str,
         ready: &'static str,

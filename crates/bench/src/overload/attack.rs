@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_hotrod::{Opcode, Output, ProtocolVersion, Request, RequestHeader};
 
-use super::{HUGE_VALUES, MEMBER_PORTS, PORTS, bytes, operations};
+use super::{HUGE_VALUES, MEMBER_PORTS, PORTS, operations};
 
 pub(super) const SMALL_KEY: &[u8] = b"small";
 
 /// Requests on one connection.
-const PIPELINED: u64 = 4_096;
+const PIPELINED: usize = 4_096;
 /// Requests for huge values on one connection.
-const HUGE_REQUESTS: u64 = 200;
+const HUGE_REQUESTS: usize = 200;
 /// Connections with an unfinished message each.
 const UNFINISHED: usize = 32;
 /// What the unfinished message of a member announces.
@@ -24,7 +24,7 @@ const FRAME_SENT: usize = 1024 * 1024;
 
 /// The key of a huge value.
 pub(super) fn huge_key(nth: usize) -> Bytes {
-    bytes(&format!("huge-{nth}"))
+    format!("huge-{nth}").into()
 }
 
 /// How the requests come.
@@ -98,29 +98,29 @@ impl Attack {
     }
 
     /// Requests of this operation, one behind the other.
-    fn requests(&self, cache: &str, count: u64) -> Vec<u8> {
+    fn requests(&self, cache: &str, count: usize) -> Vec<u8> {
         let Some(opcode) = self.opcode else {
             let paths = ["/metrics", "/health", "/rest/v2/cache-managers/default/health", "/health/ready"];
             let request =
-                |nth: u64| format!("GET {} HTTP/1.1\r\nHost: h\r\n\r\n", paths[nth as usize % paths.len()]);
+                |nth: usize| format!("GET {} HTTP/1.1\r\nHost: h\r\n\r\n", paths[nth % paths.len()]);
             return (0..count).map(request).collect::<String>().into_bytes();
         };
         let mut out = Output::new();
         for nth in 0..count {
             let key = match cache {
-                "huge" => huge_key(nth as usize % HUGE_VALUES),
+                "huge" => huge_key(nth % HUGE_VALUES),
                 _ => Bytes::from_static(SMALL_KEY),
             };
             let version =
                 if opcode == Opcode::PrepareTx { ProtocolVersion::V2_8 } else { ProtocolVersion::V4_1 };
-            let header = RequestHeader { cache: cache.into(), ..RequestHeader::new(nth, version) };
-            Request { header, body: operations::request(opcode, &key, nth) }.encode(&mut out);
+            let header = RequestHeader { cache: cache.into(), ..RequestHeader::new(nth as u64, version) };
+            Request { header, body: operations::request(opcode, &key, nth as u64) }.encode(&mut out);
         }
         out.into_bytes().to_vec()
     }
 
-    /// Sends requests until the time is over or the server takes no more, then reads for as long again what is there.
-    fn on_one_connection(&self, cache: &str, count: u64, reads: bool, until: Instant) -> Traffic {
+    /// Sends the requests as far as the server takes them until the time is over, and reads responses meanwhile if `reads`.
+    fn on_one_connection(&self, cache: &str, count: usize, reads: bool, until: Instant) -> Traffic {
         let mut traffic = Traffic::default();
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", PORTS[0])) else { return traffic };
         if stream.set_nonblocking(true).is_err() {

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// A PING of Hot Rod 3.0 and the beginning of its response.
-const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
-const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
+use crate::hotrod::{PING, PONG};
 
 /// The time between two requests.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -10,16 +10,16 @@ mod operations;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use bytes::Bytes;
+use anyhow::ensure;
 use consort_client::Client;
 use consort_hotrod::Opcode;
-use consort_jgroups::{ControlGroup, Killed};
+use consort_jgroups::ControlGroup;
 use serde::Serialize;
 
 use self::attack::{Attack, Situation, Traffic};
 use self::healthy::{Delays, Healthy};
 use crate::findings::{Findings, Outcome};
+use crate::hotrod::Served;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
@@ -56,7 +56,6 @@ struct Cell {
     kept_mib: f64,
     healthy_p99_ms: f64,
     healthy_max_ms: f64,
-    killed: u64,
 }
 
 #[derive(Serialize)]
@@ -69,7 +68,7 @@ struct Record {
 /// Two servers in a group, with a cache of small values that both have and one of huge values that one of them has.
 struct Servers {
     group: ControlGroup,
-    _servers: Vec<Killed>,
+    _servers: Vec<Served>,
     client: Client,
     runtime: tokio::runtime::Runtime,
 }
@@ -81,16 +80,14 @@ impl Servers {
         let hosts = MEMBER_PORTS.map(|port| format!("127.0.0.1[{port}]")).join(",");
         let hosts = format!("-Djgroups.tcpping.initial_hosts={hosts}");
         let mut servers = Vec::new();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let mut client = None;
         for (port, member) in PORTS.into_iter().zip(MEMBER_PORTS) {
-            let (port, member) = (format!("--port={port}"), format!("-Djgroups.bind_port={member}"));
-            let arguments = ["server", "--cluster=overload", "--bind=127.0.0.1", &port, &member, &hosts];
-            let child = group.command(&program, &arguments).stdout(std::process::Stdio::null()).spawn();
-            servers.push(Killed(child.context("starting consort server")?));
-            client = Some(runtime.block_on(connect(&port))?);
+            let (own, member) = (format!("--port={port}"), format!("-Djgroups.bind_port={member}"));
+            let arguments = ["server", "--cluster=overload", "--bind=127.0.0.1", &own, &member, &hosts];
+            let command = group.command(&program, &arguments);
+            servers.push(Served::start(command, "consort server", "Hot Rod on", port)?);
         }
-        let client = client.context("a client of the second server")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(Client::connect(&format!("hotrod://127.0.0.1:{}", PORTS[1])))?;
         let made = Self { group, _servers: servers, client, runtime };
         made.runtime.block_on(async {
             let administration = made.client.administration();
@@ -114,19 +111,6 @@ impl Servers {
             }
             Ok(())
         })
-    }
-}
-
-/// A client of the server with this port, as soon as it serves.
-async fn connect(port: &str) -> anyhow::Result<Client> {
-    let at = format!("hotrod://127.0.0.1:{}", port.trim_start_matches("--port="));
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        match Client::connect(&at).await {
-            Ok(client) => return Ok(client),
-            Err(error) if Instant::now() > until => return Err(error).context(at),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
     }
 }
 
@@ -217,7 +201,6 @@ fn cell(servers: &Servers, healthy: &Healthy, attack: &Attack, time: Duration) -
         kept_mib: mib(kept),
         healthy_p99_ms: delays.p99_ms,
         healthy_max_ms: delays.max_ms,
-        killed,
     })
 }
 
@@ -246,9 +229,4 @@ fn table(record: &Record) -> String {
         ]);
     }
     report::markdown(&rows, 2)
-}
-
-/// A key in bytes, for requests that are written by hand.
-fn bytes(text: &str) -> Bytes {
-    Bytes::copy_from_slice(text.as_bytes())
 }
