@@ -1,5 +1,5 @@
 //! The store beside the member's state machine: takes its requests in order and without waiting, and collects what comes of
-//! them. The writer's thread writes; what is to be loaded is loaded by threads that may wait.
+//! them. The store's writer writes; what is to be loaded is loaded by threads that may wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
 }
 
 impl Backed {
-    /// Starts the thread that writes. To be called within the runtime.
+    /// Starts the writer. To be called within the runtime.
     pub(crate) fn start(
         cache: CacheId,
         name: Arc<str>,

@@ -103,7 +103,8 @@ pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
 /// What a store of one's own is made of ([`Store`], [`Persistence::store`]).
 pub use consort_store as store;
 pub use consort_store::{
-    Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store, StoreError,
+    DirectoryLock, Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store,
+    StoreError,
 };
 pub use error::{CacheError, KeyError, ManagerError, NotHandedOver, OpenError, StoreFault};
 pub use file::CacheSettings;

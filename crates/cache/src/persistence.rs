@@ -8,8 +8,8 @@ use bytes::Bytes;
 use consort_grid::{CacheConfig, Container, Lifetime, Remembered, Segment, Stored, Version};
 use consort_group::Time;
 use consort_store::{
-    Change, Durability, FileStore, FileStoreConfig, Mode, Part, Settings, Store, StoreError, Times,
-    WriterConfig,
+    Change, DirectoryLock, Durability, FileStore, FileStoreConfig, Mode, Part, Settings, Store, StoreError,
+    Times, WriterConfig,
 };
 
 use crate::error::{OpenError, StoreFault};
@@ -55,6 +55,8 @@ pub struct Persistence {
     place: Place,
     /// The directory is one for several caches.
     is_parent: bool,
+    /// The lock of a directory above.
+    lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
     passivation: bool,
     preload: bool,
@@ -66,6 +68,7 @@ impl Persistence {
         Self {
             place,
             is_parent: false,
+            lock: None,
             behind: None,
             passivation: false,
             preload: false,
@@ -103,6 +106,14 @@ impl Persistence {
         if let Place::Directory(_, config) = &mut self.place {
             *config = files;
         }
+        self
+    }
+
+    /// The directory is within one that this lock has, which stands for a lock of its own: caches that share one need fewer
+    /// descriptors. The lock is kept until the cache is closed.
+    #[must_use]
+    pub fn locked_by(mut self, lock: Arc<DirectoryLock>) -> Self {
+        self.lock = Some(lock);
         self
     }
 
@@ -183,7 +194,11 @@ impl Persistence {
             Place::Directory(path, files) => {
                 let path = directory.unwrap_or(path);
                 let files = FileStoreConfig { segments, ..files };
-                Arc::new(FileStore::open(path, files).map_err(failed)?)
+                let opened = match self.lock {
+                    Some(lock) => FileStore::open_within(lock, path, files),
+                    None => FileStore::open(path, files),
+                };
+                Arc::new(opened.map_err(failed)?)
             }
         };
         if store.segments() != segments {

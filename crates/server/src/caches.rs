@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_cache::{
     CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
-    NotHandedOver, OperationError, Persistence, RawCache, Segment,
+    NotHandedOver, OperationError, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
 use futures_core::Stream;
@@ -212,7 +212,9 @@ impl Caches {
     fn directory(&self, name: &str, text: &Bytes) -> Result<Option<PathBuf>, DefinitionError> {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let place = place.filter(|_| definition.store.is_some());
-        Ok(place.zip(self.data.as_ref()).map(|(place, data)| places::directory(data, name, &place)))
+        Ok(place
+            .zip(self.data.as_ref())
+            .map(|(place, data)| places::directory(&data.directory, name, &place)))
     }
 
     /// Where clients reach this member.
@@ -350,8 +352,8 @@ impl Caches {
         let (cache, directory) = match (&definition.store, place) {
             (Some(store), Some(place)) => {
                 let data = self.data.as_ref().ok_or(AdminError::NoData)?;
-                let directory = places::directory(data, name, &place);
-                let opening = opening.persistence(store.apply(Persistence::directory(&directory)));
+                let directory = places::directory(&data.directory, name, &place);
+                let opening = opening.persistence(store.apply(data.store(&directory)));
                 let cache = data::open_with_all(&self.manager, name, opening, Some(data)).await?;
                 (cache, Some(directory))
             }
@@ -449,7 +451,7 @@ impl Caches {
         if opened.is_err() {
             self.definitions.remove(name.as_bytes()).await?;
             if let (Some(data), Some(place)) = (&self.data, &place) {
-                places::remove(places::directory(data, name, place)).await;
+                places::remove(places::directory(&data.directory, name, place)).await;
             }
         }
         opened?;

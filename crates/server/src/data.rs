@@ -1,10 +1,14 @@
 //! What a server keeps for the time after all of them have ended: a directory, with one within it for each of the caches
 //! that outlive them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use consort_cache::{CacheBuilder, CacheManager, Durability, OpenError, Persistence, RawCache};
+use consort_cache::{
+    CacheBuilder, CacheManager, DirectoryLock, Durability, OpenError, Persistence, RawCache,
+};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use crate::bounds::ALONE_LOOKED_AT_EVERY;
@@ -13,6 +17,8 @@ use crate::bounds::ALONE_LOOKED_AT_EVERY;
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) directory: PathBuf,
+    /// The directory's lock, which stores of caches share.
+    lock: Arc<DirectoryLock>,
     /// Without it they are waited for until they are there.
     pub(crate) alone_after: Option<Duration>,
 }
@@ -27,6 +33,23 @@ pub struct DataError {
 }
 
 impl Data {
+    /// What is kept in this directory, which no other server may have.
+    pub(crate) async fn in_directory(
+        directory: PathBuf,
+        alone_after: Option<Duration>,
+    ) -> Result<Self, DataError> {
+        let locked = directory.clone();
+        let lock = spawn_blocking(move || DirectoryLock::take(locked).map_err(|error| error.to_string()));
+        let lock = lock.await.unwrap_or_else(|error| Err(error.to_string()));
+        let lock = lock.map_err(|error| DataError { place: format!("in {}", directory.display()), error })?;
+        Ok(Self { directory, lock, alone_after })
+    }
+
+    /// The store of a cache in a directory within this one.
+    pub(crate) fn store(&self, directory: &Path) -> Persistence {
+        Persistence::directory(directory).locked_by(self.lock.clone())
+    }
+
     /// What is wrong, and where.
     fn error(&self, error: OpenError) -> DataError {
         let (directory, error) = match error {
@@ -46,7 +69,7 @@ pub(crate) async fn open(
     durability: Durability,
 ) -> Result<RawCache, DataError> {
     let opening = match data {
-        Some(data) => opening.persistence(Persistence::within(&data.directory).durability(durability)),
+        Some(data) => opening.persistence(data.store(&data.directory.join(name)).durability(durability)),
         None => opening,
     };
     let opened = open_with_all(manager, name, opening, data).await;

@@ -20,12 +20,12 @@ pub(crate) fn new() -> String {
 }
 
 /// The directory of a cache. Its name is there for people; whatever it is, it names no other directory.
-pub(crate) fn directory(data: &Data, cache: &str, place: &str) -> PathBuf {
+pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let name: String =
         cache.bytes().map(|byte| if is_plain(&byte) { char::from(byte) } else { '~' }).collect();
     let name = &name[..name.len().min(NAME_IN_PLACE_MAX)];
-    data.directory.join(CACHES).join(format!("{name}.{place}"))
+    data.join(CACHES).join(format!("{name}.{place}"))
 }
 
 /// Removes the directory of a cache that is no more, if there is one.
@@ -66,8 +66,7 @@ mod tests {
 
     #[test]
     fn a_cache_has_a_directory_of_its_own_whatever_it_is_called() {
-        let data = Data { directory: "/data".into(), alone_after: None };
-        let of = |cache: &str| directory(&data, cache, "1f").display().to_string();
+        let of = |cache: &str| directory(Path::new("/data"), cache, "1f").display().to_string();
         assert_eq!(of("stock-1_a"), "/data/caches/stock-1_a.1f");
         assert_eq!(of("../../etc"), "/data/caches/~~~~~~etc.1f");
         assert_eq!(of("a/b é"), "/data/caches/a~b~~~.1f");

@@ -286,7 +286,16 @@ impl ServerBuilder {
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
         let alone_after = self.alone_after;
-        let data = self.data.map(|directory| Data { directory, alone_after });
+        let data = match self.data {
+            Some(directory) => match Data::in_directory(directory, alone_after).await {
+                Ok(data) => Some(data),
+                Err(error) => {
+                    manager.abort().await;
+                    return Err(error.into());
+                }
+            },
+            None => None,
+        };
         let telemetry = Arc::new(Telemetry::default());
         let addresses = Addresses::new(self.connections_per_address);
         let mut door = Door::new(listener, health, security.clone(), telemetry.clone(), strangers, addresses);

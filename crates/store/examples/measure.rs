@@ -89,7 +89,7 @@ fn callers(store: &FileStore, threads: u64, count: u64) {
     );
 }
 
-/// Write-through by the writer's thread, as many at once as its queue takes.
+/// Write-through by a writer, as many at once as its queue takes.
 fn writer(store: FileStore, durability: &str, count: u64) {
     let writer = Writer::spawn(Arc::new(store), WriterConfig::default(), |_| {}).expect("a thread");
     let (told, done) = channel();

@@ -1,8 +1,8 @@
 //! Persistence of a cache's entries.
 //!
 //! [`Store`] is what the grid asks of persistence: segment by segment, blocking, with errors by whose fault they are.
-//! [`FileStore`] keeps entries in files of its own format and survives being killed at any instant. [`Writer`] is the one
-//! thread that writes to a store, with a bounded queue before it. [`MemoryStore`] is for tests, as is [`SimDisk`], a disk
+//! [`FileStore`] keeps entries in files of its own format and survives being killed at any instant. [`Writer`] writes
+//! to a store in order, with a bounded queue before it, on threads that all stores of a process share. [`MemoryStore`] is for tests, as is [`SimDisk`], a disk
 //! that loses, tears and refuses by seed.
 
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ mod memory;
 mod store;
 mod writer;
 
-pub use disk::{Crash, Disk, DiskFile, RealDisk, SimDisk};
+pub use disk::{Crash, DirectoryLock, Disk, DiskFile, RealDisk, SimDisk};
 pub use entry::{Change, Entry, Segment, Times};
 pub use error::{Settings, StoreError};
 pub use file::{Durability, FileStore, FileStoreConfig, Lost, Opened, Recover, Torn};

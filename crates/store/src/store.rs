@@ -13,7 +13,7 @@ pub type Entries = Box<dyn Iterator<Item = Result<Entry, StoreError>> + Send>;
 
 /// Keeps entries beyond the life of a process.
 ///
-/// Calls block: the grid writes from one thread per store ([`Writer`](crate::Writer)), and reads from threads that may
+/// Calls block: the grid writes to a store from one thread at a time ([`Writer`](crate::Writer)), and reads from threads that may
 /// wait. All calls may come from several threads at once.
 ///
 /// A store does not look at the clock. It gives what it holds, expired or not, until [`purge`](Self::purge) removes it.

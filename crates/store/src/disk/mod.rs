@@ -1,6 +1,7 @@
 //! What the file store asks of a disk: files with positions, names that can be made, moved and removed, and a way to make
 //! both safe. [`RealDisk`] is a directory; [`SimDisk`] forgets, tears and refuses as tests want it.
 
+mod descriptors;
 mod real;
 mod sim;
 
@@ -9,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-pub use real::RealDisk;
+pub use real::{DirectoryLock, RealDisk};
 pub use sim::{Crash, SimDisk};
 
 /// A directory.
@@ -43,7 +44,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn boot(&self) -> Option<u128>;
 }
 
-/// An open file.
+/// A file that can be read and written.
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Its length.
     fn len(&self) -> io::Result<u64>;
@@ -65,4 +66,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Returns when what was written so far outlives a power failure. After an error that is not known, also not if
     /// another call succeeds.
     fn sync(&self) -> io::Result<()>;
+    /// Makes sure that the file can be written, without another file having to be closed for it, while the guard is there.
+    /// Of a file that is always open there is nothing to hold.
+    fn hold(&self) -> io::Result<Option<Arc<dyn Any + Send + Sync>>> {
+        Ok(None)
+    }
 }

@@ -1,13 +1,16 @@
 //! A directory of the file system.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::descriptors::{Descriptors, PooledFile, with_descriptor};
 use super::{Disk, DiskFile};
+use crate::error::StoreError;
 
 /// File whose lock says that a directory is in use. The system gives the lock back when the process ends.
 const LOCK: &str = "LOCK";
@@ -26,6 +29,56 @@ const EVERYONE: u32 = 0o007;
 #[derive(Debug)]
 pub struct RealDisk {
     directory: PathBuf,
+    /// Files in use, by name.
+    files: Mutex<HashMap<String, Weak<PooledFile>>>,
+    /// The lock of a directory above, which stands for this one's.
+    above: Option<Arc<DirectoryLock>>,
+}
+
+/// A directory that this process has for itself. Stores in directories within it can share its lock, so that each needs no
+/// descriptor for its own ([`FileStore::open_within`](crate::FileStore::open_within)).
+#[derive(Debug)]
+pub struct DirectoryLock {
+    directory: PathBuf,
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Locks the directory, which is made if it is not there, for as long as the lock exists.
+    ///
+    /// # Errors
+    ///
+    /// If another process, or another lock of this one, has it.
+    pub fn take(directory: impl Into<PathBuf>) -> Result<Arc<Self>, StoreError> {
+        let directory = directory.into();
+        let name = directory.display().to_string();
+        make_directory(&directory).map_err(|error| StoreError::io("make", &name, error))?;
+        match lock_file(&directory).map_err(|error| StoreError::io("lock", &name, error))? {
+            Some(file) => Ok(Arc::new(Self { directory, _file: file })),
+            None => Err(StoreError::Locked { directory: name }),
+        }
+    }
+
+    /// Whether the lock is of a directory above this one.
+    fn is_above(&self, directory: &Path) -> bool {
+        directory != self.directory && directory.starts_with(&self.directory)
+    }
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
+}
+
+/// The locked file LOCK of a directory; none if it is locked already.
+fn lock_file(directory: &Path) -> io::Result<Option<File>> {
+    let mut options = RealDisk::new_file();
+    options.truncate(false).write(true);
+    let file = with_descriptor(Descriptors::of_process(), || options.open(directory.join(LOCK)))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 impl RealDisk {
@@ -33,13 +86,20 @@ impl RealDisk {
     /// stays, and the log says if everybody can read it.
     pub fn new(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
-        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&directory)?;
+        make_directory(&directory)?;
         let open = open_to_others(&directory)?;
         if !open.is_empty() {
             let (directory, open) = (directory.display(), open.join(", "));
             tracing::warn!(%directory, %open, "everybody on this host can read or change these data: chmod -R o-rwx closes them");
         }
-        Ok(Self { directory })
+        Ok(Self { directory, files: Mutex::default(), above: None })
+    }
+
+    /// The directory, which is locked as long as this lock of one above is held, if it is one above.
+    pub(crate) fn within(directory: impl Into<PathBuf>, lock: Arc<DirectoryLock>) -> io::Result<Self> {
+        let disk = Self::new(directory)?;
+        let above = lock.is_above(&disk.directory).then_some(lock);
+        Ok(Self { above, ..disk })
     }
 
     fn new_file() -> OpenOptions {
@@ -51,6 +111,22 @@ impl RealDisk {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+
+    fn opened(&self, name: &str, options: &OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
+        let file = PooledFile::open(Descriptors::of_process(), self.path(name), options)?;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.len() == files.capacity() {
+            files.retain(|_, file| file.strong_count() > 0);
+        }
+        files.insert(name.to_owned(), Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// A name is about to stand for another file, or none: who has the file can go on reading it.
+    fn part_from_name(&self, name: &str) -> io::Result<()> {
+        let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        file.and_then(|file| file.upgrade()).map_or(Ok(()), |file| file.keep_open())
+    }
 }
 
 impl Disk for RealDisk {
@@ -59,17 +135,17 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let file = Self::new_file().truncate(false).write(true).open(self.path(LOCK))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        // Also with a lock above: a process that knows nothing of that one may have this directory.
+        let Some(file) = lock_file(&self.directory)? else { return Ok(None) };
+        Ok(Some(match &self.above {
+            Some(above) => Box::new(above.clone()),
+            None => Box::new(file),
+        }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        for entry in with_descriptor(Descriptors::of_process(), || fs::read_dir(&self.directory))? {
             // A name that is not UTF-8 is none of the store's.
             names.extend(entry?.file_name().into_string().ok());
         }
@@ -77,18 +153,21 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path(name))?))
+        self.opened(name, OpenOptions::new().read(true).write(true))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(Self::new_file().read(true).write(true).truncate(true).open(self.path(name))?))
+        self.opened(name, Self::new_file().read(true).write(true).truncate(true))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.part_from_name(from)?;
+        self.part_from_name(to)?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.part_from_name(name)?;
         fs::remove_file(self.path(name))
     }
 
@@ -133,39 +212,7 @@ fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-impl DiskFile for File {
-    fn len(&self) -> io::Result<u64> {
-        self.metadata().map(|metadata| metadata.len())
-    }
-
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match FileExt::read_at(self, &mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        // fdatasync: it also writes the length, which is what else matters here.
-        self.sync_data()
-    }
+    with_descriptor(Descriptors::of_process(), || File::open(directory))?.sync_all()
 }
 
 #[cfg(test)]

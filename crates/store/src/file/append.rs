@@ -9,6 +9,7 @@
 //! somebody syncs are served by one sync together. A sync that fails is never tried again: the system may have dropped
 //! what it could not write, and would call the second attempt a success.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -31,8 +32,12 @@ pub(crate) struct Append {
     pub(crate) next_change: u64,
     /// The file that is being compacted.
     pub(crate) cursor: Option<Cursor>,
-    /// Records on their way to the file; kept for its memory.
-    buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// Records on their way to a file. It belongs to the thread and not to the store, as a process has few threads that write
+    /// and may have many stores.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The newest file.
@@ -70,7 +75,7 @@ pub(crate) enum Keep {
     Nothing,
 }
 
-/// Bytes that the buffer for records may keep between writes.
+/// Bytes that a thread's buffer for records may keep between writes.
 const BUFFER_KEPT_MAX: usize = 4 << 20;
 
 /// Bytes that may gather in the system before `maintain` has them written to the disk. A file must be safe before the next
@@ -79,7 +84,7 @@ const WRITE_OUT_BYTES: u32 = 8 << 20;
 
 impl Append {
     pub(crate) fn new(next_file: u32, next_change: u64) -> Self {
-        Self { active: None, next_file, next_change, cursor: None, buffer: Vec::new() }
+        Self { active: None, next_file, next_change, cursor: None }
     }
 }
 
@@ -121,29 +126,33 @@ impl FileStore {
         append: &mut Append,
         encode: impl FnOnce(&mut Encoder<'_>, &mut u64) -> T,
     ) -> Result<T, StoreError> {
-        let Append { active: Some(active), buffer, next_change, .. } = append else {
+        let Append { active: Some(active), next_change, .. } = append else {
             unreachable!("make_room has begun a file");
         };
         if let Some(why) = &*lock(&self.stopped) {
             return Err(StoreError::Stopped { why: why.clone() });
         }
+        let name = log_name(active.number);
+        // Without a descriptor nothing is written, and nothing has to be cut off.
+        let _held = active.file.hold().map_err(|error| StoreError::io("open", &name, error))?;
         let safe = self.safe.offset_in(active.number);
-        let mut encoder = Encoder::new(buffer, active.number, active.len, safe);
+        let mut buffer = BUFFER.take();
+        let mut encoder = Encoder::new(&mut buffer, active.number, active.len, safe);
         let mut change = *next_change;
         let made = encode(&mut encoder, &mut change);
-        let name = log_name(active.number);
-        if let Err(error) = active.file.write_at(buffer, u64::from(active.len)) {
+        let (written, len) = (active.file.write_at(&buffer, u64::from(active.len)), buffer.len());
+        if buffer.capacity() <= BUFFER_KEPT_MAX {
+            BUFFER.set(buffer);
+        }
+        if let Err(error) = written {
             let error = StoreError::io("write", &name, error);
             if active.file.truncate(u64::from(active.len)).is_err() {
                 self.stop(&error);
             }
             return Err(error);
         }
-        active.len += buffer.len() as u32;
+        active.len += len as u32;
         *next_change = change;
-        if buffer.capacity() > BUFFER_KEPT_MAX {
-            *buffer = Vec::new();
-        }
         if let Some(file) = write(&self.index).files.get_mut(&active.number) {
             file.len = active.len;
         }

@@ -32,7 +32,7 @@ use self::compact::corrupt;
 use self::header::log_name;
 use self::index::{Index, Print};
 use self::record::{Kind, Location, PUT_HEAD, Record, decode_put, put_len, remove_len, u32_at};
-use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::{Settings, StoreError};
 use crate::store::{Counters, Entries, Part, Stats, Store, check_segment};
@@ -81,8 +81,7 @@ pub struct FileStoreConfig {
     /// What an acknowledged write survives.
     pub durability: Durability,
     /// Bytes of a log file after which the next one is begun; at most 1 GiB. Default 64 MiB: a file is copied in a tenth
-    /// of a second. Every file is kept open: stores of more than some ten gigabytes want larger files, or a process that
-    /// may have more than 1,024 open files.
+    /// of a second.
     pub file_bytes_max: u32,
     /// Dead share of a file from which on it is compacted. Default 0.5: the disk holds at most about twice what counts,
     /// and an entry is copied once on average for every one written.
@@ -135,6 +134,19 @@ impl FileStore {
         let directory = directory.into();
         let name = directory.display().to_string();
         let disk = RealDisk::new(directory).map_err(|error| StoreError::io("make", &name, error))?;
+        Self::open_on(Arc::new(disk), config)
+    }
+
+    /// Opens the store in this directory, or makes one there. The lock of a directory above stands for the store's own, and is
+    /// kept until the store is closed.
+    pub fn open_within(
+        lock: Arc<DirectoryLock>,
+        directory: impl Into<PathBuf>,
+        config: FileStoreConfig,
+    ) -> Result<Self, StoreError> {
+        let directory = directory.into();
+        let name = directory.display().to_string();
+        let disk = RealDisk::within(directory, lock).map_err(|error| StoreError::io("make", &name, error))?;
         Self::open_on(Arc::new(disk), config)
     }
 

@@ -1,24 +1,25 @@
-//! The one thread that writes to a store, and the bounded queue before it.
+//! Writes to a store in order, and the bounded queue before it. The threads that do so are the process's ([`pool`]).
 //!
 //! Several changes of one key that wait together are stored as one, the last; changes that wait are stored many at a time,
-//! so a store that makes each call safe pays for it once. Between batches the thread puts the store's files in order.
+//! so a store that makes each call safe pays for it once. Between batches the writer puts the store's files in order.
 //!
 //! * **Write-through**: a change's callback is called when it is stored, or could not be.
 //! * **Write-behind**: the callback is called when the change is queued. What cannot be stored stays in the queue and is
 //!   tried again, until the queue is full and refuses more: nothing is dropped in silence.
 //!
 //! Orders that concern many keys ([`Writer::clear`] and so on) wait in the same queue and are not bounded: they take some
-//! words each, and whoever gives them waits for them.
+//! words each, and their callers wait for them.
 //!
-//! Callbacks run on the writer's thread, or on the caller's if there is nothing to wait for. They must not block
-//! and must not panic, which would end the thread; all who wait are then told that the writer is closed.
+//! Callbacks run on a writing thread, or on the caller's if there is nothing to wait for. They must not block, as the threads
+//! write for other stores, too. If one panics, its writer is closed, and all that wait for it are told so.
 
+mod pool;
 mod queue;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use self::pool::{Job, Next, Pool};
 use self::queue::{Order, Queue, Work};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
@@ -33,7 +34,7 @@ pub type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 /// Told of errors for which nobody waits.
 type Report = Box<dyn Fn(&StoreError) + Send>;
 
-/// Bytes that the thread spends on the store's files between two batches, at least. Large enough to keep up with small
+/// Bytes that the writer spends on the store's files between two batches, at least. Large enough to keep up with small
 /// batches, small enough not to be felt: some milliseconds.
 const MAINTAIN_BYTES: u64 = 1 << 20;
 
@@ -104,77 +105,67 @@ pub struct Closed {
 
 /// Owns a store's writes.
 pub struct Writer {
-    store: Arc<dyn Store>,
-    shared: Arc<Shared>,
-    config: WriterConfig,
-    thread: Option<JoinHandle<Closed>>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    /// There is something to do.
-    work: Condvar,
-}
-
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    worker: Arc<Worker>,
+    is_ended: bool,
 }
 
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer")
-            .field("store", &self.store)
-            .field("config", &self.config)
+            .field("store", &self.worker.store)
+            .field("config", &self.worker.config)
             .finish_non_exhaustive()
     }
 }
 
 impl Writer {
-    /// Starts a thread that writes to this store, and reports what fails with nobody waiting for it.
+    /// Begins to write to this store, and reports what fails with no caller waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// If the process has no thread for it and none can be started.
     pub fn spawn(
         store: Arc<dyn Store>,
         config: WriterConfig,
         report: impl Fn(&StoreError) + Send + 'static,
     ) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::default());
-        let (run_store, run_shared, report) = (Arc::clone(&store), Arc::clone(&shared), Box::new(report));
-        let thread = std::thread::Builder::new()
-            .name("consort-store".to_owned())
-            .spawn(move || Worker { store: run_store, shared: run_shared, config, report }.run())
-            .map_err(|error| StoreError::io("start", "a thread", error))?;
-        Ok(Self { store, shared, config, thread: Some(thread) })
+        Pool::of_process().start().map_err(|error| StoreError::io("start", "a thread", error))?;
+        let progress = Mutex::new(Progress { report: Box::new(report), is_tidy: true, is_failing: false });
+        let (queue, closed, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let worker = Arc::new(Worker { store, config, queue, progress, closed, ended });
+        Ok(Self { worker, is_ended: false })
     }
 
     /// The store. Reads of it do not see what still waits.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        &self.worker.store
     }
 
     /// Takes a change if there is room for it.
     pub fn write(&self, change: Change, done: Done) -> Result<(), Box<Refused>> {
-        let mut queue = self.shared.queue();
-        if queue.is_closed || !queue.has_room(&change, &self.config) {
+        let config = &self.worker.config;
+        let mut queue = self.worker.queue();
+        if queue.is_closed || !queue.has_room(&change, config) {
             return Err(Box::new(Refused { change, done, is_closed: queue.is_closed }));
         }
-        match self.config.mode {
-            Mode::WriteThrough => queue.push(change, Some(done)),
+        match config.mode {
+            Mode::WriteThrough => {
+                queue.push(change, Some(done));
+                self.schedule(queue);
+            }
             Mode::WriteBehind => {
                 queue.push(change, None);
-                drop(queue);
+                self.schedule(queue);
                 done(Ok(()));
             }
         }
-        self.shared.work.notify_one();
         Ok(())
     }
 
     /// Calls back once the queue has room: at least half of it is free. At once if it is so.
     pub fn when_room(&self, wake: Box<dyn FnOnce() + Send>) {
-        let mut queue = self.shared.queue();
-        if queue.is_closed || queue.is_half_free(&self.config) {
+        let mut queue = self.worker.queue();
+        if queue.is_closed || queue.is_half_free(&self.worker.config) {
             drop(queue);
             return wake();
         }
@@ -196,7 +187,7 @@ impl Writer {
         self.order(Order::Flush(done));
     }
 
-    /// Runs something else on the store, in the writer's thread, after everything that waits: a purge, say.
+    /// Runs something else on the store, on a writing thread, after everything that waits: a purge, say.
     pub fn run(&self, task: Task) {
         self.order(Order::Run(task));
     }
@@ -205,47 +196,61 @@ impl Writer {
     pub fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         match self.pending(segment, key) {
             Some(entry) => Ok(entry),
-            None => self.store.load(segment, key),
+            None => self.worker.store.load(segment, key),
         }
     }
 
     /// The entry that a key gets from what waits. Some(None): it is removed; None: nothing waits for it.
     pub fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
-        self.shared.queue().pending(segment, key)
+        self.worker.queue().pending(segment, key)
     }
 
     /// Changes that wait.
     pub fn waiting(&self) -> usize {
-        self.shared.queue().changes()
+        self.worker.queue().changes()
     }
 
-    /// Stores all that waits, closes the store and ends the thread. What write-behind cannot store now is lost, and
+    /// Stores all that waits and closes the store. What write-behind cannot store now is lost, and
     /// counted.
     pub fn close(mut self) -> Closed {
         self.end()
     }
 
     fn order(&self, order: Order) {
-        let mut queue = self.shared.queue();
+        let mut queue = self.worker.queue();
         if queue.is_closed {
             drop(queue);
             return order.fail(&Arc::new(StoreError::Closed));
         }
         queue.push_order(order);
-        self.shared.work.notify_one();
+        self.schedule(queue);
+    }
+
+    /// Has a thread come to the queue, unless one will anyway.
+    fn schedule(&self, mut queue: MutexGuard<'_, Queue>) {
+        let is_scheduled = std::mem::replace(&mut queue.is_scheduled, true);
+        drop(queue);
+        if !is_scheduled {
+            Pool::of_process().add(self.worker.clone());
+        }
     }
 
     fn end(&mut self) -> Closed {
-        self.shared.queue().is_closed = true;
-        self.shared.work.notify_one();
-        // A callback that panicked has ended the thread, which has told of it by itself.
-        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+        self.is_ended = true;
+        let mut queue = self.worker.queue();
+        queue.is_closed = true;
+        self.schedule(queue);
+        let job: Arc<dyn Job> = self.worker.clone();
+        Pool::of_process().hurry(&job);
+        let closed = lock(&self.worker.closed);
+        let ended = self.worker.ended.wait_while(closed, |closed| !closed.has_ended);
+        std::mem::take(&mut ended.unwrap_or_else(PoisonError::into_inner).result)
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if !self.is_ended {
             let closed = self.end();
             if closed.lost > 0 {
                 tracing::error!(lost = closed.lost, "changes could not be stored");
@@ -254,75 +259,126 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread owns.
+/// What threads that write for this store share with its callers.
 struct Worker {
     store: Arc<dyn Store>,
-    shared: Arc<Shared>,
     config: WriterConfig,
+    queue: Mutex<Queue>,
+    /// For the thread that has the job: one at a time.
+    progress: Mutex<Progress>,
+    closed: Mutex<Ending>,
+    ended: Condvar,
+}
+
+struct Progress {
     report: Report,
+    /// The store's files are in order.
+    is_tidy: bool,
+    /// What was to be stored waits again.
+    is_failing: bool,
+}
+
+/// What has been lost so far, and whether there is nothing more to come.
+#[derive(Default)]
+struct Ending {
+    has_ended: bool,
+    result: Closed,
+}
+
+/// What is to be done for a store.
+enum Found {
+    Work(Work),
+    /// Nothing, and no thread will look until one is scheduled.
+    Nothing,
+    /// Nothing more.
+    End,
+}
+
+impl Job for Worker {
+    fn step(&self) -> Next {
+        let mut progress = lock(&self.progress);
+        if std::mem::take(&mut progress.is_failing) && !self.queue().is_closed {
+            return Next::After(self.config.retry_after);
+        }
+        let work = match self.next(progress.is_tidy) {
+            Found::Work(work) => work,
+            Found::Nothing => return Next::Rest,
+            Found::End => return self.close(),
+        };
+        match work {
+            Work::Batch(batch) => {
+                let bytes = batch.bytes;
+                progress.is_failing = !self.store_batch(batch, &progress.report);
+                progress.is_tidy =
+                    progress.is_failing || self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64), &progress.report);
+            }
+            Work::Order(order) => {
+                order.carry_out(&*self.store);
+                progress.is_tidy = false;
+            }
+            Work::Idle => progress.is_tidy = self.tidy(MAINTAIN_BYTES, &progress.report),
+        }
+        drop(progress);
+        self.wake_waiting();
+        Next::Again
+    }
+
+    fn give_up(&self) {
+        self.refuse_what_waits();
+        self.tell_ended(None);
+    }
 }
 
 impl Worker {
-    fn run(self) -> Closed {
-        let _refuse_when_gone = RefuseWhenGone(Arc::clone(&self.shared));
-        let mut closed = Closed::default();
-        let mut is_tidy = false;
-        let mut is_failing = false;
-        loop {
-            let work = self.next(is_tidy, is_failing);
-            match work {
-                Some(Work::Batch(batch)) => {
-                    let bytes = batch.bytes;
-                    is_failing = !self.store_batch(batch, &mut closed);
-                    is_tidy = is_failing || self.tidy(MAINTAIN_BYTES.max(4 * bytes as u64));
-                }
-                Some(Work::Order(order)) => {
-                    order.carry_out(&*self.store);
-                    is_tidy = false;
-                }
-                Some(Work::Idle) => is_tidy = self.tidy(MAINTAIN_BYTES),
-                Some(Work::Again) => is_failing = false,
-                None => break,
-            }
-            self.wake_waiting();
-        }
-        if let Err(error) = self.store.close() {
-            closed.error = Some(Arc::new(error));
-        }
-        closed
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
     }
 
-    /// Waits for something to do. None: closed, and nothing left.
-    fn next(&self, is_tidy: bool, is_failing: bool) -> Option<Work> {
-        let mut queue = self.shared.queue();
-        loop {
-            if is_failing && !queue.is_closed {
-                let waited = self
-                    .shared
-                    .work
-                    .wait_timeout_while(queue, self.config.retry_after, |queue| !queue.is_closed);
-                drop(waited);
-                return Some(Work::Again);
-            }
-            if let Some(work) = queue.take(&self.config) {
-                return Some(work);
-            }
-            if queue.is_closed {
-                return None;
-            }
-            if !is_tidy {
-                return Some(Work::Idle);
-            }
-            queue = self.shared.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    fn next(&self, is_tidy: bool) -> Found {
+        let mut queue = self.queue();
+        if let Some(work) = queue.take(&self.config) {
+            return Found::Work(work);
         }
+        if queue.is_closed {
+            return Found::End;
+        }
+        if !is_tidy {
+            return Found::Work(Work::Idle);
+        }
+        queue.is_scheduled = false;
+        queue.give_back();
+        Found::Nothing
+    }
+
+    fn close(&self) -> Next {
+        let error = self.store.close().err().map(Arc::new);
+        self.refuse_what_waits();
+        self.tell_ended(error);
+        Next::Rest
+    }
+
+    fn tell_ended(&self, error: Option<Arc<StoreError>>) {
+        let mut closed = lock(&self.closed);
+        closed.has_ended = true;
+        closed.result.error = error.or(closed.result.error.take());
+        drop(closed);
+        self.ended.notify_all();
+    }
+
+    /// Nothing more is done: callers do not wait for it.
+    fn refuse_what_waits(&self) {
+        let mut queue = self.queue();
+        let left = std::mem::replace(&mut *queue, Queue::closed());
+        drop(queue);
+        left.fail(&Arc::new(StoreError::Closed));
     }
 
     /// Stores a batch. False: something of it waits again.
-    fn store_batch(&self, batch: queue::Batch, closed: &mut Closed) -> bool {
+    fn store_batch(&self, batch: queue::Batch, report: &Report) -> bool {
         // Asked before: what has failed and is not tried again must have been tried since.
-        let is_last_try = self.shared.queue().is_closed;
+        let is_last_try = self.queue().is_closed;
         let Err(error) = self.store.store(&batch.changes) else {
-            self.shared.queue().stored();
+            self.queue().stored();
             batch.done.into_iter().flatten().for_each(|done| done(Ok(())));
             return true;
         };
@@ -337,50 +393,51 @@ impl Worker {
             };
             match stored {
                 Ok(()) => dones.into_iter().for_each(|done| done(Ok(()))),
-                Err(error) => match self.failed(dones, error, is_last_try, closed) {
+                Err(error) => match self.failed(dones, error, is_last_try, report) {
                     Retry::Yes => again.push(change),
                     Retry::No => {}
                 },
             }
         }
         let is_done = again.is_empty();
-        self.shared.queue().put_back(again);
+        self.queue().put_back(again);
         is_done
     }
 
     /// Tells of a change that could not be stored, and whether it is to be tried again.
-    fn failed(&self, dones: Vec<Done>, error: StoreError, is_last_try: bool, closed: &mut Closed) -> Retry {
+    fn failed(&self, dones: Vec<Done>, error: StoreError, is_last_try: bool, report: &Report) -> Retry {
         if self.config.mode == Mode::WriteThrough {
             let error = Arc::new(error);
             dones.into_iter().for_each(|done| done(Err(Arc::clone(&error))));
             return Retry::No;
         }
-        (self.report)(&error);
+        report(&error);
         let is_hopeless = matches!(
             error,
             StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed
         );
         if is_hopeless || is_last_try {
-            closed.lost += 1;
-            closed.error = Some(Arc::new(error));
+            let mut closed = lock(&self.closed);
+            closed.result.lost += 1;
+            closed.result.error = Some(Arc::new(error));
             return Retry::No;
         }
         Retry::Yes
     }
 
     /// Puts the store's files in order. True: nothing more to do, or not now.
-    fn tidy(&self, budget_bytes: u64) -> bool {
+    fn tidy(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,
             Err(error) => {
-                (self.report)(&error);
+                report(&error);
                 true
             }
         }
     }
 
     fn wake_waiting(&self) {
-        let mut queue = self.shared.queue();
+        let mut queue = self.queue();
         if queue.waiting_for_room.is_empty() || !(queue.is_closed || queue.is_half_free(&self.config)) {
             return;
         }
@@ -396,16 +453,7 @@ enum Retry {
     No,
 }
 
-/// Whatever ends the thread: nobody shall wait for it.
-struct RefuseWhenGone(Arc<Shared>);
-
-impl Drop for RefuseWhenGone {
-    fn drop(&mut self) {
-        let mut queue = self.0.queue();
-        queue.is_closed = true;
-        let left = std::mem::take(&mut *queue);
-        queue.is_closed = true;
-        drop(queue);
-        left.fail(&Arc::new(StoreError::Closed));
-    }
+// A panic while one of these is held closes the writer.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,11 +17,13 @@ pub(crate) struct Queue {
     items: VecDeque<Item>,
     /// The changes of the last item, by key, if it is a run.
     last: HashMap<(Segment, Bytes), usize>,
-    /// What the thread is storing.
+    /// What is being stored.
     storing: HashMap<(Segment, Bytes), Change>,
     changes: usize,
     bytes: usize,
     pub(crate) is_closed: bool,
+    /// A thread has it, or will have it.
+    pub(crate) is_scheduled: bool,
     pub(crate) waiting_for_room: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -52,14 +54,12 @@ pub(crate) struct Batch {
     pub(crate) bytes: usize,
 }
 
-/// What the thread does next.
+/// What is done next.
 pub(crate) enum Work {
     Batch(Batch),
     Order(Order),
     /// Nothing waits.
     Idle,
-    /// What failed may be tried again.
-    Again,
 }
 
 impl fmt::Debug for Queue {
@@ -71,7 +71,15 @@ impl fmt::Debug for Queue {
     }
 }
 
+/// Keys for which an empty queue keeps memory: those of a batch of writes that come at the same time.
+const KEYS_KEPT_MAX: usize = 256;
+
 impl Queue {
+    /// One that takes nothing and that no thread comes to any more.
+    pub(crate) fn closed() -> Self {
+        Self { is_closed: true, is_scheduled: true, ..Self::default() }
+    }
+
     pub(crate) fn changes(&self) -> usize {
         self.changes
     }
@@ -146,6 +154,16 @@ impl Queue {
         self.changes -= batch.changes.len();
         self.bytes -= batch.bytes;
         Some(Work::Batch(batch))
+    }
+
+    /// The queue is empty: memory that many changes have taken goes back.
+    pub(crate) fn give_back(&mut self) {
+        if self.last.capacity() > KEYS_KEPT_MAX {
+            self.last = HashMap::new();
+        }
+        if self.storing.capacity() > KEYS_KEPT_MAX {
+            self.storing = HashMap::new();
+        }
     }
 
     /// What was being stored is stored.

@@ -314,3 +314,63 @@ fn closing_stores_what_waits() {
     assert_eq!(writer.close().lost, 0);
     assert_eq!(store.count(0).unwrap(), 5000);
 }
+
+/// The values of a store's keys, as its writes came to it.
+fn ordered(writer: &Writer, round: usize, told: &Sender<()>) {
+    let told = told.clone();
+    let done: Done = Box::new(move |outcome| {
+        outcome.unwrap();
+        told.send(()).unwrap();
+    });
+    let change = put(0, "k", &round.to_string());
+    writer.write(change, done).unwrap();
+}
+
+fn threads_for_stores() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.trim() == "consort-store").count()
+}
+
+#[test]
+fn hundreds_of_stores_write_in_order_on_a_bounded_number_of_threads() {
+    const STORES: usize = 300;
+    let stores: Vec<_> = (0..STORES).map(|_| Gated::new(true)).collect();
+    let writers: Vec<_> = stores.iter().map(|store| spawn(store, WriterConfig::default())).collect();
+    let (told, stored) = channel();
+    for round in 0..20 {
+        for writer in &writers {
+            ordered(writer, round, &told);
+            // An order between: two writes of a key that wait together would be one.
+            writer.run(Box::new(move |store| {
+                let held = value(store.load(0, b"k").unwrap());
+                assert_eq!(held.as_deref(), Some(&*round.to_string()));
+            }));
+        }
+        assert!(threads_for_stores() <= 16);
+    }
+    for _ in 0..20 * STORES {
+        stored.recv().unwrap();
+    }
+    for (writer, store) in writers.into_iter().zip(&stores) {
+        let closed = writer.close();
+        assert!(closed.error.is_none());
+        assert_eq!((closed.lost, value(store.load(0, b"k").unwrap())), (0, Some("19".to_owned())));
+    }
+}
+
+#[test]
+fn a_callback_that_panics_closes_its_writer_and_no_other() {
+    let stores = [Gated::new(true), Gated::new(true)];
+    let [bad, good] = stores.each_ref().map(|store| spawn(store, WriterConfig::default()));
+    bad.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
+    let (done, outcomes) = outcomes();
+    // It waits behind the one that panics, or comes after it.
+    if bad.write(put(0, "b", "1"), done("bad")).is_ok() {
+        drop(outcomes.recv().unwrap());
+    }
+    good.write(put(0, "c", "1"), done("good")).unwrap();
+    let (name, outcome) = outcomes.recv().unwrap();
+    assert_eq!((name.as_str(), outcome.is_ok()), ("good", true));
+    assert!(bad.close().error.is_none() && good.close().error.is_none());
+}
