@@ -44,6 +44,13 @@ fn give_back() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
+/// Gives memory back that was free for long enough. The allocator looks for that by itself only when memory is taken: without
+/// this call, an idle process would keep what it last had.
+fn give_back_what_is_due() {
+    // SAFETY: it may be called at any time, from any thread.
+    unsafe { libmimalloc_sys::mi_collect(false) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

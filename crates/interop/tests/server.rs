@@ -6,6 +6,8 @@ mod kept;
 mod limited;
 #[path = "server/reserved.rs"]
 mod reserved;
+#[path = "server/returned.rs"]
+mod returned;
 
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;

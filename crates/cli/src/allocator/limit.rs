@@ -1,5 +1,5 @@
-//! The limit of the process's memory: it is measured, memory that is free goes back when there is little left, and the log
-//! says so.
+//! The limit of the process's memory: it is measured, memory that is free goes back after a while, and at once when there is
+//! little left, and the log says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::reserve::amount;
 /// How often the log says that a shortage lasts.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// How often free memory goes back at once while there is a shortage.
+/// How often free memory goes back: what is free for long enough, and all of it while there is a shortage.
 const PURGED_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether the allocator keeps all memory (`--reserve`).
@@ -39,12 +39,13 @@ impl Memory {
             memory.note_reserved(reserved);
             let now = Instant::now();
             let usage = memory.usage();
-            if (usage.is_short || usage.used > usage.high_water_mark)
-                && now.duration_since(purged) >= PURGED_EVERY
-                && !KEEPS_MEMORY.load(Ordering::Relaxed)
-            {
+            if now.duration_since(purged) >= PURGED_EVERY && !KEEPS_MEMORY.load(Ordering::Relaxed) {
                 purged = now;
-                super::give_back();
+                if usage.is_short || usage.used > usage.high_water_mark {
+                    super::give_back();
+                } else {
+                    super::give_back_what_is_due();
+                }
             }
             log.tell(&usage, now);
         };

@@ -35,6 +35,10 @@ const FRAME_BYTES: usize = 60_000;
 /// grows; what is left of it is used for the next.
 const FRAME_ROOM: usize = 16 * 1024;
 
+/// Bytes of a frame, and of the room behind it, from which on the room is not used for the next: it is a part of the frame's
+/// allocation, which would stay for as long as there is nothing else to say to the member.
+const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
+
 /// Writes commands to one member.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
@@ -82,7 +86,16 @@ impl FrameWriter {
     }
 
     fn close(&mut self) {
-        self.closed.push_back(self.open.split().freeze());
+        let frame = self.take_open();
+        self.closed.push_back(frame);
+    }
+
+    fn take_open(&mut self) -> Bytes {
+        let frame = self.open.split().freeze();
+        if frame.len() + self.open.capacity() > FRAME_ROOM_KEPT_MAX {
+            self.open = BytesMut::new();
+        }
+        frame
     }
 
     /// Whether there is no command.
@@ -99,7 +112,7 @@ impl FrameWriter {
             return None;
         }
         self.open[2..HEAD].copy_from_slice(&finished.to_be_bytes());
-        Some(self.open.split().freeze())
+        Some(self.take_open())
     }
 }
 
@@ -303,5 +316,28 @@ mod tests {
         let frames = std::iter::from_fn(|| writer.next(3));
         let finished: Vec<u64> = frames.map(|frame| FrameReader::new(frame).unwrap().finished).collect();
         assert_eq!(finished, [0, 3]);
+    }
+
+    #[test]
+    fn a_large_frame_leaves_no_memory_behind_in_its_writer() {
+        let read = |key: Bytes| {
+            Body::Call(Call {
+                number: 1,
+                is_repeated: false,
+                flags: Flags::NONE,
+                key,
+                action: Action::Read(ReadFrom::Nearest),
+            })
+        };
+        let mut writer = FrameWriter::default();
+        let kept = allocation_counter::measure(|| {
+            writer.push(CACHE, 5, &read(Bytes::from_static(b"small")));
+            // It is closed by its size, and the one after it by its sender.
+            writer.push(CACHE, 5, &read(Bytes::from(vec![1; 10_000_000])));
+            writer.push(CACHE, 5, &read(Bytes::from_static(b"small")));
+            while writer.next(3).is_some() {}
+        });
+        assert!(kept.bytes_current < 2 * FRAME_ROOM_KEPT_MAX as i64, "{} bytes", kept.bytes_current);
+        assert!(writer.is_empty());
     }
 }

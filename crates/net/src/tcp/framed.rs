@@ -20,6 +20,10 @@ const READ_LEN_MIN: usize = 64 * 1024;
 /// is no longer in the CPU's cache; with less, frames are torn more often, and their first parts move.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
+/// A frame from this size on takes the buffer's memory with it: what is behind it is copied into other memory. A buffer that
+/// was as large as the largest frame would stay as large.
+const FRAME_ALONE_MIN: usize = 4 * READ_LEN_MAX;
+
 /// The length word that announces a graceful close.
 pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
 
@@ -66,7 +70,11 @@ pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, Bad
         return Ok(None);
     }
     input.advance(4);
-    Ok(Some(Frame::Payload(input.split_to(len).freeze())))
+    let frame = input.split_to(len).freeze();
+    if len >= FRAME_ALONE_MIN {
+        *input = BytesMut::from(&input[..]);
+    }
+    Ok(Some(Frame::Payload(frame)))
 }
 
 /// Adds a frame with its length, for who gathers a few before they are written.
@@ -299,6 +307,19 @@ mod tests {
         let payload = |bytes: &'static [u8]| Frame::Payload(Bytes::from_static(bytes));
         assert_eq!(seen, [payload(b"ab"), payload(b"c"), Frame::Close]);
         assert_eq!(error, None);
+    }
+
+    #[test]
+    fn a_large_frame_takes_the_buffer_along_and_leaves_what_is_behind_it() {
+        let large = vec![7; FRAME_ALONE_MIN];
+        let mut input = BytesMut::new();
+        put_frame(&mut input, &large);
+        put_frame(&mut input, b"next");
+        input.reserve(10 * FRAME_ALONE_MIN);
+        let frame = next_frame(&mut input, 2 * FRAME_ALONE_MIN);
+        assert_eq!(frame, Ok(Some(Frame::Payload(large.into()))));
+        assert!(input.capacity() < READ_LEN_MAX, "{}", input.capacity());
+        assert_eq!(next_frame(&mut input, 100), Ok(Some(Frame::Payload(Bytes::from_static(b"next")))));
     }
 
     #[test]

@@ -128,8 +128,12 @@ const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
 /// packet costs that the next message needs.
 pub(super) const TAIL_MIN: usize = 8 * 1024;
 
-/// A buffer's first size; grows to the largest packet and stays there.
+/// A buffer's first size. It grows to the largest packet, and stays there up to [`BUFFER_KEPT_MAX`].
 const BUFFER_SIZE: usize = 8 * 1024;
+
+/// Bytes of a packet, and of the room behind it, from which on the room is not used for the next packet: it keeps the whole
+/// allocation. The largest packets of the stock stacks have 64 KB.
+const BUFFER_KEPT_MAX: usize = 256 * 1024;
 
 impl Bundler {
     /// `tail_min` is [`TAIL_MIN`], or more than anything for packets that have to be in one piece.
@@ -258,10 +262,14 @@ impl Bundler {
             }
             (None, None) => {}
         }
+        let bytes = buffer.split().freeze();
+        if bytes.len() + buffer.capacity() > BUFFER_KEPT_MAX {
+            *buffer = BytesMut::new();
+        }
         out.push(Packet {
             to: pending.to,
             lane: pending.lane,
-            bytes: buffer.split().freeze(),
+            bytes,
             tail: tail.unwrap_or_default(),
             messages: pending.count,
         });
