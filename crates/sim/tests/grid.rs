@@ -74,6 +74,14 @@ fn parts_of_a_side_that_are_merged_one_after_the_other_keep_their_guarantees() {
     }
 }
 
+/// The same: a member parted from those who were giving it its segments, and a third side that merged what had come of them took what
+/// it had itself, which was older, for newer than what had not come.
+#[test]
+fn a_side_that_parts_before_its_segments_have_come_keeps_its_guarantees() {
+    let plan = Plan::new("tcp.xml", 4).parted();
+    run(&plan, 7_865_123).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// The same: a call of a member that was away was carried out again, because its own coordinator's topology had the number of
 /// ours; and a listener was told of what a merge had brought, when that was sent again.
 #[test]

@@ -52,7 +52,7 @@ impl Cache {
                 let is_owned = self.container.state(segment) == ContainerState::Owned;
                 is_known && (is_owned || self.is_restoring() || is_orphaned())
             }
-            Some(side) => self.is_kept_for(side),
+            Some(side) => self.is_kept_for(side, segment),
         };
         if !is_given {
             return self.refuse(cx, from, pull);

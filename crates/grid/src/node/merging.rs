@@ -29,6 +29,9 @@ pub(crate) struct Frozen {
     /// The id of the topology with which it has come back.
     since: u32,
     pub(crate) topology: Topology,
+    /// Segments that it was pulling, and of which something had not come. It knows of writes there that it does not have: who
+    /// merged that would count what it has itself as newer than them.
+    partial: BTreeSet<Segment>,
 }
 
 /// What a primary merges.
@@ -175,8 +178,14 @@ impl Cache {
     /// This member has gone on while others have, too. They take it in, and merge what it has.
     pub(super) fn freeze(&mut self, cx: &mut Cx, since: u32) {
         let Some(installed) = self.installed.take() else { return };
-        let topology = self.frozen.take().map_or(installed.topology, |frozen| frozen.topology);
-        self.frozen = Some(Frozen { since, topology });
+        let frozen = match self.frozen.take() {
+            Some(frozen) => Frozen { since, ..frozen },
+            None => {
+                let partial = self.transfer.lacking(&installed.topology);
+                Frozen { since, topology: installed.topology, partial }
+            }
+        };
+        self.frozen = Some(frozen);
         for segment in (0..self.config.segments).map(Segment) {
             self.container.set_readable(segment, false);
             let state = self.state(segment);
@@ -319,9 +328,11 @@ impl Cache {
         self.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Whether what this member had is kept for the merge of this side.
-    pub(super) fn is_kept_for(&self, side: SideId) -> bool {
-        self.frozen.as_ref().is_some_and(|frozen| frozen.since == side.0)
+    /// Whether what this member had of a segment is kept for the merge of this side. Of one that had not come whole the side
+    /// has nothing: who was read there has all of it, and is on another side.
+    pub(super) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
+        let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
+        frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
     }
 
     pub(super) fn handle_collected(&mut self, cx: &mut Cx, from: &Address, side: SideId, chunk: Chunk) {

@@ -11,7 +11,7 @@ use super::caller::present;
 use super::cx::Cx;
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
 use crate::planted::Planted;
-use crate::topology::Phase;
+use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
 /// Segments that are pulled at a time, from different givers if there are: enough to keep them all busy. With
@@ -72,6 +72,14 @@ impl Transfer {
         };
         let active = self.active.values().map(left).fold(0, u64::saturating_add);
         active.saturating_add(self.average().saturating_mul(self.todo.len() as u64))
+    }
+
+    /// The segments of which something has not come that members have who are read. Of others it may have all that is left.
+    pub(super) fn lacking(&self, topology: &Topology) -> BTreeSet<Segment> {
+        let waiting = self.todo.iter().chain(self.active.keys()).copied();
+        let is_had =
+            |segment: &Segment| topology.phase == Phase::ReadOldWriteAll && !topology.is_orphaned(*segment);
+        waiting.filter(is_had).collect()
     }
 
     /// What a segment has that has not begun to come.

@@ -192,3 +192,30 @@ fn what_had_come_to_one_of_new_owners_all_of_them_have_when_who_gave_it_is_lost(
         heal_and_check_all(&mut cluster, seed, &keys, Some("before"));
     }
 }
+
+/// A member was merged with another one, which is to give it the segments that both have now, and parts from it before they have
+/// come. It knows of writes there that it does not have. A third member that merges it still has what those have replaced.
+#[test]
+fn a_side_whose_segments_have_not_come_whole_makes_no_older_value_stand() {
+    for seed in 0..8 {
+        let mut cluster = Cluster::settled(seed, config(MergePolicy::PreferredNonNull), 3);
+        let keys: Vec<String> = (0..20).map(|n| format!("key {n}")).collect();
+        keys.iter().for_each(|key| write(&mut cluster, 0, key, Some("before")));
+        cluster.cut(vec![0, 1, 2]);
+        cluster.run(Duration::from_secs(2));
+        keys.iter().for_each(|key| write(&mut cluster, 2, key, Some("after")));
+        cluster.sides = vec![0, 1, 1];
+        cluster.announce(true);
+        run_until(&mut cluster, |cluster| {
+            let topology = topology(cluster, 2);
+            topology.is_some_and(|topology| topology.members.len() == 2 && topology.pending.is_some())
+        });
+        cluster.mute = [(1, 2)].into();
+        cluster.run(Duration::from_millis(20));
+        cluster.mute.clear();
+        cluster.sides = vec![0, 1, 0];
+        cluster.announce(true);
+        cluster.run(Duration::from_secs(5));
+        heal_and_check_all(&mut cluster, seed, &keys, Some("after"));
+    }
+}
