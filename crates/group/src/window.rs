@@ -222,6 +222,17 @@ impl SendWindow {
         self.messages.push_back(message);
     }
 
+    /// Goes on behind `seqno` if it is above the highest number: no number up to it is given any more, and all messages are
+    /// forgotten. Returns whether it was.
+    pub(crate) fn skip_to(&mut self, seqno: u64) -> bool {
+        let is_above = seqno > self.highest_sent();
+        if is_above {
+            self.messages.clear();
+            self.low = seqno;
+        }
+        is_above
+    }
+
     pub(crate) fn get(&self, seqno: u64) -> Option<&Message> {
         let at = seqno.checked_sub(self.low + 1)?;
         self.messages.get(usize::try_from(at).ok()?)

@@ -36,10 +36,17 @@ impl NakAck {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
-    /// Creates windows of other members at the digest's rows, where there are none or `replaces(own, theirs)`.
+    /// Creates windows of other members at the digest's rows, where there are none or `replaces(own, theirs)`. Our own
+    /// messages go on behind our row.
     fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {
+                // A row beyond our messages is of a process that had this address before us, and that others have taken in
+                // after its end: they expect what follows it, and would take our first messages for its.
+                let last = entry.highest_delivered.max(entry.highest_received);
+                if self.sent.skip_to(last) && self.is_fixed() {
+                    self.send_waiting(cx);
+                }
                 continue;
             }
             let theirs = entry.highest_delivered;

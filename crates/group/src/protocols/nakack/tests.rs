@@ -276,6 +276,32 @@ fn who_was_left_out_and_is_let_in_again_is_not_heard_twice() {
     assert_eq!(values(&harness.take_up()), [6]);
 }
 
+/// A process that starts again under its old address may be answered with a view that has the process before it, whose last
+/// message had this number. Otherwise the others would take its first messages for those of that process.
+#[test]
+fn a_member_that_is_taken_in_with_the_row_of_the_process_before_it_numbers_on_behind_that_row() {
+    for kind in [NakAckKind::NakAck2, NakAckKind::NakAck4] {
+        let config = NakAckConfig { capacity: 2, ..NakAckConfig::default() };
+        let mut harness = Harness::new(NakAck::new(kind, config));
+        harness.set_digest(digest(&[(2, 5, 5), (1, 300, 302)])).install(view(2, &[2, 1])).become_server();
+        let sent = |harness: &mut Harness| -> Vec<Option<u64>> {
+            let sent = harness.take_down();
+            sent.iter().map(|message| message.headers.get(kind.id()).and_then(seqno_of)).collect()
+        };
+        harness
+            .send(Message::bytes(None, "a"))
+            .send(Message::bytes(None, "b"))
+            .send(Message::bytes(None, "c"));
+        let first = sent(&mut harness);
+        assert_eq!(first[..2], [Some(303), Some(304)], "{kind:?}");
+        harness.merge_digest(digest(&[(2, 5, 5), (1, 304, 304)]));
+        harness.merge_digest(digest(&[(2, 5, 5), (1, 400, 400)]));
+        harness.send(Message::bytes(None, "d"));
+        let later = sent(&mut harness);
+        assert_eq!(later.last(), Some(&Some(if first.len() == 3 { 401 } else { 402 })), "{kind:?}");
+    }
+}
+
 /// Whoever comes from another group without a merge asks for what everybody here had long ago.
 #[test]
 fn nakack2_answers_for_what_everybody_had() {
