@@ -65,6 +65,12 @@ impl View {
         self.subgroups.is_some()
     }
 
+    /// Whether a member that had `previous` before this view may have missed views: a group numbers its views one after
+    /// the other.
+    pub fn skips_views_after(&self, previous: &Self) -> bool {
+        self.id.id > previous.id.id.saturating_add(1)
+    }
+
     /// The same members under the same id, without the subgroups.
     #[must_use]
     pub fn without_subgroups(&self) -> Self {

@@ -4,18 +4,24 @@ use std::collections::BTreeMap;
 
 use consort_group::{Address, Stack};
 
-/// The most that lies there of one sender, in `max_credits`, whatever happens: what has credits; as much of what it was
-/// sending while a view began in which it and we are together, or anew, and which nobody had counted for us; and as
-/// much that was on its way for so long that it was given credits for it a second time. Without faults it is one.
-const ALLOWED: u64 = 3;
-/// The same under SEQUENCER, where the credits are the coordinator's: what one sent may lie there when another begins.
-const ALLOWED_SEQUENCED: u64 = 2 * ALLOWED;
+/// The most that lies there of one sender, in `max_credits`, if its receiver has taken nothing for lost: what has credits, and as
+/// much of what it was sending while a view began in which it and we are together, or anew, and which nobody had counted for
+/// us. Without faults it is one. As much again may come each time that the receiver took what was on its way for lost, and gave
+/// credits for it a second time.
+const ALLOWED: u64 = 2;
+
+/// Replacements that are always allowed for: the receiver forgets them when it gives credits back for what was consumed, and
+/// what it had taken for lost may come later.
+const REPLACEMENTS_MIN: u64 = 1;
+
+/// Under SEQUENCER the credits are the coordinator's: what one sent may lie there when another begins.
+const SEQUENCED: u64 = 2;
 
 /// Bytes of each sender that the application was given and has not worked through, unicasts and multicasts for themselves.
 #[derive(Default)]
 pub(crate) struct Backlog {
     unconsumed: BTreeMap<(Address, bool), u64>,
-    /// What a sender may have there: its unicasts, and its multicasts. `None` without flow control.
+    /// The credits of a sender: of its unicasts, and of its multicasts. `None` without flow control.
     unicasts_max: Option<u64>,
     multicasts_max: Option<u64>,
     /// The most that there was of one sender.
@@ -28,23 +34,26 @@ impl Backlog {
     /// Nothing, of an application above this stack.
     pub(crate) fn above(stack: &Stack) -> Self {
         let credits = |layer| stack.attribute(layer, "max_credits")?.parse::<u64>().ok();
-        let of_multicasts = if stack.probe("SEQUENCER").is_some() { ALLOWED_SEQUENCED } else { ALLOWED };
+        let of_multicasts = if stack.probe("SEQUENCER").is_some() { SEQUENCED } else { 1 };
         Self {
-            unicasts_max: credits("UFC").map(|credits| credits * ALLOWED),
+            unicasts_max: credits("UFC"),
             multicasts_max: credits("MFC").map(|credits| credits * of_multicasts),
             ..Self::default()
         }
     }
 
-    /// The application was given something.
-    pub(crate) fn add(&mut self, src: &Address, is_multicast: bool, bytes: u64) {
+    /// The application above `stack` was given something.
+    pub(crate) fn add(&mut self, stack: Option<&Stack>, src: &Address, is_multicast: bool, bytes: u64) {
         let there = self.unconsumed.entry((src.clone(), is_multicast)).or_default();
         *there += bytes;
         self.most = self.most.max(*there);
-        let max = if is_multicast { self.multicasts_max } else { self.unicasts_max };
-        if self.excess.is_none()
-            && let Some(max) = max.filter(|max| *there > *max)
-        {
+        let credits = if is_multicast { self.multicasts_max } else { self.unicasts_max };
+        let Some(credits) = credits.filter(|credits| *there > credits * (ALLOWED + REPLACEMENTS_MIN)) else {
+            return;
+        };
+        let replaced = stack.map_or(0, |stack| replacements(stack, src, is_multicast));
+        let max = credits * (ALLOWED + replaced.max(REPLACEMENTS_MIN));
+        if self.excess.is_none() && *there > max {
             let what = if is_multicast { "multicasts" } else { "unicasts" };
             self.excess = Some(format!("{there} bytes of {what} of {src}, {max} may be there"));
         }
@@ -66,4 +75,18 @@ impl Backlog {
     pub(crate) fn excess(&self) -> Option<&str> {
         self.excess.as_deref()
     }
+}
+
+/// How often a receiver has taken for lost what a sender had sent, since it last gave credits back for what was consumed. Under
+/// SEQUENCER the credits are those of whoever coordinates.
+fn replacements(stack: &Stack, src: &Address, is_multicast: bool) -> u64 {
+    let layer = if is_multicast { "MFC" } else { "UFC" };
+    let text = stack.attribute(layer, "replacements_of_senders").unwrap_or_default();
+    let is_sequenced = is_multicast && stack.probe("SEQUENCER").is_some();
+    let src = src.to_string();
+    let of_sender = |line: &str| {
+        let (sender, times) = line.split_once(": ")?;
+        times.parse::<u64>().ok().filter(|_| is_sequenced || sender == src)
+    };
+    text.lines().filter_map(of_sender).max().unwrap_or(0)
 }

@@ -595,7 +595,7 @@ impl World {
         if credit > 0 {
             let one = &mut self.nodes[node];
             if is_counted {
-                one.backlog.add(&src, is_multicast, credit.into());
+                one.backlog.add(one.stack.as_ref(), &src, is_multicast, credit.into());
             }
             one.busy_until = one.busy_until.max(self.now) + one.slowness;
             let at = one.busy_until;

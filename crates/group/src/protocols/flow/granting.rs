@@ -25,15 +25,19 @@ struct Sender {
     left: u64,
     /// Delivered to the application and not consumed yet.
     outstanding: u64,
-    /// It has asked when what it lacks was not known yet, or had just been given.
+    /// It has asked when what it lacks was not known yet, as when it had us in its view and we did not have it in ours, or
+    /// when that had just been given.
     is_owed: bool,
     /// When it was given what was lost to it.
     replaced_at: Option<Time>,
+    /// How often that was since credits went back for what was consumed. What was taken for lost may come all the same: a merge
+    /// that had begun before brings it.
+    replacements: u64,
 }
 
 impl Sender {
     const fn new(max: u64) -> Self {
-        Self { left: max, outstanding: 0, is_owed: false, replaced_at: None }
+        Self { left: max, outstanding: 0, is_owed: false, replaced_at: None, replacements: 0 }
     }
 }
 
@@ -57,8 +61,17 @@ impl Granting {
         self.min
     }
 
-    /// Who is in the view goes on with what was counted of it before.
-    pub(super) fn view(&mut self, view: &View) {
+    /// Who is in the view goes on with what was counted of it before. Returns the senders that have to ask again: they have
+    /// asked while we did not have them in our view, and the digest with which they come tells from where on we hear them.
+    /// What they had sent before that we never get.
+    pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
+        let mut owed = Vec::new();
+        for stranger in self.strangers.iter().filter(|stranger| view.contains(stranger)) {
+            let is_owed = self.senders.get_mut(stranger).map(|sender| &mut sender.is_owed);
+            if is_owed.is_some_and(std::mem::take) {
+                owed.push(stranger.clone());
+            }
+        }
         self.strangers.retain(|stranger| !view.contains(stranger));
         for sender in self.senders.keys().filter(|sender| !view.contains(sender)) {
             if !self.strangers.contains(sender) {
@@ -71,6 +84,7 @@ impl Granting {
                 self.senders.insert(member.clone(), Sender::new(self.max));
             }
         }
+        owed
     }
 
     fn bound(&mut self) {
@@ -105,6 +119,7 @@ impl Granting {
         }
         let granted = max - sender.left;
         sender.left = max;
+        sender.replacements = 0;
         Some(granted)
     }
 
@@ -115,21 +130,26 @@ impl Granting {
     /// again when more is known ([`Self::settled`]).
     pub(super) fn requested(&mut self, now: Time, sender: &Address, bytes: u64, has_gap: bool) -> u64 {
         let max = self.max;
+        self.sender(sender);
+        let is_stranger = self.strangers.contains(sender);
         let sender = self.sender(sender);
         let consumed = max - std::mem::replace(&mut sender.left, max);
         let elsewhere = bytes.saturating_sub(consumed + sender.outstanding);
         let is_answered = sender.replaced_at.is_some_and(|at| now.since(at) < ANSWER_TIME);
-        sender.is_owed = elsewhere > 0 && (has_gap || is_answered);
-        if elsewhere == 0 || sender.is_owed {
+        let is_unknown = elsewhere > 0 && (has_gap || is_answered);
+        sender.is_owed = is_unknown || is_stranger;
+        if elsewhere == 0 || is_unknown {
             return consumed.min(bytes);
         }
         sender.replaced_at = Some(now);
+        sender.replacements += 1;
         (consumed + elsewhere).min(bytes).min(max)
     }
 
-    /// The application goes on: whether this sender is owed something and there is no gap any more. Once.
+    /// The application goes on: whether this member of the view is owed something and there is no gap any more. Once.
     pub(super) fn settled(&mut self, sender: &Address, has_gap: impl FnOnce() -> bool) -> bool {
-        let owed = self.senders.get_mut(sender).filter(|sender| sender.is_owed);
+        let strangers = &self.strangers;
+        let owed = self.senders.get_mut(sender).filter(|owed| owed.is_owed && !strangers.contains(sender));
         owed.is_some_and(|sender| {
             sender.is_owed = has_gap();
             !sender.is_owed
@@ -141,5 +161,8 @@ impl Granting {
         let all = self.senders.iter();
         let lines = all.map(|(member, sender)| format!("{member}: {} {}\n", sender.left, sender.outstanding));
         out.put("credits_of_senders", lines.collect::<String>());
+        let replaced = self.senders.iter().filter(|(_, sender)| sender.replacements > 0);
+        let lines = replaced.map(|(member, sender)| format!("{member}: {}\n", sender.replacements));
+        out.put("replacements_of_senders", lines.collect::<String>());
     }
 }

@@ -123,6 +123,8 @@ pub struct FlowControl {
     queue: QueueConfig,
     credits: Credits,
     granting: Granting,
+    /// The last view that took effect here.
+    last_view: Option<View>,
     counters: Counters,
 }
 
@@ -155,6 +157,7 @@ impl FlowControl {
             queue,
             credits,
             granting: Granting::new(max, min.min(max)),
+            last_view: None,
             counters: Counters::default(),
         }
     }
@@ -270,7 +273,12 @@ impl FlowControl {
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
-        self.granting.view(view);
+        for sender in self.granting.view(view) {
+            self.replenish(cx, &sender, 0);
+        }
+        let before = self.last_view.replace(view.clone());
+        // Members may have moved on to the digest of a merged view that we have missed.
+        let is_merged = view.is_merge() || before.is_some_and(|before| view.skips_views_after(&before));
         #[cfg(feature = "planted")]
         if cx.has_planted(crate::Planted::CreditForgotten)
             && let Credits::Multicast(multicast) = &mut self.credits
@@ -279,8 +287,8 @@ impl FlowControl {
             return self.release(cx);
         }
         match &mut self.credits {
-            Credits::Unicast(unicast) => unicast.view(cx, view),
-            Credits::Multicast(multicast) => multicast.view(view),
+            Credits::Unicast(unicast) => unicast.view(cx, view, is_merged),
+            Credits::Multicast(multicast) => multicast.view(view, is_merged),
         }
         self.release(cx);
     }
@@ -382,7 +390,7 @@ impl Protocol for FlowControl {
             self.replenish(cx, src, granted);
         }
         if self.granting.settled(src, || has_gap(cx, src, is_multicast)) {
-            // Nothing but a hint to ask again.
+            // No credits: the sender asks again.
             self.replenish(cx, src, 0);
         }
     }

@@ -48,7 +48,8 @@ impl MulticastCredits {
         self.limit = self.limits.values().min().copied().unwrap_or(0);
     }
 
-    pub(super) fn view(&mut self, view: &View) {
+    /// A view begins. `is_merged` says whether members may have been merged with us since the last one.
+    pub(super) fn view(&mut self, view: &View, is_merged: bool) {
         self.limits.retain(|member, _| view.contains(member));
         self.doubtful.retain(|member| view.contains(member));
         for member in view.members() {
@@ -56,7 +57,7 @@ impl MulticastCredits {
             if is_new {
                 self.limits.insert(member.clone(), self.sent + self.max);
             }
-            if view.is_merge() || is_new {
+            if is_merged || is_new {
                 self.doubtful.insert(member.clone());
             }
         }

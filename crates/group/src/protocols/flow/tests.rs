@@ -365,6 +365,37 @@ fn who_may_have_lost_count_is_asked_before_its_time() {
     }
 }
 
+/// A member that has a merged view has gone on to its digest, and has left out what a sender without that view had sent.
+#[test]
+fn a_sender_that_has_missed_views_asks_before_its_time() {
+    for kind in [FlowKind::Ufc, FlowKind::Mfc] {
+        let dest = (kind == FlowKind::Ufc).then_some(2);
+        for (next, asks) in [(2, 0), (3, 1)] {
+            let mut harness = harness(kind, &[1, 2]);
+            harness.send(to(dest, 1_000)).send(to(dest, 300));
+            harness.consumed(&member(1), true, 1_000).take_down();
+            harness.install(view(next, &[1, 2])).advance(DOUBT_TIME);
+            assert_eq!(told(&mut harness).len(), asks, "{kind:?}: view {next} after 1");
+        }
+    }
+}
+
+/// A sender that had us in its view before we had it in ours has asked too early: what it has sent until the digest with which
+/// it comes never reaches us.
+#[test]
+fn a_sender_that_has_asked_before_it_is_in_the_view_is_told_to_ask_again_when_it_is() {
+    let mut harness = harness(FlowKind::Mfc, &[1]);
+    harness.up(credits(ProtocolId::MFC, 2, FcHeader::CreditRequest, 900));
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 900)]);
+    harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
+    assert_eq!(told(&mut harness), [], "it is not in the view yet");
+    harness.install(view(2, &[1, 2, 3]));
+    assert_eq!(told(&mut harness), [(2, FcHeader::Replenish, 0)]);
+    harness.install(view(3, &[1, 2]));
+    harness.up(from(2, 100, true)).consumed(&member(2), true, 100);
+    assert_eq!(told(&mut harness), [], "once");
+}
+
 #[test]
 fn who_leaves_is_not_waited_for() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2, 3]);

@@ -35,14 +35,15 @@ impl UnicastCredits {
         Self { max, receivers: BTreeMap::new(), blocked: 0 }
     }
 
-    pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
+    /// A view begins. `is_merged` says whether members may have been merged with us since the last one.
+    pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View, is_merged: bool) {
         for member in view.members() {
             let (max, now) = (self.max, cx.now());
             let receiver = self.receivers.entry(member.clone()).or_insert_with(|| {
                 let queue = VecDeque::new();
                 Receiver { left: max, queue, queued: 0, waiting_since: now, is_doubtful: true }
             });
-            receiver.is_doubtful |= view.is_merge();
+            receiver.is_doubtful |= is_merged;
         }
         let gone = self.receivers.extract_if(.., |member, _| !view.contains(member));
         for (_, receiver) in gone {

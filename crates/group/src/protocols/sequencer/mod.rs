@@ -228,7 +228,7 @@ impl Sequencer {
             self.delivered.retain(|member, _| view.contains(member));
         }
         // A merge that we have missed may have brought back whom this view has and our last one had not.
-        let has_missed = self.view.as_ref().is_some_and(|last| view.id().id > last.id().id + 1);
+        let has_missed = self.view.as_ref().is_some_and(|last| view.skips_views_after(last));
         if !view.is_merge() && !has_missed {
             // Who joins under an address that was a member's before counts from the first.
             for former in self.former.iter().filter(|former| former.has_left) {
