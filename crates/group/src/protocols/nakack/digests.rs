@@ -43,8 +43,7 @@ impl NakAck {
             if cx.is_local(&entry.member) {
                 // A row beyond our messages is of a process that had this address before us, and that others have taken in
                 // after its end: they expect what follows it, and would take our first messages for its.
-                let last = entry.highest_delivered.max(entry.highest_received);
-                if self.sent.skip_to(last) && self.is_fixed() {
+                if self.sent.skip_to(entry.highest_received) && self.is_fixed() {
                     self.send_waiting(cx);
                 }
                 continue;
