@@ -281,7 +281,9 @@ impl Server {
             Some(cluster) => format!("Hot Rod on {at}, cluster {cluster}: {view}"),
             None => format!("Hot Rod on {at}, alone"),
         };
-        // It serves also where nobody reads that.
+        // The log, on standard error, has it for people. Standard output has this one line for programs that start a server, and
+        // nothing else; the server goes on if it is closed.
+        tracing::info!("{serving}");
         let _ = writeln!(std::io::stdout(), "{serving}");
         let files = Files {
             users: self.users.clone(),

@@ -76,40 +76,56 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Counts of what was discarded, per layer and reason; a warning at most once a minute for each, of duplicates for who debugs.
+/// How much a discarded thing means to who runs the member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Concern {
+    /// It is a part of normal operation, as around a restart. It is logged for who debugs.
+    Expected,
+    /// Something is set up wrongly, broken or overloaded. It is a warning.
+    Unexpected,
+}
+
+/// Counts of what was discarded, per layer and reason; a line in the log at most once a minute for each, and for each concern.
 #[derive(Default, Debug)]
 pub struct Drops {
-    counts: BTreeMap<(&'static str, DropReason), (u64, Option<Time>)>,
+    counts: BTreeMap<(&'static str, DropReason), u64>,
+    logged: BTreeMap<(&'static str, DropReason, Concern), Time>,
 }
 
 impl Drops {
     /// One warning per layer and reason in this time.
     pub const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Counts one; `detail` is only made when a warning is due.
+    /// Counts one; `detail` is only made when a line is due.
     pub fn count(
         &mut self,
         now: Time,
         layer: &'static str,
         why: DropReason,
+        concern: Concern,
         detail: impl FnOnce() -> String,
     ) {
-        let (count, warned) = self.counts.entry((layer, why)).or_default();
+        let count = self.counts.entry((layer, why)).or_default();
         *count += 1;
-        if warned.is_none_or(|at| now.since(at) >= Self::WARN_INTERVAL) {
-            *warned = Some(now);
-            // What was sent again because its acknowledgement was late is no trouble of anybody's.
-            if why == DropReason::Duplicate {
-                tracing::debug!(layer, %why, count, "discarded: {}", detail());
-            } else {
-                tracing::warn!(layer, %why, count, "discarded: {}", detail());
-            }
+        let logged = self.logged.get(&(layer, why, concern));
+        if logged.is_some_and(|at| now.since(*at) < Self::WARN_INTERVAL) {
+            return;
         }
+        self.logged.insert((layer, why, concern), now);
+        match concern {
+            Concern::Expected => tracing::debug!(layer, %why, count, "discarded: {}", detail()),
+            Concern::Unexpected => tracing::warn!(layer, %why, count, "discarded: {}", detail()),
+        }
+    }
+
+    /// When a line of this concern was logged last, for this layer and reason.
+    pub fn logged(&self, layer: &'static str, why: DropReason, concern: Concern) -> Option<Time> {
+        self.logged.get(&(layer, why, concern)).copied()
     }
 
     /// The counts so far.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, DropReason, u64)> {
-        self.counts.iter().map(|(&(layer, why), &(count, _))| (layer, why, count))
+        self.counts.iter().map(|(&(layer, why), &count)| (layer, why, count))
     }
 
     /// How many were dropped for this reason, over all layers.
@@ -249,8 +265,20 @@ impl Cx<'_> {
 
     /// Counts something discarded that is not a message. `detail` is for people, with names from the book.
     pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
+        // What was sent again because its acknowledgement was late is expected.
+        let concern = if why == DropReason::Duplicate { Concern::Expected } else { Concern::Unexpected };
+        self.count_drop_of(why, concern, detail);
+    }
+
+    /// The same with what it means.
+    pub fn count_drop_of(
+        &mut self,
+        why: DropReason,
+        concern: Concern,
+        detail: impl FnOnce(&AddressBook) -> String,
+    ) {
         let Shared { drops, book, .. } = &mut *self.shared;
-        drops.count(self.now, self.name, why, || detail(book));
+        drops.count(self.now, self.name, why, concern, || detail(book));
     }
 
     /// Asks the layers below (nearest first), then those above.

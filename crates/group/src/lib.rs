@@ -43,7 +43,7 @@ pub mod wire;
 
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
 pub use batch::{HeaderIds, MessageBatch};
-pub use context::{Cx, DropReason, Drops, Shared};
+pub use context::{Concern, Cx, DropReason, Drops, Shared};
 pub use credit::Owed;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{

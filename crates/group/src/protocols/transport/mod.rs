@@ -4,6 +4,8 @@
 //! unicasts to ourselves are looped back here.
 
 mod bundler;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,9 +19,9 @@ pub use bundler::{BundlerKind, UnknownBundler};
 
 use crate::wire;
 use crate::{
-    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
-    PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit, TransmitDest,
-    ViewId,
+    Address, AddressBook, Concern, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch,
+    Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Time, TpHeader, Transient, Transmit,
+    TransmitDest, ViewId,
 };
 
 /// Which transport the configuration names. The bytes of a packet are the same for all.
@@ -273,6 +275,23 @@ impl Transport {
         }
     }
 
+    /// What has come is for another member. After a restart that is who was at this address before: senders have not heard yet
+    /// that it is gone. What is for a member of the view that is elsewhere was sent to the wrong place.
+    fn discard_for_other(cx: &mut Cx<'_>, what: &str, dest: Option<&Address>, from: PhysAddr) {
+        let shared = cx.shared();
+        let is_elsewhere = |member: &Address| {
+            let is_member = shared.view.as_ref().is_some_and(|view| view.contains(member));
+            is_member && shared.book.phys(member) != Some(shared.phys)
+        };
+        let concern = match dest {
+            Some(member) if !is_elsewhere(member) => Concern::Expected,
+            _ => Concern::Unexpected,
+        };
+        cx.count_drop_of(DropReason::WrongDestination, concern, |book| {
+            format!("{what} for {} from {from}", named(book, dest))
+        });
+    }
+
     fn is_for_us(&self, cx: &Cx<'_>, is_multicast: bool, dest: Option<&Address>) -> bool {
         match dest {
             None => is_multicast,
@@ -357,25 +376,24 @@ impl Protocol for Transport {
             });
         }
         let Some(envelope) = &self.envelope else {
-            return cx.count_drop(DropReason::WrongCluster, |_| format!("not connected; packet from {from}"));
+            // Members still send to who was here before a restart.
+            return cx.count_drop_of(DropReason::WrongCluster, Concern::Expected, |_| {
+                format!("not connected; packet from {from}")
+            });
         };
         self.counters.packets_received += 1;
         self.counters.bytes_received += packet.len() as u64;
         match wire::decode_packet(&packet, &envelope.tp) {
             Ok(wire::Packet::Single { is_multicast, message, .. }) => {
                 if !self.is_for_us(cx, is_multicast, message.dest.as_ref()) {
-                    return cx.count_drop(DropReason::WrongDestination, |book| {
-                        format!("message for {} from {from}", named(book, message.dest.as_ref()))
-                    });
+                    return Self::discard_for_other(cx, "message", message.dest.as_ref(), from);
                 }
                 self.counters.messages_received += 1;
                 self.accept_single(cx, message);
             }
             Ok(wire::Packet::List { is_multicast, dest, cluster, messages, .. }) => {
                 if !self.is_for_us(cx, is_multicast, dest.as_ref()) {
-                    return cx.count_drop(DropReason::WrongDestination, |book| {
-                        format!("list for {} from {from}", named(book, dest.as_ref()))
-                    });
+                    return Self::discard_for_other(cx, "list", dest.as_ref(), from);
                 }
                 if cluster.as_deref() != cx.shared().cluster.as_deref() {
                     return cx.count_drop(DropReason::WrongCluster, |_| {

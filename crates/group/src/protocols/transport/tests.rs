@@ -1,0 +1,103 @@
+use super::*;
+use crate::harness::{member, phys, view};
+use crate::{Stack, StackSetup, Version, View};
+
+/// Where a member is reached.
+type Place = (u64, u16);
+
+/// Makes a view take effect below it, and where members are reached.
+struct Viewer(Option<(View, Vec<Place>)>);
+
+impl Protocol for Viewer {
+    fn name(&self) -> &'static str {
+        "VIEWER"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId(1999)
+    }
+
+    fn operation(&mut self, cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
+        let (view, places) = self.0.take()?;
+        for (member_number, place) in places {
+            cx.book().learn(&member(member_number), None, Some(phys(place)));
+        }
+        cx.install(view);
+        None
+    }
+}
+
+/// Member number `n` of cluster `demo` with this view and these places.
+fn stack(n: u64, members: View, places: &[Place]) -> Stack {
+    let setup = StackSetup {
+        local: member(n),
+        name: char::from(b'@' + n as u8).to_string().as_str().into(),
+        phys: phys(n as u16),
+        has_multicast: false,
+        seed: n,
+        version: Version::V5_5_7,
+    };
+    let transport = Transport::new(TransportLayerConfig::new(TransportKind::Tcp));
+    let mut stack =
+        Stack::new(setup, vec![Box::new(transport), Box::new(Viewer(Some((members, places.to_vec()))))]);
+    stack.start(Time::ZERO);
+    stack.handle_connect(Time::ZERO, "demo");
+    stack.run(Time::ZERO);
+    stack.operation(Time::ZERO, "VIEWER", "install", &[]);
+    stack.run(Time::ZERO);
+    stack
+}
+
+/// Has member 2 send a message to this member at the address of member 1, which receives it.
+fn receive_for(first: &mut Stack, dest: u64) {
+    let mut second = stack(2, view(1, &[2, dest]), &[(dest, 1)]);
+    second.handle_send(Time::ZERO, Message::bytes(Some(member(dest)), "hello"));
+    second.run(Time::ZERO);
+    let packet = std::iter::from_fn(|| second.poll_transmit())
+        .find(|transmit| matches!(transmit.dest, TransmitDest::One(to) if to == phys(1)))
+        .expect("a packet");
+    first.handle_receive(Time::ZERO, phys(2), packet.bytes);
+    first.run(Time::ZERO);
+}
+
+fn logged(stack: &Stack, why: DropReason) -> Vec<Concern> {
+    let drops = &stack.shared().drops;
+    let all = [Concern::Expected, Concern::Unexpected].into_iter();
+    all.filter(|concern| drops.logged("TCP", why, *concern).is_some()).collect()
+}
+
+#[test]
+fn what_is_for_who_was_at_our_address_before_a_restart_is_no_warning() {
+    // 8 was here before and nobody knows it any more; 9 was, too, and is still in the view.
+    let mut first = stack(1, view(2, &[2, 9, 1]), &[(9, 1)]);
+    for former in [8, 9] {
+        receive_for(&mut first, former);
+    }
+    assert_eq!(first.shared().drops.total(DropReason::WrongDestination), 2);
+    assert_eq!(logged(&first, DropReason::WrongDestination), [Concern::Expected]);
+}
+
+#[test]
+fn what_is_for_a_member_that_is_elsewhere_is_a_warning() {
+    let mut first = stack(1, view(2, &[2, 3, 1]), &[(3, 3)]);
+    receive_for(&mut first, 8);
+    receive_for(&mut first, 3);
+    assert_eq!(logged(&first, DropReason::WrongDestination), [Concern::Expected, Concern::Unexpected]);
+}
+
+#[test]
+fn what_comes_before_a_restarted_member_is_connected_is_no_warning() {
+    let setup = StackSetup {
+        local: member(1),
+        name: "A".into(),
+        phys: phys(1),
+        has_multicast: false,
+        seed: 1,
+        version: Version::V5_5_7,
+    };
+    let transport = Transport::new(TransportLayerConfig::new(TransportKind::Tcp));
+    let mut first = Stack::new(setup, vec![Box::new(transport)]);
+    first.start(Time::ZERO);
+    receive_for(&mut first, 8);
+    assert_eq!(logged(&first, DropReason::WrongCluster), [Concern::Expected]);
+}
