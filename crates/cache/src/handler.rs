@@ -336,6 +336,11 @@ impl GridHandler {
         }
     }
 
+    /// This member's address, once its channel has opened.
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.channel.get().map(|channel| channel.address().clone())
+    }
+
     /// A member with its name: the node knows addresses only.
     fn member(&self, address: &Address) -> Member {
         self.channel.get().map_or_else(|| address.clone().into(), |channel| channel.member(address))

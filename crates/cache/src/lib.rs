@@ -76,6 +76,7 @@ mod listeners;
 mod lookout;
 mod manager;
 mod manager_events;
+mod observed;
 mod operation;
 mod options;
 mod persistence;
@@ -97,6 +98,7 @@ pub use consort_grid::{
     PartitionHandling, Phase, Previous, Progress, ReadFrom, Segment, Stored, TRANSFER_BUDGET, Topology,
     Version, WhenFull, Write, Written,
 };
+pub use consort_group::StackCount;
 /// The memory of this process, for [`ManagerBuilder::process_memory`].
 pub use consort_measure::memory::watch as watch_memory;
 pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
@@ -115,6 +117,7 @@ pub use manager::{
     CacheBuilder, CacheManager, LEAVE_ALONE_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,
 };
 pub use manager_events::{ManagerEvent, ManagerEvents};
+pub use observed::RebalanceTimes;
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
 pub use persistence::{Persistence, WriteBehind};

@@ -127,6 +127,14 @@ pub struct CacheManager {
 }
 
 impl CacheManager {
+    pub(crate) fn handler(&self) -> &GridHandler {
+        &self.member.handler
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.member.channel
+    }
+
     /// What the grid's clock shows.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         self.member.handler.clock()

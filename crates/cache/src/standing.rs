@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
-use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Segment, Topology};
+use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Phase, Segment, Topology};
 use consort_group::Time;
 use tokio::sync::watch;
+
+use crate::observed::Rebalances;
 
 /// How far a cache is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +40,7 @@ pub(crate) struct OpenCache {
     pub(crate) topology: watch::Sender<Option<Topology>>,
     /// How many members the cluster had of which its store remembers something.
     pub(crate) remembered: OnceLock<usize>,
+    pub(crate) rebalances: Rebalances,
     /// No operation begins any more.
     is_closing: AtomicBool,
     /// It is no more but for its store, which is being closed.
@@ -56,6 +60,7 @@ impl OpenCache {
             standing: watch::Sender::new(Standing::Joining),
             topology: watch::Sender::new(None),
             remembered: OnceLock::new(),
+            rebalances: Rebalances::default(),
             is_closing: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             running: AtomicUsize::new(0),
@@ -123,6 +128,7 @@ impl OpenCache {
         self.topology.send_if_modified(|known| {
             let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);
             if is_newer {
+                self.rebalances.note(topology.phase != Phase::Stable, Instant::now());
                 *known = Some(topology);
             }
             is_newer

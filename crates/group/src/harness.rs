@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::{
     Address, Answer, Control, Cx, Digest, Effect, Event, Indication, Message, MessageBatch, Outcome, Pass,
-    PhysAddr, Protocol, ProtocolId, Query, Stack, StackSetup, Time, Token, Uuid, Version, View, ViewId,
+    PhysAddr, Protocol, ProtocolId, Query, Stack, StackCount, StackSetup, Time, Token, Uuid, Version, View,
+    ViewId,
 };
 
 /// Member number `n` of a test; members order by number.
@@ -142,6 +143,16 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
+    /// What the protocol counts of this kind.
+    pub(crate) fn count(&self, wanted: StackCount) -> u64 {
+        self.stack
+            .counts()
+            .into_iter()
+            .filter(|(_, count, _)| *count == wanted)
+            .map(|(_, _, value)| value)
+            .sum()
+    }
+
     /// Starts the protocol as member 1.
     pub(crate) fn new(protocol: impl Protocol + 'static) -> Self {
         Self::with_layers(1, vec![Box::new(protocol)])

@@ -26,6 +26,7 @@ mod protocol;
 mod queues;
 mod rng;
 mod stack;
+mod stack_count;
 mod time;
 mod timers;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub use planted::Planted;
 pub use protocol::{ProbeOut, Protocol};
 pub use rng::Rng;
 pub use stack::{Stack, StackSetup};
+pub use stack_count::StackCount;
 pub use time::Time;
 pub use timers::{TimerKey, Timers};
 pub use version::Version;

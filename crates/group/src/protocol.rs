@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::config::Properties;
 use crate::{
     Address, Answer, Control, Cx, Event, HeaderIds, MessageBatch, Outcome, Owed, Pass, PhysAddr, ProtocolId,
-    Query, TimerKey, Token,
+    Query, StackCount, TimerKey, Token,
 };
 
 /// Attributes that a layer shows: name and value, in the order of its choice.
@@ -124,6 +124,11 @@ pub trait Protocol: Send {
 
     /// Configuration and counters, for metrics and probe.
     fn probe(&self, _out: &mut ProbeOut) {}
+
+    /// What it counts for metrics. Reads only, and costs no more than a look at each member.
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        Vec::new()
+    }
 
     /// Changes an attribute at run time. `None`: there is no such attribute; an error is for people.
     fn set_attribute(&mut self, _name: &str, _value: &str) -> Option<Result<(), String>> {

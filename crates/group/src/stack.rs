@@ -15,8 +15,8 @@ use crate::queues::{Item, Queues};
 use crate::trace::{Switch, Traced, Way};
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, HeaderIds, Indication, Message, MessageBatch,
-    Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, Time, Timers, Token,
-    Transmit, Version,
+    Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, StackCount, Time, Timers,
+    Token, Transmit, Version,
 };
 
 /// Rounds of a sweep after which layers are assumed to answer each other for ever. The deepest chain known (a join
@@ -413,6 +413,15 @@ impl Stack {
         slot.protocol.probe(&mut out);
         out.put("level", slot.trace.level());
         Some(out)
+    }
+
+    /// What the layers count for metrics, with the layers' names, transport first.
+    pub fn counts(&self) -> Vec<(&'static str, StackCount, u64)> {
+        let of = |protocol: &dyn Protocol| {
+            let name = protocol.name();
+            protocol.counts().into_iter().map(move |(count, value)| (name, count, value))
+        };
+        self.slots.iter().flat_map(|slot| of(slot.protocol.as_ref())).collect()
     }
 
     /// One of a layer's attributes. `None`: no such layer or attribute.

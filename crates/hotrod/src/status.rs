@@ -13,6 +13,13 @@ macro_rules! statuses {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
+            /// Its name, for logs and metrics.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
             /// The status with this byte.
             pub const fn from_byte(byte: u8) -> Option<Self> {
                 match byte {

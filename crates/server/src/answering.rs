@@ -6,7 +6,8 @@ use consort_cache::ReadFrom;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
 use consort_hotrod::{
-    Asked, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status,
+    Asked, CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestHeader, Response,
+    ResponseBody, Status,
 };
 
 use crate::ahead::Recent;
@@ -100,22 +101,39 @@ pub(crate) fn answer_here(
         return None;
     }
     let answer = crate::map::answer_here(&recent.served, asked, header.version, header.flags)?;
+    if answer.status.is_error() {
+        session.caches.note_error(header, answer.status);
+    }
     let is_news = |told: &&Arc<_>| topology::is_news(told, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.asked(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
-/// The answer to a request, with the bytes that are reserved for it.
+/// The response to a request, with the bytes that are reserved for it.
 pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, Response, Option<Box<Held>>) {
     let asked = request.asked();
     let Request { header, body } = request;
+    let (answer, topology) = answer_body(&session, &header, body).await;
+    let Answer { status, body, held } = answer;
+    if status.is_error() {
+        session.caches.note_error(&header, status);
+    }
+    (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
+}
+
+/// The answer to a request, and the topology if its client has another one.
+async fn answer_body(
+    session: &Arc<Session>,
+    header: &RequestHeader,
+    body: RequestBody,
+) -> (Answer, Option<Arc<CacheTopology>>) {
     let caches = &session.caches;
     if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body) {
-        return (asked, Response::new(header.id, refusal.status, refusal.body), None);
+        return (refusal, None);
     }
-    let served = match served(caches, &header, &body).await {
+    let served = match served(caches, header, &body).await {
         Ok(served) => served,
-        Err(answer) => return (asked, Response::new(header.id, answer.status, answer.body), None),
+        Err(answer) => return (answer, None),
     };
     // A near cache knows the key as its client does.
     let is_told = match &body {
@@ -125,7 +143,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         _ => false,
     };
     let conversion = match &served {
-        Some(served) if has_data(&body) => match served.encoding.conversion(&header) {
+        Some(served) if has_data(&body) => match served.encoding.conversion(header) {
             // What few requests need does not make the state of all of them larger.
             Ok(Some(conversion)) if conversion.needs_types() => {
                 let types = Box::pin(caches.types()).await;
@@ -146,25 +164,21 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
     };
     let (conversion, body) = match converted {
         Ok(converted) => converted,
-        Err(error) => {
-            let answer = Answer::from(error);
-            return (asked, Response::new(header.id, answer.status, answer.body), None);
-        }
+        Err(error) => return (error.into(), None),
     };
     if let Some(served) = &served
         && served.schemas.is_some()
         && let Some(refusal) = refusal_of_schema(served, &body).await
     {
-        let answer = Answer::from(refusal);
-        return (asked, Response::new(header.id, answer.status, answer.body), None);
+        return (refusal.into(), None);
     }
     let answer = match (body, &served) {
         (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
         (RequestBody::Task(task::Request::Exec(name, params)), _) => {
-            Box::pin(admin::answer(&session, name.as_str(), params)).await
+            Box::pin(admin::answer(session, name.as_str(), params)).await
         }
         (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
-            let answered = query::answer(&session, served, query, &header);
+            let answered = query::answer(session, served, query, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
@@ -184,7 +198,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
             match watch {
                 Ok(watch) => {
                     let conversion = conversion.as_deref();
-                    session.listeners.answer(&served.cache, conversion, request, watch, &header).await
+                    session.listeners.answer(&served.cache, conversion, request, watch, header).await
                 }
                 Err(refusal) => refusal.into(),
             }
@@ -192,7 +206,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         (RequestBody::Bulk(request), Some(served)) => {
             // What few requests need does not make the state of all of them larger.
             let answered =
-                Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, &header));
+                Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, header));
             answered.await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Iteration(request), Some(served)) => {
@@ -214,11 +228,11 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         }
         (RequestBody::Stream(request), _) => {
             let served = served.as_ref();
-            let answered = pieces::answer(&session.streams, served, conversion.as_deref(), request, &header);
+            let answered = pieces::answer(&session.streams, served, conversion.as_deref(), request, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Transaction(request), _) => {
-            let answered = transactions::answer(&session, served.as_ref(), request, &header);
+            let answered = transactions::answer(session, served.as_ref(), request, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Counter(request), _) => {
@@ -242,9 +256,8 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request) -> (Asked, R
         None => answer,
         Some(conversion) => Box::pin(conversion.answer_apart(answer)).await.unwrap_or_else(Answer::from),
     };
-    let topology = served.and_then(|served| caches.topology_for(&served, &header));
-    let Answer { status, body, held } = answer;
-    (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
+    let topology = served.and_then(|served| caches.topology_for(&served, header));
+    (answer, topology)
 }
 
 /// Why the schemas are not changed, if they are not.

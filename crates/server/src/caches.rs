@@ -16,7 +16,7 @@ use consort_cache::{
     CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
     NotHandedOver, OperationError, RawCache, Segment,
 };
-use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress};
+use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
@@ -295,6 +295,14 @@ impl Caches {
             name if is_ours(name) => None,
             alias => self.opened(&self.meant_here(alias)?),
         })
+    }
+
+    /// A request is answered with an error.
+    pub(crate) fn note_error(&self, header: &RequestHeader, status: Status) {
+        match self.get(header.cache.as_str()).filter(|served| !is_ours(served.cache.name())) {
+            Some(served) => served.stats.errors.note(status),
+            None => self.telemetry.errors_without_cache.note(status),
+        }
     }
 
     /// A cache that is open here, by its own name.

@@ -453,6 +453,7 @@ impl<'a> Connection<'a> {
             Ok(Some(head)) => {
                 if let Some(refusal) = self.session.access.refusal_of_head(&head) {
                     self.tally.request(head.opcode);
+                    self.session.caches.note_error(&head.header, refusal.status);
                     let response = Response::new(head.header.id, refusal.status, refusal.body);
                     self.encode(head.asked(), &response, None);
                     self.requests.skip(&mut self.input);
@@ -478,7 +479,9 @@ impl<'a> Connection<'a> {
         if bytes >= LARGE_REQUEST_BYTES {
             drop(self.receiving.take());
         }
-        self.encode(request.asked(), &Closure::refusal(request.header.id), None);
+        let refusal = Closure::refusal(request.header.id);
+        self.session.caches.note_error(&request.header, refusal.status);
+        self.encode(request.asked(), &refusal, None);
     }
 
     /// There is no room for the request that is not there as a whole. The rest of it is dropped as it comes.
@@ -486,6 +489,7 @@ impl<'a> Connection<'a> {
         let (id, asked) = self.requests.begun().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
         let text = format!("the server has no room for the request, and nothing was done. {exceeded}");
+        self.session.caches.telemetry.errors_without_cache.note(Status::ServerError);
         self.encode(asked, &Response::error(id, Status::ServerError, text), None);
         self.requests.skip(&mut self.input);
         self.receiving.drop_held();
@@ -519,6 +523,8 @@ impl<'a> Connection<'a> {
 
     /// Nothing more is read. The client is told why before the end.
     fn lose_with(&mut self, asked: Asked, why: &Response) {
+        self.tally.answer(why.status);
+        self.session.caches.telemetry.errors_without_cache.note(why.status);
         why.encode(asked, &mut self.output);
         self.is_lost = true;
         self.receiving.drop_held();
@@ -547,6 +553,7 @@ impl<'a> Connection<'a> {
             }
             Poll::Pending => {
                 let began = batch.began();
+                self.tally.wait_begins();
                 self.waiting_bytes += bytes;
                 self.waiting.spawn(async move {
                     let (asked, response, held) = answering.await;
@@ -569,6 +576,7 @@ impl<'a> Connection<'a> {
     }
 
     fn tell(&mut self, answered: Result<Answered, JoinError>) {
+        self.tally.wait_ends();
         match answered {
             Ok(Answered { asked, response, held, began, bytes }) => {
                 self.tally.times().add(Class::of(asked.opcode), 1, began.elapsed());

@@ -6,7 +6,7 @@
 //! What a client with a listener reads with metadata is read at the key's primary, because that is what near caches keep:
 //! then every later change is told after the read has noted its key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -49,6 +49,23 @@ impl Everywhere {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The listeners of clients of this server and the near caches among them, by the names that the clients gave for caches.
+    pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
+        // No connection's lock is taken under the one of all: connections take them in the other order.
+        let connections: Vec<Arc<Mutex<OfConnection>>> =
+            self.all().values().filter_map(Weak::upgrade).collect();
+        let (mut seen, mut counts) = (BTreeSet::new(), BTreeMap::<Text, (usize, usize)>::new());
+        for connection in connections.iter().filter(|one| seen.insert(Arc::as_ptr(one))) {
+            let of = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            for standing in of.values() {
+                let (listeners, near) = counts.entry(standing.cache.clone()).or_default();
+                *listeners += 1;
+                *near += usize::from(standing.is_near);
+            }
+        }
+        counts
+    }
+
     /// Removes a listener of a cache, whoever has added it. Whether there was one.
     fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
@@ -81,6 +98,8 @@ impl Drop for Listeners {
 /// A listener that was added.
 struct Standing {
     cache: Text,
+    /// Whether it keeps a near cache up to date, with a filter or without.
+    is_near: bool,
     near: Option<Arc<Mutex<BloomFilter>>>,
     /// Those of the filter.
     _bytes: Option<Reservation>,
@@ -289,7 +308,9 @@ impl Listeners {
         let wanted = telling.wanted.clone();
         let bytes = near.as_ref().map(|near| self.filters.try_reserve(u64::from(locked(near).len()) / 8));
         let bytes = bytes.transpose().map_err(|exceeded| Refusal::new(exceeded.to_string()))?;
-        let standing = Standing { cache: header.cache.clone(), near: near.clone(), _bytes: bytes, telling };
+        let is_near = interests == Interests::NEAR_CACHE;
+        let standing =
+            Standing { cache: header.cache.clone(), is_near, near: near.clone(), _bytes: bytes, telling };
         {
             let mut all = self.all();
             let bits: u64 =

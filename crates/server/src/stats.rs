@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use consort_cache::RawCache;
-use consort_hotrod::Text;
+use consort_hotrod::{Status, Text};
 
 /// A count.
 #[derive(Default)]
@@ -24,6 +24,32 @@ impl Count {
     }
 }
 
+/// The statuses of errors: their bytes begin with this one.
+const FIRST_ERROR: u8 = 0x80;
+
+/// As many statuses of errors as are counted apart. All that exist have one of the first bytes.
+const ERRORS: usize = 16;
+
+/// Requests that were answered with an error, by status.
+#[derive(Default)]
+pub(crate) struct Errors([Count; ERRORS]);
+
+impl Errors {
+    pub(crate) fn note(&self, status: Status) {
+        self.of(status).one();
+    }
+
+    fn of(&self, status: Status) -> &Count {
+        &self.0[usize::from(status.byte().saturating_sub(FIRST_ERROR)).min(ERRORS - 1)]
+    }
+
+    /// Those that have occurred.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Status, i64)> {
+        let errors = Status::ALL.iter().copied().filter(|status| status.is_error());
+        errors.map(|status| (status, self.of(status).get())).filter(|(_, count)| *count > 0)
+    }
+}
+
 /// A cache's counts.
 pub(crate) struct Stats {
     since: Instant,
@@ -32,6 +58,7 @@ pub(crate) struct Stats {
     pub(crate) misses: Count,
     pub(crate) remove_hits: Count,
     pub(crate) remove_misses: Count,
+    pub(crate) errors: Errors,
 }
 
 impl Stats {
@@ -43,6 +70,7 @@ impl Stats {
             misses: Count::default(),
             remove_hits: Count::default(),
             remove_misses: Count::default(),
+            errors: Errors::default(),
         }
     }
 
@@ -74,5 +102,21 @@ impl Stats {
             ("removeMisses", self.remove_misses.get()),
         ];
         named.into_iter().map(|(name, value)| (Text::from_static(name), value.to_string().into())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_of_an_error_has_a_count_of_its_own() {
+        let errors = Errors::default();
+        let all: Vec<Status> = Status::ALL.iter().copied().filter(|status| status.is_error()).collect();
+        for (nth, status) in all.iter().enumerate() {
+            (0..=nth).for_each(|_| errors.note(*status));
+        }
+        let expected: Vec<(Status, i64)> = all.into_iter().zip(1..).collect();
+        assert_eq!(errors.all().collect::<Vec<_>>(), expected);
     }
 }

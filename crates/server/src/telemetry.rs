@@ -8,7 +8,7 @@ use std::sync::Arc;
 use consort_hotrod::{Opcode, Status};
 
 use crate::latency::{Class, Histogram, Times};
-use crate::stats::Count;
+use crate::stats::{Count, Errors};
 
 /// As many as threads serve clients on most machines.
 const SHARDS: usize = 16;
@@ -23,6 +23,8 @@ struct Shard {
     errors: Count,
     received: Count,
     sent: Count,
+    waits_begun: Count,
+    waits_ended: Count,
 }
 
 impl Default for Shard {
@@ -33,6 +35,8 @@ impl Default for Shard {
             errors: Count::default(),
             received: Count::default(),
             sent: Count::default(),
+            waits_begun: Count::default(),
+            waits_ended: Count::default(),
         }
     }
 }
@@ -51,6 +55,8 @@ pub(crate) struct Telemetry {
     pub(crate) rejections: Count,
     /// Requests in HTTP.
     pub(crate) http_requests: Count,
+    /// Errors that answered requests which name no cache of clients that is open here.
+    pub(crate) errors_without_cache: Errors,
 }
 
 /// What is known of all connections.
@@ -81,6 +87,14 @@ impl Telemetry {
         sums
     }
 
+    /// Requests that have begun and wait: for other members, locks or stores.
+    pub(crate) fn waits(&self) -> i64 {
+        // In this order, so that none has ended before it has begun.
+        let ended: i64 = self.shards.iter().map(|shard| shard.waits_ended.get()).sum();
+        let begun: i64 = self.shards.iter().map(|shard| shard.waits_begun.get()).sum();
+        begun - ended
+    }
+
     /// Connections that are there.
     pub(crate) fn connections(&self) -> i64 {
         // In this order, so that none has ended before it has come.
@@ -97,6 +111,9 @@ const fn place(opcode: Opcode) -> usize {
 pub(crate) struct Tally {
     telemetry: Arc<Telemetry>,
     shard: usize,
+    /// Requests of the connection that have begun to wait, and those that have ended.
+    waits_begun: Count,
+    waits_ended: Count,
 }
 
 impl Tally {
@@ -104,7 +121,8 @@ impl Tally {
     pub(crate) fn of_next(telemetry: &Arc<Telemetry>) -> Self {
         let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
         telemetry.accepted.one();
-        Self { telemetry: telemetry.clone(), shard }
+        let (waits_begun, waits_ended) = (Count::default(), Count::default());
+        Self { telemetry: telemetry.clone(), shard, waits_begun, waits_ended }
     }
 
     fn shard(&self) -> &Shard {
@@ -126,6 +144,18 @@ impl Tally {
         }
     }
 
+    /// A request has begun and waits.
+    pub(crate) fn wait_begins(&self) {
+        self.waits_begun.one();
+        self.shard().waits_begun.one();
+    }
+
+    /// A request that waited has ended.
+    pub(crate) fn wait_ends(&self) {
+        self.waits_ended.one();
+        self.shard().waits_ended.one();
+    }
+
     pub(crate) fn received(&self, bytes: usize) {
         self.shard().received.add(bytes);
     }
@@ -137,6 +167,9 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
+        // What waited goes with its connection.
+        let left = self.waits_begun.get() - self.waits_ended.get();
+        self.shard().waits_ended.add(usize::try_from(left).unwrap_or(0));
         self.telemetry.ended.one();
     }
 }
@@ -169,8 +202,12 @@ mod tests {
         let gets = sums.requests.iter().find(|(opcode, _)| *opcode == Opcode::Get);
         assert_eq!(gets, Some(&(Opcode::Get, count)));
         assert_eq!((sums.errors, sums.received, sums.sent), (count, count * 10, count * 20));
-        assert_eq!(telemetry.connections(), count);
+        assert_eq!((telemetry.connections(), telemetry.waits()), (count, 0));
+        tallies.iter().for_each(|tally| (0..3).for_each(|_| tally.wait_begins()));
+        tallies.iter().for_each(Tally::wait_ends);
+        assert_eq!(telemetry.waits(), 2 * count);
         drop(tallies);
+        assert_eq!(telemetry.waits(), 0, "what waits ends with its connection");
         assert_eq!(telemetry.connections(), 0);
     }
 }

@@ -128,6 +128,10 @@ pub struct Container {
     evict_from: AtomicUsize,
     /// The segment at which the next expiry begins, so that none waits for ever behind a busy one.
     expire_from: AtomicUsize,
+    /// Entries, or their values, that have made room for others.
+    evictions: AtomicU64,
+    /// Entries that were taken out because they had expired.
+    expirations: AtomicU64,
 }
 
 struct Shard {
@@ -165,6 +169,8 @@ impl Container {
             is_essential: false,
             evict_from: AtomicUsize::new(0),
             expire_from: AtomicUsize::new(0),
+            evictions: AtomicU64::new(0),
+            expirations: AtomicU64::new(0),
         }
     }
 
@@ -415,7 +421,15 @@ impl Container {
                 table.expire(segment, now, looks, hash_of, &mut expired)
             });
         }
+        if !expired.taken.is_empty() {
+            self.expirations.fetch_add(expired.taken.len() as u64, Ordering::Relaxed);
+        }
         expired
+    }
+
+    /// The writer is about to remove an entry because it has expired.
+    pub(crate) fn note_expiration(&self) {
+        self.expirations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forgets that a key was removed, or has expired, while its segment was received: others may have what was before.
@@ -457,6 +471,16 @@ impl Container {
     /// Memory for what is left of them here. It is in [`Container::bytes`] and not in the bound.
     pub fn passive_bytes(&self) -> u64 {
         self.passive_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Entries that have made room for others since the container was made; with a store, those whose values did.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Entries that were taken out here because they had expired, since the container was made.
+    pub fn expirations(&self) -> u64 {
+        self.expirations.load(Ordering::Relaxed)
     }
 
     /// Entries of a segment.

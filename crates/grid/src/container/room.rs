@@ -125,8 +125,10 @@ impl Container {
     }
 
     fn evict(&self, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
-        let stored = self.update(segment, |table| table.evict(kept, self.is_backed, |key| self.hash_of(key)));
-        stored.map(|stored| stored.into_taken(segment))
+        let stored =
+            self.update(segment, |table| table.evict(kept, self.is_backed, |key| self.hash_of(key)))?;
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+        Some(stored.into_taken(segment))
     }
 }
 
@@ -161,7 +163,7 @@ mod tests {
         assert!(container.set_limit(Limit::Entries(10_000)));
         let evicted: Vec<usize> = (20_000..20_004).map(|key| put(&container, key).unwrap()).collect();
         assert_eq!(evicted, [EVICTED_AT_ONCE, EVICTED_AT_ONCE, 10_003 - 2 * EVICTED_AT_ONCE, 1]);
-        assert_eq!(container.len(), 10_000);
+        assert_eq!((container.len(), container.evictions()), (10_000, evicted.iter().sum::<usize>() as u64));
         assert!(container.set_limit(Limit::Entries(10_001)));
         assert_eq!((put(&container, 30_000), put(&container, 30_001)), (Ok(0), Ok(1)));
     }

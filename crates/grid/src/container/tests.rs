@@ -248,7 +248,9 @@ fn expiry_takes_what_is_due_and_no_more() {
     put(&container, b"for ever", entry("1", 1));
     assert_eq!(container.next_expiry(), Some(NOW + 10 * S));
     assert_eq!(container.expire(NOW + 9 * S, 100).taken, []);
+    assert_eq!(container.expirations(), 0);
     let taken = container.expire(NOW + 20 * S, 100).taken;
+    assert_eq!(container.expirations(), 2);
     assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(taken[0].entry, mortal(Some(10 * S), None));
     assert_eq!(container.next_expiry(), Some(NOW + 30 * S));

@@ -113,6 +113,7 @@ impl Cache {
     /// A key is about to be written: if it has an entry whose time is over, that has expired before.
     pub(super) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
         if let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now)) {
+            self.container.note_expiration();
             self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key), Some(entry));
         }
     }

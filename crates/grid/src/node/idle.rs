@@ -132,6 +132,7 @@ impl Cache {
         let is_alone = self.judges(cx, segment) && self.others(cx, segment).next().is_none();
         if is_alone {
             let expired = self.container.peek(segment, key);
+            self.container.note_expiration();
             self.remove_expired(cx, segment, Bytes::copy_from_slice(key), expired);
         }
         is_alone
@@ -239,6 +240,7 @@ impl Cache {
         let is_idle = self.doubtful(cx.now, *segment, key).is_some();
         if is_idle && self.judges(cx, *segment) && cx.calls.room() > 0 {
             let expired = self.container.peek(*segment, key);
+            self.container.note_expiration();
             self.remove_expired(cx, *segment, key.clone(), expired);
         } else if is_idle {
             // Its primary is about to change, has too much to do, or waits for others: it is asked again.

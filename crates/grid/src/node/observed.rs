@@ -61,6 +61,11 @@ impl Node {
         })
     }
 
+    /// Operations of this member that have not ended, those of all caches.
+    pub fn operation_count(&self) -> usize {
+        self.cx.calls.count()
+    }
+
     /// What the member waits for, for people.
     pub fn describe(&self) -> String {
         let under_way = self.cx.calls.count();

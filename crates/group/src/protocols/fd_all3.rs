@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     Address, Control, Cx, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut, Protocol,
-    ProtocolId, TimerKey, Transient, View,
+    ProtocolId, StackCount, TimerKey, Transient, View,
 };
 
 crate::properties! {
@@ -256,6 +256,10 @@ impl Protocol for FdAll3 {
         Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
     }
 
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![(StackCount::Suspicions, self.suspicions)]
+    }
+
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
         out.put("num_heartbeats_sent", self.heartbeats_sent);
@@ -338,6 +342,7 @@ mod tests {
         }
         let suspected: Vec<Event> = suspicions(&mut harness);
         assert_eq!(suspected[0], Event::Suspect(vec![member(2)]));
+        assert_eq!(harness.count(StackCount::Suspicions), 1, "once, however often it is raised");
         assert!(suspected.iter().all(|event| *event == Event::Suspect(vec![member(2)])));
         harness.up(from(2));
         assert_eq!(suspicions(&mut harness), [Event::Unsuspect(vec![member(2)])]);

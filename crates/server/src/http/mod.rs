@@ -15,6 +15,7 @@ mod reply;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use consort_sasl::Mechanism;
@@ -76,7 +77,16 @@ fn only_read() -> Reply {
 
 /// Bytes of a reply with metrics or health in detail while it is made and written, without caches, and for each cache.
 const REPLY_BYTES: usize = 48 * 1024;
-const REPLY_BYTES_OF_CACHE: usize = 8 * 1024;
+const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
+
+/// How long metrics wait for the stack of protocols. A stack that is busy for longer is left out.
+const STACK_ASKED_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the layers of the stack count; nothing if the stack does not answer in time.
+async fn stack_counts(caches: &Caches) -> Vec<metrics::OfStack> {
+    let counts = timeout(STACK_ASKED_WITHIN, caches.manager().stack_counts()).await;
+    counts.ok().flatten().unwrap_or_default()
+}
 
 /// A client that speaks HTTP.
 pub(crate) struct Visitor<'a> {
@@ -216,8 +226,9 @@ impl Visitor<'_> {
             }
             Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(caches)),
             Resource::Metrics => {
-                let counters = caches.counters.defined().await;
-                let (content_type, told) = metrics::told(caches, self.security, counters, &head.accept);
+                let (counters, stack) = tokio::join!(caches.counters.defined(), stack_counts(caches));
+                let (content_type, told) =
+                    metrics::told(caches, self.security, counters, &stack, &head.accept);
                 Reply::new(Code::Ok, content_type, told)
             }
         };

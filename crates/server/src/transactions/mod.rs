@@ -45,6 +45,7 @@ use crate::caches::Caches;
 use crate::gathering::Gathering;
 use crate::served::Served;
 use crate::session::Session;
+use crate::stats::Count;
 use locks::Locks;
 pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
@@ -74,6 +75,35 @@ pub(crate) struct Transactions {
     locks: Locks,
     /// This member.
     server: String,
+    pub(crate) counts: Counts,
+}
+
+/// What became of transactions for clients of this server.
+#[derive(Default)]
+pub(crate) struct Counts {
+    prepared: Count,
+    committed: Count,
+    rolled_back: Count,
+}
+
+impl Counts {
+    /// A client is answered with this code what became of what it asked for.
+    fn note(&self, asked: &Count, code: i32) {
+        match code {
+            xa::OK => asked.one(),
+            xa::ROLLBACK | xa::HEURISTIC_ROLLBACK => self.rolled_back.one(),
+            _ => {}
+        }
+    }
+
+    /// By their names.
+    pub(crate) fn all(&self) -> [(&'static str, i64); 3] {
+        [
+            ("prepared", self.prepared.get()),
+            ("committed", self.committed.get()),
+            ("rolled_back", self.rolled_back.get()),
+        ]
+    }
 }
 
 /// The caches that a transaction is about, by their names; nothing for one that was removed.
@@ -116,8 +146,14 @@ pub(crate) async fn answer(
         involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
         let (cache, version) = (served.cache.clone(), header.version);
         let recovery = recovery.unwrap_or(OLD_RECOVERY);
-        let prepared =
-            async move { transactions.prepare(&cache, &involved, prepare, recovery, version).await };
+        let is_one_phase = prepare.is_one_phase;
+        let prepared = async move {
+            let code = transactions.prepare(&cache, &involved, prepare, recovery, version).await?;
+            let counts = &transactions.counts;
+            let asked = if is_one_phase { &counts.committed } else { &counts.prepared };
+            code.iter().for_each(|code| counts.note(asked, *code));
+            Ok::<_, Refusal>(code)
+        };
         // Without an answer of its own the client asks again.
         return Ok(detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code));
     }
@@ -125,10 +161,20 @@ pub(crate) async fn answer(
     Ok(match request {
         Request::Commit(xid) => {
             let involved = transactions.involved(caches, &xid).await?;
-            code(detached(async move { transactions.commit(&xid, &involved).await }).await?)
+            let committed = async move {
+                let code = transactions.commit(&xid, &involved).await?;
+                transactions.counts.note(&transactions.counts.committed, code);
+                Ok::<_, Refusal>(code)
+            };
+            code(detached(committed).await?)
         }
         Request::Rollback(xid) => {
-            code(detached(async move { transactions.roll_back(&key_of(&xid)).await }).await?)
+            let rolled_back = async move {
+                let code = transactions.roll_back(&key_of(&xid)).await?;
+                transactions.counts.note(&transactions.counts.rolled_back, code);
+                Ok::<_, Refusal>(code)
+            };
+            code(detached(rolled_back).await?)
         }
         Request::Forget(xid) => {
             transactions.forget(&key_of(&xid)).await?;
@@ -192,7 +238,13 @@ impl Transactions {
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
         let records = manager.open(everywhere(RECORDS)).cache().await?;
         let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
-        Ok(Self { records, locks, server: manager.address().to_string() })
+        let (server, counts) = (manager.address().to_string(), Counts::default());
+        Ok(Self { records, locks, server, counts })
+    }
+
+    /// Records that there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.records.local_len()
     }
 
     /// Writes a key that no transaction has meanwhile.

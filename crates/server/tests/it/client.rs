@@ -21,7 +21,8 @@ use tokio::time::timeout;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By which a server's death is noticed within a second or two.
-const DETECTION: &str = "<FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/>";
+pub(crate) const DETECTION: &str =
+    "<FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/>";
 
 fn stack(join_timeout: Duration, detection: &str) -> String {
     format!(

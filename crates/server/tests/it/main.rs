@@ -14,6 +14,7 @@ mod internal;
 mod iteration;
 mod listeners;
 mod media;
+mod metrics;
 mod multimaps;
 mod pieces;
 mod queries;

@@ -23,8 +23,8 @@ use super::fd_all3::would_lead;
 use crate::wire;
 use crate::{
     Address, ConnId, Control, Cx, DropReason, Effect, Event, External, FdSock2Header, HeaderBody, HeaderIds,
-    Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Token,
-    Transient,
+    Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount, Time,
+    TimerKey, Token, Transient,
 };
 
 crate::properties! {
@@ -417,6 +417,10 @@ impl Protocol for FdSock2 {
             Outcome::Closed { conn, is_graceful } => self.closed(cx, conn, is_graceful),
             _ => {}
         }
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![(StackCount::Suspicions, self.suspicions)]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

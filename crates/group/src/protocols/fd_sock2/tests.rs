@@ -141,7 +141,9 @@ fn suspicions_are_repeated_until_the_suspect_is_gone_or_alive() {
     for is_alive in [true, false] {
         let mut harness = harness(&[1, 2, 3]);
         let token = watch(&mut harness, 2, 7);
+        assert_eq!(harness.count(StackCount::Suspicions), 0);
         harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+        assert_eq!(harness.count(StackCount::Suspicions), 1);
         harness.advance(Duration::from_secs(5));
         assert_eq!(suspected(&mut harness).len(), 2);
         if is_alive {

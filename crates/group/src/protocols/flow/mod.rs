@@ -19,7 +19,7 @@ use unicast::UnicastCredits;
 
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, FcHeader, Flags, HeaderBody, HeaderIds, Message,
-    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, View,
+    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey, View,
 };
 
 crate::properties! {
@@ -448,6 +448,20 @@ impl Protocol for FlowControl {
             }
             _ => None,
         }
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        let (waiting, outstanding) = match &self.credits {
+            Credits::Unicast(unicast) => (unicast.waiting(), unicast.outstanding()),
+            Credits::Multicast(multicast) => (multicast.held(), multicast.outstanding()),
+        };
+        vec![
+            (StackCount::CreditBlockings, self.counters.blockings),
+            (StackCount::CreditWaitingBytes, waiting),
+            (StackCount::CreditOutstandingBytes, outstanding),
+            (StackCount::CreditRequestsSent, self.counters.requests_sent),
+            (StackCount::CreditRequestsReceived, self.counters.requests_received),
+        ]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

@@ -201,6 +201,11 @@ impl MulticastCredits {
         self.queued
     }
 
+    /// Bytes for which members have not given credits back, summed over members.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.limits.values().map(|limit| self.max.saturating_sub(limit.saturating_sub(self.sent))).sum()
+    }
+
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         out.put("queued_bytes", self.queued);
         let credits = self

@@ -87,6 +87,43 @@ fn a_sender_without_credits_waits_for_them() {
 }
 
 #[test]
+fn credits_that_lack_are_counted_until_they_come_back() {
+    for kind in [FlowKind::Ufc, FlowKind::Mfc] {
+        let (dest, id) = match kind.is_multicast() {
+            true => (None, ProtocolId::MFC),
+            false => (Some(2), ProtocolId::UFC),
+        };
+        let mut harness = harness(kind, &[1, 2]);
+        let counts = |harness: &Harness| {
+            use StackCount::{
+                CreditBlockings, CreditOutstandingBytes, CreditRequestsSent, CreditWaitingBytes,
+            };
+            [CreditBlockings, CreditWaitingBytes, CreditOutstandingBytes, CreditRequestsSent]
+                .map(|count| harness.count(count))
+        };
+        let [blockings, waiting, outstanding, requests] = counts(&harness);
+        assert_eq!((waiting, outstanding), (0, 0), "{kind:?}");
+        let send = |harness: &mut Harness, bytes| {
+            let mut message = to(dest, bytes);
+            message.transient |= Transient::DONT_LOOPBACK;
+            harness.send(message);
+        };
+        send(&mut harness, 900);
+        assert_eq!(counts(&harness), [blockings, 0, 900, requests], "{kind:?}");
+        send(&mut harness, 200);
+        assert_eq!(counts(&harness), [blockings + 1, 200, 900, requests], "{kind:?}");
+        harness.advance(Duration::from_secs(10));
+        let asked = counts(&harness)[3];
+        assert!(asked > requests, "{kind:?}: it asks for credits");
+        harness.up(credits(id, 2, FcHeader::Replenish, 900));
+        assert_eq!(counts(&harness), [blockings + 1, 0, 200, asked], "{kind:?}");
+        let before = harness.count(StackCount::CreditRequestsReceived);
+        harness.up(credits(id, 2, FcHeader::CreditRequest, 900));
+        assert_eq!(harness.count(StackCount::CreditRequestsReceived), before + 1, "{kind:?}");
+    }
+}
+
+#[test]
 fn credits_for_multicasts_do_not_wait_for_credits_for_unicasts() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
     harness.send_batch((0..11).map(numbered).collect());

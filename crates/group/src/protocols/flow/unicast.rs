@@ -139,8 +139,18 @@ impl UnicastCredits {
         self.receivers.get(dest).map_or(0, |receiver| receiver.queued)
     }
 
+    /// Bytes of messages that wait for credits of any destination.
+    pub(super) fn waiting(&self) -> u64 {
+        self.receivers.values().map(|receiver| receiver.queued).sum()
+    }
+
+    /// Bytes for which destinations have not given credits back.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.receivers.values().map(|receiver| self.max - receiver.left).sum()
+    }
+
     pub(super) fn probe(&self, out: &mut ProbeOut) {
-        out.put("queued_bytes", self.receivers.values().map(|receiver| receiver.queued).sum::<u64>());
+        out.put("queued_bytes", self.waiting());
         let credits =
             self.receivers.iter().map(|(member, receiver)| format!("{member}: {}\n", receiver.left));
         out.put("credits", credits.collect::<String>());

@@ -27,7 +27,8 @@ use merging::Merge;
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, GmsHeader, GmsKind, HeaderBody, HeaderIds, MergeId, Message,
-    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, TimerKey, Transient, View,
+    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey, Transient,
+    View,
 };
 
 crate::properties! {
@@ -285,6 +286,10 @@ impl Protocol for Gms {
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
         crate::config::Properties::set(&mut self.config, name, value)
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![(StackCount::Merges, self.merge_views)]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

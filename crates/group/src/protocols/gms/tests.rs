@@ -485,6 +485,7 @@ fn during_a_merge_requests_wait_and_it_ends_by_itself() {
 fn a_merged_view_raises_windows_before_it_is_installed() {
     let mut harness = joined(&[2, 1]);
     harness.take_controls();
+    assert_eq!(harness.count(StackCount::Merges), 0);
     let merged = View::merged(
         ViewId { creator: member(2), id: 9 },
         vec![member(2), member(1), member(3)],
@@ -496,6 +497,7 @@ fn a_merged_view_raises_windows_before_it_is_installed() {
     assert!(controls[0].starts_with("MergeDigest") && controls[1].starts_with("View"), "{controls:?}");
     let installed = harness.take_indications();
     assert!(matches!(&installed[..], [Indication::Event(Event::View(view))] if view.is_merge()));
+    assert_eq!(harness.count(StackCount::Merges), 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
-    NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, TimerKey,
+    NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey,
 };
 
 /// Which generation's wire and rules.
@@ -289,6 +289,14 @@ impl Protocol for NakAck {
             }
             _ => None,
         }
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![
+            (StackCount::RetransmissionRequestsSent, self.xmit_requests_sent),
+            (StackCount::RetransmissionRequestsReceived, self.xmit_requests_received),
+            (StackCount::RetransmittedMessages, self.resent),
+        ]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

@@ -71,8 +71,10 @@ fn what_is_missing_is_requested_from_its_sender_soon_and_again_in_the_second_rou
     let mut harness = joined();
     harness.up(data(2, 3));
     assert_eq!(harness.take_down(), []);
+    assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 0);
     harness.advance(ASKED_AFTER);
     let soon = harness.take_down();
+    assert_eq!(harness.count(StackCount::RetransmissionRequestsSent), 1);
     harness.advance(TICK - ASKED_AFTER);
     assert_eq!(harness.take_down(), []);
     harness.advance(TICK);
@@ -108,9 +110,12 @@ fn a_request_is_answered_by_xmit_rsp_to_the_requester() {
         HeaderBody::NakAck2(NakAckHeader::XmitReq { sender: Box::new(member(1)) }),
     );
     request.src = Some(member(2));
+    assert_eq!(harness.count(StackCount::RetransmissionRequestsReceived), 0);
     harness.up(request);
     let answers = harness.take_down();
     assert_eq!(answers.len(), 1, "only what was sent");
+    assert_eq!(harness.count(StackCount::RetransmissionRequestsReceived), 1);
+    assert_eq!(harness.count(StackCount::RetransmittedMessages), 1);
     assert_eq!((answers[0].dest.clone(), answers[0].src.clone()), (Some(member(2)), Some(member(1))));
     let rsp = HeaderBody::NakAck2(NakAckHeader::XmitRsp { seqno: 1 });
     assert_eq!(answers[0].headers.get(ProtocolId::NAKACK2), Some(&rsp));

@@ -14,7 +14,7 @@ use crate::consumption::Consumption;
 use crate::window::{ReceiveWindow, SendWindow, notice_all, soon};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
-    Protocol, ProtocolId, Query, SeqnoList, Time, TimerKey, UnicastHeader, View,
+    Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
 };
 
 /// Which generation's wire and rules.
@@ -396,6 +396,14 @@ impl Protocol for Unicast {
             }
             _ => None,
         }
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![
+            (StackCount::RetransmissionRequestsSent, self.xmit_requests_sent),
+            (StackCount::RetransmissionRequestsReceived, self.xmit_requests_received),
+            (StackCount::RetransmittedMessages, self.resent),
+        ]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

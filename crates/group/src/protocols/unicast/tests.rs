@@ -167,8 +167,15 @@ fn gaps_are_requested_and_requests_are_answered() {
     let mut request = Message::object(Some(member(1)), Object::SeqnoList(list))
         .with_header(ID, requests[0].headers.get(ID).cloned().unwrap());
     request.src = Some(member(2));
+    let counts = |harness: &Harness| {
+        use StackCount::{RetransmissionRequestsReceived, RetransmissionRequestsSent, RetransmittedMessages};
+        [RetransmissionRequestsSent, RetransmissionRequestsReceived, RetransmittedMessages]
+            .map(|count| harness.count(count))
+    };
+    assert_eq!(counts(&harness), [2, 0, 0]);
     harness.up(request);
     assert_eq!(values(&harness.take_down()), [2]);
+    assert_eq!(counts(&harness), [2, 1, 1]);
 }
 
 #[test]

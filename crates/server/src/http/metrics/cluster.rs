@@ -1,0 +1,143 @@
+//! Numbers of the cluster and of the stack of protocols.
+
+use consort_cache::StackCount;
+
+use crate::caches::Caches;
+use crate::http::exposition::{Exposition, Kind};
+
+/// What a layer of the stack counts: the layer, what it counts, and how much.
+pub(crate) type OfStack = (&'static str, StackCount, u64);
+
+/// What each of them is.
+const fn family_of(count: StackCount) -> (Kind, &'static str, &'static str) {
+    match count {
+        StackCount::Suspicions => {
+            (Kind::Counter, "consort_cluster_suspicions", "Times that a failure detector suspected a member.")
+        }
+        StackCount::Merges => (
+            Kind::Counter,
+            "consort_cluster_merges",
+            "Views in which parts of the cluster found each other again.",
+        ),
+        StackCount::RetransmissionRequestsSent => (
+            Kind::Counter,
+            "consort_cluster_retransmission_requests_sent",
+            "Requests of this server for messages that were missing.",
+        ),
+        StackCount::RetransmissionRequestsReceived => (
+            Kind::Counter,
+            "consort_cluster_retransmission_requests_received",
+            "Requests of other members for messages that were missing.",
+        ),
+        StackCount::RetransmittedMessages => (
+            Kind::Counter,
+            "consort_cluster_retransmitted_messages",
+            "Messages that this server sent again because another member asked for them.",
+        ),
+        StackCount::CreditBlockings => (
+            Kind::Counter,
+            "consort_cluster_credit_blockings",
+            "Times that messages began to wait for credits of receivers.",
+        ),
+        StackCount::CreditWaitingBytes => (
+            Kind::Gauge,
+            "consort_cluster_credit_waiting_bytes",
+            "Bytes of messages that wait for credits of receivers.",
+        ),
+        StackCount::CreditOutstandingBytes => (
+            Kind::Gauge,
+            "consort_cluster_credit_outstanding_bytes",
+            "Bytes that were sent and for which receivers have not given credits back.",
+        ),
+        StackCount::CreditRequestsSent => {
+            (Kind::Counter, "consort_cluster_credit_requests_sent", "Requests of this server for credits.")
+        }
+        StackCount::CreditRequestsReceived => (
+            Kind::Counter,
+            "consort_cluster_credit_requests_received",
+            "Requests of other members for credits.",
+        ),
+    }
+}
+
+/// What layers count, a value for each layer that counts it: the layers of a stack are few and do not change. No values if
+/// the stack did not answer.
+pub(super) fn tell_stack(told: &mut Exposition, counts: &[OfStack]) {
+    for wanted in StackCount::ALL {
+        let (kind, name, help) = family_of(wanted);
+        told.family(kind, name, help);
+        for (layer, _, value) in counts.iter().filter(|(_, count, _)| *count == wanted) {
+            told.value(&[("protocol", layer)], value);
+        }
+    }
+}
+
+/// What of the cluster this server sees.
+pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
+    let manager = caches.manager();
+    if let Some(view) = manager.view() {
+        let is_first = view.coordinator() == Some(manager.address());
+        told.family(Kind::Gauge, "consort_cluster_members", "Members of the cluster.").value(&[], view.len());
+        let help = "Members that have missed heartbeats and are not suspected yet.";
+        told.family(Kind::Gauge, "consort_cluster_silent_members", help).value(&[], manager.silent().len());
+        told.family(Kind::Gauge, "consort_cluster_view", "The view's number.").value(&[], view.id().id);
+        told.family(
+            Kind::Gauge,
+            "consort_cluster_coordinator",
+            "Whether this server is the cluster's coordinator.",
+        )
+        .value(&[], u8::from(is_first));
+    }
+    told.family(
+        Kind::Gauge,
+        "consort_cluster_operations_in_flight",
+        "Operations of this server that have begun and wait for other members or for stores.",
+    )
+    .value(&[], manager.operation_count());
+    let traffic = manager.traffic();
+    for (name, help, value) in [
+        ("consort_cluster_sent_messages", "Messages to other members.", traffic.messages_sent),
+        ("consort_cluster_sent_bytes", "Bytes of messages to other members.", traffic.bytes_sent),
+        ("consort_cluster_received_messages", "Messages from other members.", traffic.messages_received),
+        ("consort_cluster_received_bytes", "Bytes of messages from other members.", traffic.bytes_received),
+    ] {
+        told.family(Kind::Counter, name, help).value(&[], value);
+    }
+    let unusual = manager.counters();
+    told.family(
+        Kind::Counter,
+        "consort_cluster_unusual",
+        "Commands of members that did not go their usual way.",
+    );
+    for (what, count) in [
+        ("deferred", unusual.deferred),
+        ("overflowed", unusual.overflowed),
+        ("repeated", unusual.repeated),
+        ("outdated", unusual.outdated),
+        ("malformed", unusual.malformed),
+        ("unknown", unusual.unknown),
+        ("adopted", unusual.adopted),
+        ("unsaved", unusual.unsaved),
+    ] {
+        told.value(&[("what", what)], count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_of_the_stack_has_a_family_of_its_own_and_a_value_per_layer() {
+        let mut told = Exposition::for_client("");
+        let counts: Vec<OfStack> =
+            StackCount::ALL.iter().zip(1..).map(|(count, nth)| ("X", *count, nth)).collect();
+        tell_stack(&mut told, &counts);
+        let told = told.finish();
+        for (nth, count) in (1..).zip(StackCount::ALL) {
+            let (kind, name, _) = family_of(count);
+            let suffix = if kind == Kind::Counter { "_total" } else { "" };
+            assert!(told.contains(&format!("\n{name}{suffix}{{protocol=\"X\"}} {nth}\n")), "{name}: {told}");
+        }
+    }
+}
