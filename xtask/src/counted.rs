@@ -5,7 +5,11 @@ use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, ended};
 
-/// Runs `cargo test` with these arguments, shows what it prints as it comes, and counts the tests that passed.
+/// Lines that are repeated of what failed tests have printed, at most.
+const REPEATED_MAX: usize = 400;
+
+/// Runs `cargo test` with these arguments, shows what it prints as it comes, and counts the tests that passed. What failed
+/// tests have printed is repeated in the outcome: hours of output lie between it and the table.
 pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
     // The programs after one that fails have something to say, too.
@@ -15,11 +19,13 @@ pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
         Ok(child) => child,
         Err(error) => return Outcome::Failed(format!("cargo: {error}")),
     };
-    let mut passed = 0;
+    let (mut passed, mut failures) = (0, Failures::default());
     if let Some(output) = child.stdout.take() {
         let mut shown = std::io::stdout().lock();
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            passed += passed_in(&String::from_utf8_lossy(&line)).unwrap_or(0);
+            let text = String::from_utf8_lossy(&line);
+            passed += passed_in(&text).unwrap_or(0);
+            failures.note(&text);
             // Nobody may be reading any more; the tests count all the same.
             let _ = shown.write_all(&line).and_then(|()| shown.write_all(b"\n"));
         }
@@ -27,7 +33,27 @@ pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
     match ended(&command, child.wait()) {
         Outcome::Passed if passed == 0 => Outcome::Failed("no test ran".to_owned()),
         Outcome::Passed => Outcome::Tested(passed),
+        Outcome::Failed(why) => Outcome::Failed([vec![why], failures.lines].concat().join("\n")),
         other => other,
+    }
+}
+
+/// What failed tests have printed.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    /// Whether the line that comes belongs to a failed test.
+    is_within: bool,
+}
+
+impl Failures {
+    fn note(&mut self, line: &str) {
+        let begins = line.starts_with("---- ") && line.ends_with(" stdout ----");
+        // The names of the failed tests follow, with nothing new.
+        self.is_within = begins || self.is_within && line != "failures:";
+        if self.is_within && self.lines.len() < REPEATED_MAX {
+            self.lines.push(line.to_owned());
+        }
     }
 }
 
@@ -39,7 +65,7 @@ fn passed_in(line: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::passed_in;
+    use super::{Failures, passed_in};
 
     #[test]
     fn only_closing_lines_count() {
@@ -47,5 +73,22 @@ mod tests {
         assert_eq!(passed_in(closing), Some(12));
         assert_eq!(passed_in("test result: FAILED. 3 passed; 2 failed; 0 ignored"), Some(3));
         assert_eq!(passed_in("test twelve_passed ... ok"), None);
+    }
+
+    #[test]
+    fn what_failed_tests_print_is_kept() {
+        let printed = [
+            "test one ... FAILED",
+            "failures:",
+            "",
+            "---- one stdout ----",
+            "thread 'one' panicked: 1 is not 2",
+            "failures:",
+            "    one",
+            "test result: FAILED. 0 passed; 1 failed",
+        ];
+        let mut failures = Failures::default();
+        printed.iter().for_each(|line| failures.note(line));
+        assert_eq!(failures.lines, printed[3..5]);
     }
 }

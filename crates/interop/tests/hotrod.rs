@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consort_cache::{CacheManager, Channel, View};
@@ -129,6 +130,9 @@ async fn succeeds(program: &str, mut command: Command) {
 struct Talking {
     running: Child,
     said: mpsc::Receiver<String>,
+    /// All that it has said and complained of, for people.
+    told: Arc<Mutex<Vec<String>>>,
+    complaining: JoinHandle<()>,
 }
 
 impl Talking {
@@ -137,16 +141,24 @@ impl Talking {
     }
 
     fn begin(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = command.spawn().unwrap();
         let (says, said) = mpsc::channel(1_000);
+        let told = Arc::new(Mutex::new(Vec::new()));
         let lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        let keep = Arc::clone(&told);
         tokio::task::spawn_blocking(move || {
             for line in lines.map_while(Result::ok) {
+                keep.lock().unwrap().push(line.clone());
                 let _ = says.blocking_send(line);
             }
         });
-        Self { running, said }
+        let complaints = BufReader::new(running.stderr.take().unwrap()).lines();
+        let keep = Arc::clone(&told);
+        let complaining = tokio::task::spawn_blocking(move || {
+            complaints.map_while(Result::ok).for_each(|line| keep.lock().unwrap().push(line));
+        });
+        Self { running, said, told, complaining }
     }
 
     /// Waits until it says this, once more than it has been waited for.
@@ -159,12 +171,22 @@ impl Talking {
         let heard = async {
             while let Some(line) = self.said.recv().await {
                 if is_it(&line) {
-                    return line;
+                    return Some(line);
                 }
             }
-            panic!("it ended before it said {expected}");
+            None
         };
-        timeout(PATIENCE, heard).await.expect("it says something")
+        match timeout(PATIENCE, heard).await {
+            Ok(Some(line)) => line,
+            ended => {
+                let what = if ended.is_ok() { "ended before it said" } else { "is late with" };
+                let _ = self.running.kill();
+                let _ = self.running.wait();
+                let _ = (&mut self.complaining).await;
+                let told = self.told.lock().unwrap().join("\n");
+                panic!("it {what} {expected}:\n{told}");
+            }
+        }
     }
 
     /// It has seen enough, and none of its operations has failed.

@@ -161,6 +161,12 @@ impl Node {
         self.stack.is_some()
     }
 
+    /// The views that it has had at some moment of this time.
+    pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
+        let first = self.log.views.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        self.log.views[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, view)| view)
+    }
+
     pub(crate) fn view(&self) -> Option<&View> {
         self.log.views.last().map(|(_, view)| view)
     }

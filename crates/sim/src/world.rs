@@ -586,8 +586,7 @@ impl World {
         let Some(&sent) = sent.and_then(|(sent, number)| sent.get(number.checked_sub(1)?)) else {
             return false;
         };
-        let since = sender.log.views.partition_point(|(at, _)| *at <= sent).saturating_sub(1);
-        sender.log.views[since..].iter().all(|(_, view)| view.contains(receiver))
+        sender.views_between(sent, self.now).all(|view| view.contains(receiver))
     }
 
     /// The application takes its time for a message, and returns its credits.

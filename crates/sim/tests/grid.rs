@@ -62,6 +62,16 @@ fn sides_that_part_again_or_have_lost_segments_keep_their_guarantees() {
     }
 }
 
+/// The same: a listener ended while its member was parted from the primary of a write, and could not be told of the gap that
+/// comes when they have merged.
+#[test]
+fn listeners_that_end_while_members_are_parted_keep_their_guarantees() {
+    for (members, seed) in [(4, 21_040_001), (3, 21_030_006), (5, 21_050_014)] {
+        run(&plain(members), seed).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+    run(&Plan::new("tcp.xml", 6), 22_060_008).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
 /// The same: a side parts once more before it is merged. What one part had replaced came back with the other, or was removed with what
 /// a third side had taken over.
 #[test]

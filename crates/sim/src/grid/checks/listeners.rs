@@ -3,16 +3,21 @@
 //! told has in the end what is there.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, Replica, Scope, Version};
-use consort_group::Time;
+use consort_group::{Address, Time};
 
 use super::super::hearer::{FEW, Hearer};
 use super::super::history::Operation;
 use super::merges;
 use crate::checks::Broken;
+use crate::node::Node;
 use crate::world::World;
+
+/// How long after a merge a listener is told of what it has missed, at most: topologies, and marks of all primaries.
+const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 /// What holds for each listener by itself.
 pub(super) fn all(world: &World) -> Result<(), Broken> {
@@ -192,6 +197,9 @@ fn nothing_missing(
             continue;
         }
         let Some((_, event)) = told.iter().find(|(_, event)| event.version == version) else {
+            if has_ended_before_its_gap(world, hearer, write) {
+                continue;
+            }
             let what =
                 format!("{} is not told to {}", super::tell(world, &write.key, write), tell(world, hearer));
             return Err(("listeners are told of all that is acknowledged", what));
@@ -206,6 +214,22 @@ fn nothing_missing(
         }
     }
     Ok(())
+}
+
+/// Whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after: the gap
+/// that stands for the write comes once the members have merged.
+fn has_ended_before_its_gap(world: &World, hearer: &Hearer, write: &Operation) -> bool {
+    let Some(ended) = hearer.ended else { return false };
+    let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
+    let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
+    let own = &world.nodes[hearer.node];
+    let others = write.readers.iter().map(|&node| &world.nodes[node]);
+    others.filter(|other| other.ended.is_none_or(|at| since < at)).any(|other| {
+        let lacks = |node: &Node, address: &Address| {
+            node.views_between(since, ended).any(|view| !view.contains(address))
+        };
+        lacks(own, &other.address) || lacks(other, &own.address)
+    })
 }
 
 /// Whether its member is there to the end, and so is the listener.
