@@ -13,7 +13,8 @@ const MARGIN_PART: u64 = 4;
 const MARGIN_MAX: u64 = 2 << 30;
 
 /// After a shortage began, new entries use the memory of removed ones as soon as entries have fallen to this many
-/// sixteenths of what they were.
+/// sixteenths of what they were. Later, too: a measurement below the low-water mark does not say how much of that memory the
+/// allocator still has.
 const REUSE_BEGINS: u64 = 14;
 
 /// They do so until entries are this many sixteenths again.
@@ -80,7 +81,7 @@ struct Inner {
     entries: AtomicU64,
     entries_then: AtomicU64,
     state: AtomicU8,
-    /// The bytes of entries when the shortage began.
+    /// The bytes of entries when the last shortage began.
     entries_full: AtomicU64,
     shortages: AtomicU64,
     refused: AtomicU64,
@@ -201,8 +202,8 @@ impl ProcessMemory {
         let (marks, sum) = (self.marks(), self.used_now() + growth);
         match self.0.state.load(Ordering::Relaxed) {
             _ if growth == 0 => sum <= marks.critical,
-            AMPLE => sum <= marks.high,
-            REUSING => sum <= marks.critical && self.entries() + growth <= self.reuse_end(),
+            AMPLE if sum <= marks.high => true,
+            AMPLE | REUSING => sum <= marks.critical && self.entries() + growth <= self.reuse_end(),
             _ => false,
         }
     }
@@ -275,6 +276,7 @@ impl ProcessMemory {
             AMPLE if used <= marks.low => AMPLE,
             // A write is refused before the mark is passed: the next one would be, too.
             AMPLE if used <= marks.high && marks.high - used > (marks.high - marks.low) / 4 => AMPLE,
+            AMPLE if entries < full / 16 * REUSE_BEGINS && used <= marks.critical => REUSING,
             AMPLE => {
                 self.0.entries_full.store(entries, Ordering::Relaxed);
                 self.0.shortages.fetch_add(1, Ordering::Relaxed);
@@ -366,6 +368,25 @@ mod tests {
         memory.count_entries(60 * MIB, 40 * MIB);
         memory.note_used(&[113 * MIB]);
         assert!(memory.admit(1).is_err(), "new entries did not fit into what the old ones left");
+    }
+
+    #[test]
+    fn memory_of_removed_entries_is_used_again_also_after_a_measurement_below_the_mark() {
+        let memory = pod();
+        memory.count_entries(0, 64 * MIB);
+        memory.note_used(&[97 * MIB]);
+        memory.count_entries(64 * MIB, 40 * MIB);
+        memory.note_used(&[91 * MIB]);
+        assert!(!memory.is_short());
+        assert!(memory.admit(15 * MIB).is_ok(), "the allocator has this and more");
+        memory.count_entries(40 * MIB, 55 * MIB);
+        assert!(memory.admit(MIB).is_ok() && !memory.is_short());
+        memory.note_used(&[97 * MIB]);
+        assert!(memory.admit(MIB).is_ok() && !memory.is_short());
+        assert!(memory.admit(6 * MIB).is_err(), "as many entries as when the shortage began");
+        assert_eq!(memory.usage().shortages, 1);
+        memory.count_entries(55 * MIB, 60 * MIB);
+        assert!(memory.is_short());
     }
 
     #[test]
