@@ -13,12 +13,14 @@
 //! Callbacks run on a writing thread, or on the caller's if there is nothing to wait for. They must not block, as the threads
 //! write for other stores, too. If one panics, its writer is closed, and all that wait for it are told so.
 
+mod callbacks;
 mod pool;
 mod queue;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::callbacks::Callbacks;
 use self::pool::{Job, Next, Pool};
 use self::queue::{Order, Queue, Work};
 use crate::entry::{Change, Entry, Segment};
@@ -377,9 +379,11 @@ impl Worker {
     fn store_batch(&self, batch: queue::Batch, report: &Report) -> bool {
         // Asked before: what has failed and is not tried again must have been tried since.
         let is_last_try = self.queue().is_closed;
-        let Err(error) = self.store.store(&batch.changes) else {
+        let mut callbacks = Callbacks::default();
+        let Err(error) = self.try_store(&batch.changes, &mut callbacks) else {
             self.queue().stored();
-            batch.done.into_iter().flatten().for_each(|done| done(Ok(())));
+            callbacks.call_all(batch.done.into_iter().flatten().map(|done| || done(Ok(()))));
+            callbacks.end();
             return true;
         };
         let is_single = batch.changes.len() == 1;
@@ -389,11 +393,12 @@ impl Worker {
             // One by one, so that each error is of the change that it is reported for.
             let stored = match first.take_if(|_| is_single) {
                 Some(error) => Err(error),
-                None => self.store.store(std::slice::from_ref(&change)),
+                None if callbacks.has_panicked() => Err(StoreError::Closed),
+                None => self.try_store(std::slice::from_ref(&change), &mut callbacks),
             };
             match stored {
-                Ok(()) => dones.into_iter().for_each(|done| done(Ok(()))),
-                Err(error) => match self.failed(dones, error, is_last_try, report) {
+                Ok(()) => callbacks.call_all(dones.into_iter().map(|done| || done(Ok(())))),
+                Err(error) => match self.failed(dones, error, is_last_try, report, &mut callbacks) {
                     Retry::Yes => again.push(change),
                     Retry::No => {}
                 },
@@ -401,17 +406,30 @@ impl Worker {
         }
         let is_done = again.is_empty();
         self.queue().put_back(again);
+        callbacks.end();
         is_done
     }
 
+    /// A store that panics has stored nothing, as far as its callers are told; its writer closes.
+    fn try_store(&self, changes: &[Change], callbacks: &mut Callbacks) -> Result<(), StoreError> {
+        callbacks.call(|| self.store.store(changes)).unwrap_or(Err(StoreError::Closed))
+    }
+
     /// Tells of a change that could not be stored, and whether it is to be tried again.
-    fn failed(&self, dones: Vec<Done>, error: StoreError, is_last_try: bool, report: &Report) -> Retry {
+    fn failed(
+        &self,
+        dones: Vec<Done>,
+        error: StoreError,
+        is_last_try: bool,
+        report: &Report,
+        callbacks: &mut Callbacks,
+    ) -> Retry {
         if self.config.mode == Mode::WriteThrough {
             let error = Arc::new(error);
-            dones.into_iter().for_each(|done| done(Err(Arc::clone(&error))));
+            callbacks.call_all(dones.into_iter().map(|done| || done(Err(Arc::clone(&error)))));
             return Retry::No;
         }
-        report(&error);
+        callbacks.call(|| report(&error));
         let is_hopeless = matches!(
             error,
             StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed
@@ -443,7 +461,9 @@ impl Worker {
         }
         let waiting = std::mem::take(&mut queue.waiting_for_room);
         drop(queue);
-        waiting.into_iter().for_each(|wake| wake());
+        let mut callbacks = Callbacks::default();
+        callbacks.call_all(waiting);
+        callbacks.end();
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::callbacks::Callbacks;
 use super::{Done, Task, WriterConfig};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
@@ -222,30 +223,33 @@ impl Queue {
 
     /// Tells all who wait that nothing comes of it.
     pub(crate) fn fail(self, error: &Arc<StoreError>) {
+        let mut callbacks = Callbacks::default();
         for item in self.items {
             match item {
-                Item::Order(order) => order.fail(error),
+                Item::Order(order) => drop(callbacks.call(|| order.fail(error))),
                 Item::Changes(run) => {
-                    run.changes
-                        .into_iter()
-                        .flat_map(|(_, dones)| dones)
-                        .for_each(|done| done(Err(Arc::clone(error))));
+                    let dones = run.changes.into_iter().flat_map(|(_, dones)| dones);
+                    callbacks.call_all(dones.map(|done| || done(Err(Arc::clone(error)))));
                 }
             }
         }
-        self.waiting_for_room.into_iter().for_each(|wake| wake());
+        callbacks.call_all(self.waiting_for_room);
+        // What panics here has been printed; there is no writer any more that could close.
     }
 }
 
 impl Order {
     pub(crate) fn carry_out(self, store: &dyn Store) {
+        let mut callbacks = Callbacks::default();
         let (result, done) = match self {
-            Self::RemoveSegment(segment, done) => (store.remove_segment(segment), done),
-            Self::Clear(done) => (store.clear(), done),
-            Self::Flush(done) => (store.flush(), done),
+            Self::RemoveSegment(segment, done) => (callbacks.call(|| store.remove_segment(segment)), done),
+            Self::Clear(done) => (callbacks.call(|| store.clear()), done),
+            Self::Flush(done) => (callbacks.call(|| store.flush()), done),
             Self::Run(task) => return task(store),
         };
-        done(result.map_err(Arc::new));
+        let result = result.unwrap_or(Err(StoreError::Closed));
+        callbacks.call(|| done(result.map_err(Arc::new)));
+        callbacks.end();
     }
 
     pub(crate) fn fail(self, error: &Arc<StoreError>) {

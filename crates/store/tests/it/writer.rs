@@ -360,6 +360,25 @@ fn hundreds_of_stores_write_in_order_on_a_bounded_number_of_threads() {
 }
 
 #[test]
+fn callbacks_behind_one_that_panics_in_the_same_batch_are_called() {
+    let store = Gated::new(false);
+    let writer = spawn(&store, WriterConfig::default());
+    let (done, outcomes) = outcomes();
+    // The first one holds the writer up, so that the others wait together.
+    writer.write(put(0, "held", "1"), done("held")).unwrap();
+    store.wait_for_batch();
+    writer.write(put(0, "a", "1"), Box::new(|_| panic!("planted"))).unwrap();
+    writer.write(put(0, "b", "1"), done("b")).unwrap();
+    store.let_write();
+    for expected in ["held", "b"] {
+        let (name, outcome) = outcomes.recv().unwrap();
+        assert_eq!((name.as_str(), outcome.is_ok()), (expected, true));
+    }
+    drop(writer.close());
+    assert_eq!(value(store.load(0, b"b").unwrap()).as_deref(), Some("1"));
+}
+
+#[test]
 fn a_callback_that_panics_closes_its_writer_and_no_other() {
     let stores = [Gated::new(true), Gated::new(true)];
     let [bad, good] = stores.each_ref().map(|store| spawn(store, WriterConfig::default()));
