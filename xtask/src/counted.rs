@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_tests_print_is_kept() {
+    fn output_of_failed_tests_is_kept() {
         let printed = [
             "test one ... FAILED",
             "failures:",

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use crate::{Message, SeqnoList, Transient};
 
+/// The highest number behind which a member goes on because a digest says so: half of what JGroups counts to (a Java `long`). Behind
+/// a higher one, from a member that is broken or hostile, numbers would come to their end.
+const SKIP_SEQNO_MAX: u64 = i64::MAX as u64 / 2;
+
 /// How long something that is missing is waited for before it is asked for the first time. What is only late has come by
 /// then; JGroups asks in its second round, after one or two `xmit_interval`, and meanwhile the sender's credits run out.
 pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(10);
@@ -223,9 +227,9 @@ impl SendWindow {
     }
 
     /// Goes on behind `seqno` if it is above the highest number: no number up to it is given any more, and all messages are
-    /// forgotten. Returns whether it was.
+    /// forgotten. Returns whether it was. A number above [`SKIP_SEQNO_MAX`] is ignored.
     pub(crate) fn skip_to(&mut self, seqno: u64) -> bool {
-        let is_above = seqno > self.highest_sent();
+        let is_above = seqno > self.highest_sent() && seqno <= SKIP_SEQNO_MAX;
         if is_above {
             self.messages.clear();
             self.low = seqno;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use consort_group::{Address, Stack};
 
-/// The most that lies there of one sender, in `max_credits`, if its receiver has taken nothing for lost: what has credits, and as
-/// much of what it was sending while a view began in which it and we are together, or anew, and which nobody had counted for
-/// us. Without faults it is one. As much again may come each time that the receiver took what was on its way for lost, and gave
-/// credits for it a second time.
+/// The most bytes of one sender that wait for the application, in `max_credits`, if the receiver has replaced no credits: bytes
+/// for which the sender had credits, and as many that it sent while a view began that joins both members, for which it counted
+/// no credits of this receiver. Without faults the most is 1. Each time that the receiver takes bytes for lost and replaces their
+/// credits, as many more may arrive.
 const ALLOWED: u64 = 2;
 
 /// Replacements that are always allowed for: the receiver forgets them when it gives credits back for what was consumed, and
@@ -78,7 +78,7 @@ impl Backlog {
 }
 
 /// How often a receiver has taken for lost what a sender had sent, since it last gave credits back for what was consumed. Under
-/// SEQUENCER the credits are those of whoever coordinates.
+/// SEQUENCER the credits are the coordinator's.
 fn replacements(stack: &Stack, src: &Address, is_multicast: bool) -> u64 {
     let layer = if is_multicast { "MFC" } else { "UFC" };
     let text = stack.attribute(layer, "replacements_of_senders").unwrap_or_default();

@@ -122,7 +122,7 @@ impl RealDisk {
         Ok(file)
     }
 
-    /// A name is about to stand for another file, or none: who has the file can go on reading it.
+    /// Called before a file is renamed, replaced or removed: readers that hold it keep an open descriptor and read on.
     fn part_from_name(&self, name: &str) -> io::Result<()> {
         let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         file.and_then(|file| file.upgrade()).map_or(Ok(()), |file| file.keep_open())

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The callbacks of a step. One that panics does not keep the others from being called: whoever waits for them would wait for
-/// ever.
+/// The callbacks of one step of a writer. After one panics, the others are called all the same: their callers would wait for ever
+/// otherwise.
 #[derive(Default)]
 pub(super) struct Callbacks {
     panic: Option<Box<dyn Any + Send>>,

@@ -11,7 +11,8 @@
 //! words each, and their callers wait for them.
 //!
 //! Callbacks run on a writing thread, or on the caller's if there is nothing to wait for. They must not block, as the threads
-//! write for other stores, too. If one panics, its writer is closed, and all that wait for it are told so.
+//! write for other stores, too. If one panics, its writer closes and
+//! fails all requests that still wait; the other callbacks of the same batch are called as usual.
 
 mod callbacks;
 mod pool;

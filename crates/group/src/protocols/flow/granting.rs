@@ -61,9 +61,9 @@ impl Granting {
         self.min
     }
 
-    /// Who is in the view goes on with what was counted of it before. Returns the senders that have to ask again: they have
-    /// asked while we did not have them in our view, and the digest with which they come tells from where on we hear them.
-    /// What they had sent before that we never get.
+    /// A view begins. Members of the view keep the bytes that were counted of them before. Returns the senders that have to ask for
+    /// credits again: they asked before they were in this member's view. Their digest says from which message on this member
+    /// receives them; messages before it never arrive and return no credits.
     pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
         let mut owed = Vec::new();
         for stranger in self.strangers.iter().filter(|stranger| view.contains(stranger)) {

@@ -301,6 +301,8 @@ fn a_member_that_is_taken_in_with_the_row_of_the_process_before_it_numbers_on_be
         assert_eq!(first[..2], [Some(303), Some(304)], "{kind:?}");
         harness.merge_digest(digest(&[(2, 5, 5), (1, 304, 304)]));
         harness.merge_digest(digest(&[(2, 5, 5), (1, 400, 400)]));
+        // There would be no numbers behind this one.
+        harness.merge_digest(digest(&[(2, 5, 5), (1, u64::MAX, u64::MAX)]));
         harness.send(Message::bytes(None, "d"));
         let later = sent(&mut harness);
         assert_eq!(later.last(), Some(&Some(if first.len() == 3 { 401 } else { 402 })), "{kind:?}");

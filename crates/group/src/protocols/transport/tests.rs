@@ -67,8 +67,8 @@ fn logged(stack: &Stack, why: DropReason) -> Vec<Concern> {
 }
 
 #[test]
-fn what_is_for_who_was_at_our_address_before_a_restart_is_no_warning() {
-    // 8 was here before and nobody knows it any more; 9 was, too, and is still in the view.
+fn packets_for_the_process_before_a_restart_are_no_warning() {
+    // Members 8 and 9 were at this address before. Member 8 is in no view any more, member 9 still is.
     let mut first = stack(1, view(2, &[2, 9, 1]), &[(9, 1)]);
     for former in [8, 9] {
         receive_for(&mut first, former);
@@ -78,7 +78,7 @@ fn what_is_for_who_was_at_our_address_before_a_restart_is_no_warning() {
 }
 
 #[test]
-fn what_is_for_a_member_that_is_elsewhere_is_a_warning() {
+fn packets_for_a_member_at_another_address_are_a_warning() {
     let mut first = stack(1, view(2, &[2, 3, 1]), &[(3, 3)]);
     receive_for(&mut first, 8);
     receive_for(&mut first, 3);
@@ -86,7 +86,7 @@ fn what_is_for_a_member_that_is_elsewhere_is_a_warning() {
 }
 
 #[test]
-fn what_comes_before_a_restarted_member_is_connected_is_no_warning() {
+fn packets_before_a_restarted_member_has_connected_are_no_warning() {
     let setup = StackSetup {
         local: member(1),
         name: "A".into(),

@@ -70,8 +70,7 @@ fn process_memory(told: &mut Exposition, caches: &Caches) {
     if let Some(usage) = &usage {
         told.value(&[("of", &usage.limit.of)], usage.limit.bytes);
     }
-    type Figure = (Kind, &'static str, &'static str, fn(&MemoryUsage) -> u64);
-    const FIGURES: [Figure; 6] = [
+    const FIGURES: [Figure<MemoryUsage>; 6] = [
         (
             Kind::Gauge,
             "consort_process_memory_high_water_mark_bytes",
@@ -106,10 +105,22 @@ fn process_memory(told: &mut Exposition, caches: &Caches) {
             |usage| usage.refused,
         ),
     ];
-    for (kind, name, help, of) in FIGURES {
-        told.family(kind, name, help);
-        if let Some(usage) = &usage {
-            told.value(&[], of(usage));
+    tell_figures(told, &FIGURES, usage.iter().map(|usage| (None, usage)));
+}
+
+/// A figure of something: its kind, name and help, and how it is read.
+type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
+
+/// A family for each figure, with a value for each source: its label, and where the figure is read.
+fn tell_figures<'a, T: 'a>(
+    told: &mut Exposition,
+    figures: &[Figure<T>],
+    sources: impl Iterator<Item = (Option<(&'static str, &'a str)>, &'a T)> + Clone,
+) {
+    for (kind, name, help, of) in figures {
+        told.family(*kind, name, help);
+        for (label, source) in sources.clone() {
+            told.value(label.as_slice(), of(source));
         }
     }
 }
@@ -164,8 +175,7 @@ fn clients(told: &mut Exposition, caches: &Caches) {
 
 /// The budgets of bytes ([`crate::memory`]).
 fn memory(told: &mut Exposition, budgets: &[Usage]) {
-    type Figure = (Kind, &'static str, &'static str, fn(&Usage) -> u64);
-    const FIGURES: [Figure; 4] = [
+    const FIGURES: [Figure<Usage>; 4] = [
         (Kind::Gauge, "consort_memory_used_bytes", "Bytes of a budget that are in use.", |it| it.used),
         (Kind::Gauge, "consort_memory_limit_bytes", "Bytes of a budget that may be in use.", |it| it.limit),
         (
@@ -181,10 +191,5 @@ fn memory(told: &mut Exposition, budgets: &[Usage]) {
             |it| it.refused,
         ),
     ];
-    for (kind, name, help, of) in FIGURES {
-        told.family(kind, name, help);
-        for budget in budgets {
-            told.value(&[("budget", budget.name)], of(budget));
-        }
-    }
+    tell_figures(told, &FIGURES, budgets.iter().map(|budget| (Some(("budget", budget.name)), budget)));
 }

@@ -16,7 +16,8 @@ use crate::checks::Broken;
 use crate::node::Node;
 use crate::world::World;
 
-/// How long after a merge a listener is told of what it has missed, at most: topologies, and marks of all primaries.
+/// The longest time from a merge until a listener receives the gap for the events that it missed: the members install topologies, and
+/// all primaries send marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 /// What holds for each listener by itself.
